@@ -19,7 +19,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -47,14 +46,14 @@ setup(name="compiled", ext_modules=extensions)
 _WITHOUT = "tritonnb was not compiled (is there a C compiler, with Python's headers?): it is interpreted, and slower"
 
 
-class CompileHook(BuildHookInterface[Any]):
+class CompileHook(BuildHookInterface[object]):
     """Puts the compiled modules into a wheel; ``HATCH_BUILD_NO_HOOKS=true`` leaves them out."""
 
     def dependencies(self) -> list[str]:
         """What building needs beyond hatchling."""
         return ["mypy[mypyc]>=1.15"]
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, object]) -> None:
         """Compile a copy of the package and add what came out to the wheel."""
         self._scratch = TemporaryDirectory(prefix="tritonnb-")
         if version == "editable":
@@ -69,7 +68,7 @@ class CompileHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, version: str, build_data: dict[str, object], artifact_path: str) -> None:
         """Leave nothing behind."""
         self._scratch.cleanup()
 

@@ -8,7 +8,6 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
@@ -50,7 +49,7 @@ def main() -> None:
     target = Path(__file__).parent / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     target.parent.mkdir(exist_ok=True)
     print(doctor())
-    results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
+    results: dict[str, object] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.names or BENCHMARKS:
             print(f"\n{name}: {BENCHMARKS[name].__doc__}", flush=True)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import ViewportSize, sync_playwright
+from playwright.sync_api import CDPSession, Page, ViewportSize, sync_playwright
 
 from tests.notebook.browser import CHROMIUM, VIEWPORT, Lab, NotebookPage, write_notebook
 
@@ -57,7 +57,7 @@ def main() -> None:
 class ReceivedMessages:
     """Counts the messages from the page's WebSockets."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page: Page) -> None:
         self.messages = self.bytes = 0
         page.on("websocket", lambda socket: socket.on("framereceived", self._count))
 
@@ -90,7 +90,7 @@ def measure(page: NotebookPage, received: ReceivedMessages, minutes: float) -> N
         last = now
 
 
-def _metrics(session: Any) -> list[dict[str, Any]]:
+def _metrics(session: CDPSession) -> list[dict[str, Any]]:
     session.send("Performance.enable")
     metrics: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
     return metrics

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ instance_group {{ kind: {kind} }}
 """
 
 
-def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """One network on the CPU and on the GPU."""
     if not torch.cuda.is_available():
         print("skipped: this machine has no GPU")
@@ -33,27 +34,27 @@ def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         (directory / "1").mkdir(parents=True, exist_ok=True)
         (directory / "config.pbtxt").write_text(CONFIG.format(kind=kind))
         torch.jit.script(network).save(str(directory / "1" / "model.pt"))  # type: ignore[no-untyped-call]
-    figures: dict[str, Any] = {}
+    figures: dict[str, object] = {}
     on_device = network.cuda()
     with Server(scratch / "gpu", port=0) as server:
         for size in (1, 2, 4, 8, 16, 32, 64):
             x = np.random.default_rng(size).random((size, 3, 224, 224), dtype=np.float32)
             difference = float(np.abs(server["kind_gpu"](x=x)["y"] - server["kind_cpu"](x=x)["y"]).max())
-            served = _rate(lambda x=x: server["kind_gpu"](x=x), size)
-            raw = _rate(lambda x=x: _forward(on_device, x), size)
+            served = _rate(partial(server["kind_gpu"], x=x), size)
+            raw = _rate(partial(_forward, on_device, x), size)
             rates = f"{served:.0f} rows/s, model alone {raw:.0f}: {served / raw:.0%}"
             print(f"batch {size}: {rates}; differs by {difference:.1e}")
             figures[str(size)] = {"served": served, "raw": raw, "share": served / raw, "difference": difference}
     return figures
 
 
-def _forward(network: nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _forward(network: nn.Module, x: np.ndarray) -> np.ndarray:
     with torch.inference_mode():
-        result: np.ndarray[Any, Any] = network(torch.from_numpy(x).cuda()).cpu().numpy()
+        result: np.ndarray = network(torch.from_numpy(x).cuda()).cpu().numpy()
         return result
 
 
-def _rate(call: Any, size: int) -> float:
+def _rate(call: Callable[[], object], size: int) -> float:
     for _ in range(5):
         call()
     count, begin = 0, time.perf_counter()

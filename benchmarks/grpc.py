@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
@@ -14,7 +13,7 @@ from benchmarks.load import Measured
 CLIENTS = (1, 8, 32)
 
 
-def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """1x16 FP32 over 1, 8 and 32 connections: target 1.0x Triton."""
     repository = servers.ROOT / "model_repository"
     single = scratch / "grpc"

@@ -14,7 +14,6 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any
 
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
@@ -60,7 +59,8 @@ class _Client(asyncio.Protocol):
         self._sent_s = 0.0
         self.failure = ""
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         settings = struct.pack(">HI", 4, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
         window = struct.pack(">I", _BIG_WINDOW - 65535)

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from benchmarks.load import Measured, Request, wrk
 Start = Callable[[], AbstractContextManager[str]]
 
 
-def small(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def small(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """1x16 FP32 over 1, 8 and 32 connections: targets 1.5x Triton, and 10x PyTriton at 1."""
     array = np.arange(16, dtype=np.float32).reshape(1, 16)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
@@ -29,7 +28,7 @@ def small(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     return _compare("1x16 FP32 identity", starts, request, array, (1, 8, 32), seconds, rounds, scratch)
 
 
-def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def image(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
     array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
@@ -37,7 +36,7 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     return _compare("1x3x224x224 FP32 identity", starts, request, array, (1, 8), seconds, rounds, scratch)
 
 
-def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """An ensemble of two identities, 1x16 FP32: target 1.2x Triton."""
     repository = scratch / "ensemble"
     source = servers.ROOT / "model_repository" / "identity_fp32"
@@ -93,12 +92,12 @@ def _compare(
     title: str,
     starts: dict[str, Start],
     request: Request,
-    array: np.ndarray[Any, Any],
+    array: np.ndarray,
     connections: tuple[int, ...],
     seconds: int,
     rounds: int,
     scratch: Path,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     runs: dict[tuple[str, int], list[Measured]] = {}
     for number in range(rounds):
         for name, start in starts.items():
@@ -114,10 +113,10 @@ def _compare(
 
 def report(
     title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Print and return the medians, and the ratio of this server's rate to each."""
     print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
-    figures: dict[str, Any] = {}
+    figures: dict[str, object] = {}
     for count in connections:
         ours = statistics.median(run.rate for run in runs["tritonnb", count])
         for name in names:

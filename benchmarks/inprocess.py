@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
 from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
 X = np.zeros((1, 16), np.float32)
@@ -30,10 +30,11 @@ X = np.zeros((1, 16), np.float32)
 CALLERS = (("threads", 1), ("threads", 8), ("tasks", 8), ("tasks", 32))
 
 
-def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """One thread, eight threads, and 8 and 32 tasks of an event loop."""
-    figures: dict[str, Any] = {"thread switches": {"rate": _thread_switch_rate(seconds)}}
-    print(f"thread switches only, 1 caller: {figures['thread switches']['rate']:.0f}/s")
+    switches = _thread_switch_rate(seconds)
+    print(f"thread switches only, 1 caller: {switches:.0f}/s")
+    figures: dict[str, object] = {"thread switches": {"rate": switches}}
     repository = ROOT / "model_repository"
     with Server(repository, port=0, model_control_mode="explicit", load_models=["identity_fp32"]) as server:
         model = server["identity_fp32"]
@@ -50,7 +51,7 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     return figures
 
 
-def _in_threads(model: Any, count: int, seconds: int) -> float:
+def _in_threads(model: ModelHandle, count: int, seconds: int) -> float:
     done = [0] * count
     end = time.perf_counter() + seconds
 
@@ -67,7 +68,7 @@ def _in_threads(model: Any, count: int, seconds: int) -> float:
     return sum(done) / seconds
 
 
-def _in_tasks(model: Any, count: int, seconds: int) -> float:
+def _in_tasks(model: ModelHandle, count: int, seconds: int) -> float:
     end = time.perf_counter() + seconds
 
     async def send() -> int:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from benchmarks.servers import ROOT
@@ -43,7 +44,7 @@ print(json.dumps({**result.summary(), "errors": result.errors}))
 """
 
 
-def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """100 requests per second for 10 s, with an idle kernel and then a busy one; target: none fails."""
     seconds = max(10, seconds)
     manager = KernelManager(kernel_name="python3")
@@ -59,7 +60,9 @@ def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         manager.shutdown_kernel(now=True)
 
 
-def _measure(manager: KernelManager, client: Any, url: str, model: str, seconds: int) -> dict[str, Any]:
+def _measure(
+    manager: KernelManager, client: BlockingKernelClient, url: str, model: str, seconds: int
+) -> dict[str, dict[str, object]]:
     summaries = {"idle": _run_client(url, seconds)}
     for state in ("busy", "busy, plain"):
         cell = client.execute(BUSY.format(plain="plain" in state))
@@ -77,14 +80,14 @@ def _measure(manager: KernelManager, client: Any, url: str, model: str, seconds:
     return summaries
 
 
-def _run_client(url: str, seconds: int) -> dict[str, Any]:
+def _run_client(url: str, seconds: int) -> dict[str, object]:
     command = [sys.executable, "-c", CLIENT, url, str(RATE), str(seconds)]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    summary: dict[str, Any] = json.loads(printed)
+    summary: dict[str, object] = json.loads(printed)
     return summary
 
 
-def _printed(client: Any, code: str) -> str:
+def _printed(client: BlockingKernelClient, code: str) -> str:
     printed: list[str] = []
 
     def output(message: dict[str, Any]) -> None:
@@ -96,7 +99,7 @@ def _printed(client: Any, code: str) -> str:
     return "".join(printed)
 
 
-def _wait_for(client: Any, request: str, kind: str, **fields: str) -> None:
+def _wait_for(client: BlockingKernelClient, request: str, kind: str, **fields: str) -> None:
     """Wait for a message about a cell."""
     while True:
         message = client.get_iopub_msg(timeout=120)

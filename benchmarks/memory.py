@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tritonnb.server.server import Server
 REQUESTS = 200_000
 
 
-def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Send the requests in portions and measure the resident set between them."""
     request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
     repository = ROOT / "model_repository"

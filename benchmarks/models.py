@@ -17,7 +17,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -39,14 +38,14 @@ TUNED = {
 }
 
 
-def models(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Both models; target: 90 % of the session's highest rate."""
     random = np.random.default_rng(0)
     inputs = {
         "dense": ("INPUT", "OUTPUT", random.random((1, 2048), dtype=np.float32)),
         "magika": ("bytes", "target_label", random.integers(0, 256, (1, 2048), dtype=np.int32)),
     }
-    figures: dict[str, Any] = {}
+    figures: dict[str, object] = {}
     for model, (name, output, row) in inputs.items():
         baseline = Baseline(model, name, row)
         for rows in TUNED[model]:
@@ -101,7 +100,7 @@ def _tuned(model: str, rows: int, scratch: Path) -> Path:
 class Baseline:
     """A session without a server, called concurrently by some threads with batches of one size."""
 
-    def __init__(self, model: str, name: str, row: np.ndarray[Any, Any]) -> None:
+    def __init__(self, model: str, name: str, row: np.ndarray) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = ort.InferenceSession(REPOSITORY / model / "1" / "model.onnx", options)

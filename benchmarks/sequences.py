@@ -7,7 +7,6 @@ import statistics
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tritonclient import http
@@ -24,7 +23,7 @@ RECORDINGS = Path("/usr/share/sounds/alsa")
 FRAME_SECONDS = silero_vad.FRAME / silero_vad.SAMPLE_RATE
 
 
-def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Running totals in Python, direct strategy, 8 sequences of 100 at a time: target 1.5x Triton."""
     repository = scratch / "accumulator-only"
     shutil.copytree(REPOSITORY / "accumulator", repository / "accumulator")
@@ -40,7 +39,7 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
             with start() as url:
                 assert _totals(url) == [1, 3, 6], f"{name}: expected running totals"
                 wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, 2, scratch)  # warm up
-                time.sleep(1.5)  # until the interrupted sequences have released their slots
+                _wait_for_slots(url)  # which the interrupted sequences hold until their idle timeout
                 measured = wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, seconds, scratch)
                 runs[name].append(measured)
                 print(f"  round {number + 1}: {name}: {measured.rate:.0f}/s", flush=True)
@@ -53,7 +52,7 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     return {"rate": rates, "p99_ms": latencies, "ratio": ratio}
 
 
-def streams(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def streams(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Eight clients that send an audio frame to silero_vad every 32 ms; target: each response before the next frame."""
     with servers.tritonnb(REPOSITORY, "silero_vad") as url:
         sounds = _sounds()
@@ -91,7 +90,18 @@ def _totals(url: str) -> list[int]:
     return totals
 
 
-def _sounds() -> list[np.ndarray[Any, Any]]:
+def _wait_for_slots(url: str) -> None:
+    """Wait until as many sequences as the load has can be active at the same time, by starting and ending them."""
+    client = http.InferenceServerClient(url.removeprefix("http://"), concurrency=SEQUENCES)
+    for flags in ({"sequence_start": True}, {"sequence_end": True}):
+        value = http.InferInput("INPUT", [1, 1], "INT32").set_data_from_numpy(np.ones((1, 1), np.int32))
+        ids = range(2 * 10**6, 2 * 10**6 + SEQUENCES)
+        pending = [client.async_infer("accumulator", [value], sequence_id=number, **flags) for number in ids]
+        for request in pending:
+            request.get_result()
+
+
+def _sounds() -> list[np.ndarray]:
     """The frames of a recording for each client, or of noise if there are too few recordings."""
     recordings = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
     if len(recordings) >= SEQUENCES:
@@ -100,9 +110,7 @@ def _sounds() -> list[np.ndarray[Any, Any]]:
     return [random.normal(0, 0.1, (40, silero_vad.FRAME)).astype(np.float32) for _ in range(SEQUENCES)]
 
 
-def _speak(
-    url: str, number: int, frames: np.ndarray[Any, Any], begin: float, seconds: int, delays: list[float]
-) -> None:
+def _speak(url: str, number: int, frames: np.ndarray, begin: float, seconds: int, delays: list[float]) -> None:
     client = http.InferenceServerClient(url.removeprefix("http://"))
     count = round(seconds / FRAME_SECONDS)
     for step in range(count):

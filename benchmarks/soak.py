@@ -12,7 +12,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tritonclient.grpc.aio as grpcclient
 import tritonclient.http.aio as httpclient
 
@@ -56,7 +55,7 @@ async def _soak(server: Server, requests: int, connections: int) -> Counter[str]
                 if counts["responses"] == requests // 4:
                     warm = resident_mb()
                 if counts["responses"] % 10_000 == 0:
-                    print(f"{counts['answered']}: {resident_mb():.0f} MB", flush=True)
+                    print(f"{counts['responses']}: {resident_mb():.0f} MB", flush=True)
 
     await asyncio.gather(*map(client, range(connections)))
     print(f"resident set after a quarter {warm:.0f} MB, at the end {resident_mb():.0f} MB")
@@ -91,7 +90,7 @@ def _id(result: Any) -> str:
     return str(response["id"] if isinstance(response, dict) else response.id)
 
 
-def _input(module: Any, name: str, array: npt.NDArray[Any], datatype: str) -> Any:
+def _input(module: Any, name: str, array: np.ndarray, datatype: str) -> Any:
     tensor = module.InferInput(name, list(array.shape), datatype)
     tensor.set_data_from_numpy(array)
     return tensor

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
 
 import numpy as np
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from benchmarks.kernel import CLIENT
@@ -42,7 +42,7 @@ def identity(X: tnb.FP32[16]) -> tnb.FP32[16]:
 SHOW = {"unwatched": "view.close()", "watched": f"view = server[{MODEL!r}].watch(); view"}
 
 
-def watch(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+def watch(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """With and without a batch view at 1,000 requests per second and at saturation; target: within 5 %."""
     rounds_by_state: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     with _kernel() as (front_end, pid):
@@ -100,7 +100,7 @@ def _cpu_s(pid: int) -> float:
 class _FrontEnd:
     """Runs cells, and reads everything that the kernel publishes."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: BlockingKernelClient) -> None:
         self.messages = self.bytes = 0
         self._client = client
         self._printed: dict[str, str] = {}

@@ -5,26 +5,14 @@
 >>> server["digits"](image=images)  # doctest: +SKIP
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from tritonnb import compiled, errors  # noqa: F401 -- `compiled` before everything that may be compiled
-from tritonnb.backends.annotations import (
-    BF16,
-    BOOL,
-    BYTES,
-    FP16,
-    FP32,
-    FP64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-)
 from tritonnb.cli.doctor import doctor
+from tritonnb.core import datatypes
+from tritonnb.core.datatypes import *  # noqa: F403 -- its __all__ lists the datatypes
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -63,8 +51,11 @@ from tritonnb.teaching.worksheet import Worksheet
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
-def load_ipython_extension(shell: Any) -> None:
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics: ``%load_ext tritonnb``."""
     from tritonnb.notebook.magics import TritonMagics
 
@@ -72,20 +63,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 __all__ = [
-    "BF16",
-    "BOOL",
-    "BYTES",
-    "FP16",
-    "FP32",
-    "FP64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
+    *datatypes.__all__,
     "Arrival",
     "ClosedLoop",
     "Comparison",

@@ -20,7 +20,7 @@ def _is_outdated(compiled: Path) -> bool:
 
 
 def _interpret_everything(compiled: list[Path]) -> None:
-    for directory in {str(each.parent) for each in compiled}:
+    for directory in {str(path.parent) for path in compiled}:
         sys.path_importer_cache[directory] = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES))
 
 

@@ -59,44 +59,44 @@ def read_page(text: str) -> Page:
     return reader.page
 
 
-def problems(site: Path) -> list[str]:
+def site_problems(site: Path) -> list[str]:
     """What is wrong with a site, one sentence each; empty if nothing is."""
     pages = {path: read_page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
-    found = [problem for path, page in pages.items() for problem in _page_problems(site, path, page, pages)]
-    found += [
+    problems = [problem for path, page in pages.items() for problem in _page_problems(site, path, page, pages)]
+    problems += [
         f"{path.relative_to(site)}: expected a style sheet without external references"
         for path in sorted(site.rglob("*.css"))
         if any(reference in path.read_text("utf-8").replace(" ", "") for reference in _STYLE_REFERENCE)
     ]
-    return found
+    return problems
 
 
 def _page_problems(site: Path, path: Path, page: Page, pages: dict[Path, Page]) -> list[str]:
-    found = []
+    problems = []
     name = path.relative_to(site)
     for link in sorted(page.links | page.loaded):
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
             if link in page.loaded and parts.scheme != "data":
-                found.append(f"{name}: expected every file to be part of the site, got {link}")
+                problems.append(f"{name}: expected every file to be part of the site, got {link}")
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         if target.is_dir():
             target /= "index.html"
         if not target.exists():
-            found.append(f"{name}: expected a file for the link, got {link}")
+            problems.append(f"{name}: expected a file for the link, got {link}")
         elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
-            found.append(f"{name}: expected an anchor for the link, got {link}")
-    return found
+            problems.append(f"{name}: expected an anchor for the link, got {link}")
+    return problems
 
 
 def main() -> int:
     """Check the site named on the command line; the exit status."""
     site = Path(sys.argv[1]).resolve()
-    found = problems(site)
-    print("\n".join(found), file=sys.stderr if found else sys.stdout)
-    print(f"{len(list(site.rglob('*.html')))} pages checked, {len(found)} problems")
-    return 1 if found else 0
+    problems = site_problems(site)
+    print("\n".join(problems), file=sys.stderr if problems else sys.stdout)
+    print(f"{len(list(site.rglob('*.html')))} pages checked, {len(problems)} problems")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -43,12 +43,12 @@ def execute(path: Path) -> NotebookNode:
     nbclient.exceptions.CellExecutionError
         If a cell fails.
     """
-    notebook = nbformat.read(path, as_version=4)
+    notebook = _read(path)
     resources = {"metadata": {"path": path.parent}}
     NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3", resources=resources).execute()
     notebook.metadata["source_sha256"] = _digest(path)
     EXECUTED.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, EXECUTED / path.name)
+    _write(notebook, EXECUTED / path.name)
     return notebook
 
 
@@ -56,7 +56,7 @@ def executed(path: Path) -> NotebookNode:
     """The kept result if the notebook has not changed since, a new one otherwise."""
     kept = EXECUTED / path.name
     if kept.exists():
-        notebook = nbformat.read(kept, as_version=4)
+        notebook = _read(kept)
         if notebook.metadata.get("source_sha256") == _digest(path):
             return notebook
     print(f"executing {path.name}", flush=True)
@@ -72,7 +72,15 @@ def write_pages(directory: Path) -> None:
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
-        nbformat.write(notebook, directory / path.name)
+        _write(notebook, directory / path.name)
+
+
+def _read(path: Path) -> NotebookNode:
+    return nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-any-return]
+
+
+def _write(notebook: NotebookNode, path: Path) -> None:
+    nbformat.write(notebook, path)
 
 
 def _digest(path: Path) -> str:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import tritonnb
 
@@ -14,7 +14,7 @@ import tritonnb
 _INTERNAL = "runtime."
 
 
-def public_objects() -> dict[str, Any]:
+def public_objects() -> dict[str, object]:
     """The objects in ``tritonnb.__all__`` by name."""
     return {name: getattr(tritonnb, name) for name in tritonnb.__all__}
 
@@ -53,7 +53,7 @@ def undocumented() -> list[str]:
     return [name for name, item in documented if not inspect.getdoc(item)]
 
 
-def _functions(item: Any) -> Iterator[Callable[..., Any]]:
+def _functions(item: object) -> Iterator[Callable[..., object]]:
     """A function itself; of a class the public methods, and the getters of its properties."""
     if inspect.isfunction(item):
         yield item
@@ -64,7 +64,7 @@ def _functions(item: Any) -> Iterator[Callable[..., Any]]:
             yield function
 
 
-def _return_annotation(function: Callable[..., Any]) -> Any:
+def _return_annotation(function: Callable[..., object]) -> object:
     """The type that a function returns; names that are imported for type checking only are looked up everywhere."""
     try:
         return get_type_hints(function, {**_all_classes(), **function.__globals__}).get("return")
@@ -77,7 +77,7 @@ def _all_classes() -> dict[str, type]:
     return {name: item for module in modules for name, item in vars(module).items() if inspect.isclass(item)}
 
 
-def _classes(annotation: Any) -> Iterator[type]:
+def _classes(annotation: object) -> Iterator[type]:
     """The public classes of this package in an annotation."""
     if inspect.isclass(annotation) and not isinstance(annotation, types.GenericAlias):
         package, _, module = annotation.__module__.partition(".")

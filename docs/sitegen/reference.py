@@ -248,7 +248,7 @@ def _schemas_of(operation: dict[str, Any]) -> str:
     return ", ".join(f"[{name}](#schema-{name.lower()})" for name in names)
 
 
-def _references(node: Any) -> Iterator[str]:
+def _references(node: object) -> Iterator[str]:
     if isinstance(node, dict):
         if "$ref" in node:
             yield node["$ref"]

@@ -21,16 +21,16 @@ def execution_of(*requests) -> Execution:
     return Execution(list(requests), sum(each.batch_size for each in requests), lambda *_: None)
 
 
-def test_a_single_request_is_not_copied():
+def test_a_single_request_is_not_copied() -> None:
     array = rows(1, 2)
     assert gather(execution_of(request(X=array)), "X") is array
 
 
-def test_an_input_that_no_request_has_is_none():
+def test_an_input_that_no_request_has_is_none() -> None:
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 
-def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_are():
+def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_are() -> None:
     execution = execution_of(request(X=rows(1)), request(Z=rows(0, 0)), request(X=rows(4)))
     batch = gather(execution, "X")
     assert batch.ravel().tolist() == [1, 0, 0, 4]
@@ -39,7 +39,7 @@ def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_ar
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
 
 
-def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_where_they_are():
+def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_where_they_are() -> None:
     execution = execution_of(request(X=rows(1)), request(X=np.ones((1, 2), np.float32)), request(X=rows(4)))
     assert gather(execution, "X").ravel().tolist() == [1, 0, 4]
     assert str(execution.responses[1].error) == (
@@ -49,7 +49,7 @@ def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_w
     assert execution.responses[0] is execution.responses[2] is None
 
 
-def test_every_request_gets_a_copy_of_its_rows_of_the_batch():
+def test_every_request_gets_a_copy_of_its_rows_of_the_batch() -> None:
     execution = execution_of(request(X=rows(1)), request(X=rows(2)))
     batch = rows(10, 20)
     scatter(execution, {"OUT": (OUT, batch)}, batching=True)
@@ -57,7 +57,7 @@ def test_every_request_gets_a_copy_of_its_rows_of_the_batch():
     assert [answer.outputs[0].array.tolist() for answer in execution.responses] == [[[10]], [[20]]]
 
 
-def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it():
+def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it() -> None:
     private, shared = rows(1), rows(2)
     shared.flags.writeable = False
     assert gather(execution_of(request(X=private)), "X", writeable=True) is private
@@ -67,7 +67,7 @@ def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it():
     assert not np.shares_memory(copy, shared)
 
 
-def test_too_few_rows_fail_those_who_lack_them():
+def test_too_few_rows_fail_those_who_lack_them() -> None:
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (OUT, rows(1, 2))}, batching=True)
     assert execution.responses[0].error is None
@@ -78,7 +78,7 @@ def test_too_few_rows_fail_those_who_lack_them():
     )
 
 
-def test_a_request_is_answered_only_once():
+def test_a_request_is_answered_only_once() -> None:
     execution = execution_of(request(X=rows(1)))
     execution.respond(0, [])
     with pytest.raises(InternalError, match="request 0 of the batch: expected one response, got a second one"):
@@ -86,7 +86,7 @@ def test_a_request_is_answered_only_once():
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-def test_what_is_gathered_is_scattered_back(sizes: list[int]):
+def test_what_is_gathered_is_scattered_back(sizes: list[int]) -> None:
     requests = [request(X=rows(*(100 * index + row for row in range(size)))) for index, size in enumerate(sizes)]
     execution = execution_of(*requests)
     scatter(execution, {"OUT": (OUT, gather(execution, "X"))}, batching=True)
@@ -94,12 +94,12 @@ def test_what_is_gathered_is_scattered_back(sizes: list[int]):
         assert answer.outputs[0].array.tolist() == each.inputs["X"].array.tolist()
 
 
-def test_the_rows_of_strings_that_are_missing_are_empty_strings():
+def test_the_rows_of_strings_that_are_missing_are_empty_strings() -> None:
     execution = execution_of(request(S=np.array([[b"a"]], object)), request(Z=rows(0)))
     assert gather(execution, "S").tolist() == [[b"a"], [b""]]
 
 
-def test_a_reshape_of_an_output_is_undone():
+def test_a_reshape_of_an_output_is_undone() -> None:
     spec = TensorSpec("OUT", FP32, (1, -1), reshape=(-1,))
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (spec, np.zeros((3, 5), np.float32))}, batching=True)
@@ -117,6 +117,6 @@ def test_a_reshape_of_an_output_is_undone():
         ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
     ],
 )
-def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone):
+def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone) -> None:
     array = np.zeros(shape, np.float32)
     assert undo_reshape(TensorSpec("OUT", FP32, dims, reshape), array, batching=True).shape == undone

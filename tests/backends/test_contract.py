@@ -19,30 +19,30 @@ def identity(request: pytest.FixtureRequest, tmp_path: Path) -> Loaded:
     return Loaded(config_of(request.param), tmp_path)
 
 
-def test_every_request_gets_its_own_rows(identity: Loaded):
+def test_every_request_gets_its_own_rows(identity: Loaded) -> None:
     answers = identity.run(request(IN0=rows(1, 2)), request(IN0=rows(3)), request(IN0=rows(4, 5, 6)))
     assert [answer.outputs[0].array.ravel().tolist() for answer in answers] == [[1, 2], [3], [4, 5, 6]]
     assert {answer.outputs[0].name for answer in answers} == {"OUT0"}
 
 
-def test_a_single_request_is_answered(identity: Loaded):
+def test_a_single_request_is_answered(identity: Loaded) -> None:
     (answer,) = identity.run(request(IN0=np.arange(6, dtype=np.float32).reshape(2, 3)))
     assert answer.outputs[0].shape == (2, 3)
     assert answer.final
 
 
-def test_outputs_that_were_not_asked_for_are_left_out(identity: Loaded):
+def test_outputs_that_were_not_asked_for_are_left_out(identity: Loaded) -> None:
     (answer,) = identity.run(request((), IN0=rows(1)))
     assert answer.outputs == []
 
 
-def test_a_readonly_input_does_no_harm(identity: Loaded):
+def test_a_readonly_input_does_no_harm(identity: Loaded) -> None:
     array = np.frombuffer(np.ones((1, 2), np.float32).tobytes(), np.float32).reshape(1, 2)
     (answer,) = identity.run(request(IN0=array))
     assert answer.outputs[0].array.tolist() == [[1, 1]]
 
 
-def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Loaded):
+def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Loaded) -> None:
     null: InferRequest = request(IN0=rows(0))
     null.is_null = True
     answers = identity.run(null, request(IN0=rows(7)))
@@ -50,12 +50,12 @@ def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Load
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
-def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path):
+def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"unable to find '.*1/model.*' for model 'm'"):
         Loaded(config_of(backend), tmp_path)
 
 
-def test_torchscript_tells_what_its_weights_take(tmp_path: Path):
+def test_torchscript_tells_what_its_weights_take(tmp_path: Path) -> None:
     import torch
 
     (tmp_path / "1").mkdir()
@@ -68,7 +68,7 @@ def test_torchscript_tells_what_its_weights_take(tmp_path: Path):
     assert loaded.instance.memory_usage() == {("CPU", 0): (3 * 5 + 5) * 4}
 
 
-def test_onnx_runtime_tells_what_the_process_grew_by(tmp_path: Path):
+def test_onnx_runtime_tells_what_the_process_grew_by(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     ((place, size),) = Loaded(config_of("onnxruntime"), tmp_path).instance.memory_usage().items()
     assert place == ("CPU", 0)

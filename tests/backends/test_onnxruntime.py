@@ -34,14 +34,14 @@ def completed(directory: Path, settings: dict | None = None, **config):
     ).config
 
 
-def test_a_model_with_variable_first_dimensions_is_completed_with_batching(tmp_path: Path):
+def test_a_model_with_variable_first_dimensions_is_completed_with_batching(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     config = completed(tmp_path)
     assert (config.max_batch_size, list(config.input[0].dims), list(config.output[0].dims)) == (4, [-1], [-1])
     assert config.HasField("dynamic_batching")
 
 
-def test_the_default_batch_size_is_a_setting_and_zero_turns_it_off(tmp_path: Path):
+def test_the_default_batch_size_is_a_setting_and_zero_turns_it_off(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     assert completed(tmp_path, {"default-max-batch-size": "9"}).max_batch_size == 9
     config = completed(tmp_path, {"default-max-batch-size": "0"})
@@ -49,21 +49,21 @@ def test_the_default_batch_size_is_a_setting_and_zero_turns_it_off(tmp_path: Pat
     assert not config.HasField("dynamic_batching")
 
 
-def test_a_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path):
+def test_a_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": [2, 3]}, {"B": [2, 3]})
     assert list(completed(tmp_path).input[0].dims) == [2, 3]
     with pytest.raises(InvalidArgumentError, match="autofill failed for model 'm': model does not support batching"):
         completed(tmp_path, max_batch_size=4)
 
 
-def test_a_scalar_becomes_one_element_with_an_empty_reshape(tmp_path: Path):
+def test_a_scalar_becomes_one_element_with_an_empty_reshape(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
     config = completed(tmp_path)
     assert list(config.input[0].dims) == [1]
     assert config.input[0].HasField("reshape")
 
 
-def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path):
+def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     assert Loaded(config_of("onnxruntime", max_batch_size=1), tmp_path).config.max_batch_size == 1
 
@@ -86,20 +86,20 @@ def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path):
         ),
     ],
 )
-def test_tensors_must_be_the_models(tmp_path: Path, tensors: str, complaint: str):
+def test_tensors_must_be_the_models(tmp_path: Path, tensors: str, complaint: str) -> None:
     write_identity("onnxruntime", tmp_path)
     with pytest.raises(InvalidArgumentError, match=complaint):
         Loaded(config_of("onnxruntime", tensors), tmp_path)
 
 
-def test_strings_go_in_and_out_as_bytes(tmp_path: Path):
+def test_strings_go_in_and_out_as_bytes(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     (answer,) = loaded.run(request(A=np.array([["grün".encode()], [b""]], object)))
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
 
 
-def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     refused, answer = loaded.run(request(A=np.array([[b"\xfa"]], object)), request(A=np.array([[b"a"]], object)))
@@ -108,7 +108,7 @@ def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Pa
     assert answer.outputs[0].array.tolist() == [[b"a"]]
 
 
-def test_session_options_come_from_parameters_and_optimization(tmp_path: Path):
+def test_session_options_come_from_parameters_and_optimization(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = """
         parameters { key: "intra_op_thread_count" value { string_value: "1" } }
@@ -125,7 +125,7 @@ def test_session_options_come_from_parameters_and_optimization(tmp_path: Path):
     assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
 
 
-def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path):
+def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "intra_op_thread_count" value { string_value: "many" } }'
     with pytest.raises(
@@ -135,14 +135,14 @@ def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path):
 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" in ort.get_available_providers(), reason="it is there")
-def test_an_accelerator_that_is_not_there_is_refused(tmp_path: Path):
+def test_an_accelerator_that_is_not_there_is_refused(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     accelerator = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
     with pytest.raises(UnsupportedError, match="OpenVINOExecutionProvider"):
         Loaded(config_of("onnxruntime", extra=accelerator), tmp_path)
 
 
-def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path):
+def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path) -> None:
     write(tmp_path, "Add", {"A": ["b", 2], "B": ["b", 2]}, {"C": ["b", 2]})
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     with pytest.raises(Exception, match="onnx runtime error"):
@@ -160,7 +160,7 @@ class OneState:
         self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
 
 
-def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path):
+def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path) -> None:
     ends = {
         name: helper.make_tensor_value_info(name, TensorProto.STRING, ["b", 1]) for name in ("X", "IN", "OUT", "BEFORE")
     }
@@ -184,7 +184,7 @@ def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path):
     assert seen == [("BEFORE", [[b""]]), ("BEFORE", [[b"a"]])]
 
 
-def test_memory_of_the_arena_can_be_given_back_after_a_run(tmp_path: Path):
+def test_memory_of_the_arena_can_be_given_back_after_a_run(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "cpu:0" } }'
     loaded = Loaded(config_of("onnxruntime", extra=extra), tmp_path)
@@ -192,7 +192,7 @@ def test_memory_of_the_arena_can_be_given_back_after_a_run(tmp_path: Path):
     assert loaded.run(request(IN0=rows(3)))[0].outputs[0].array.tolist() == [[3]]
 
 
-def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_path: Path):
+def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
     loaded = Loaded(config_of("onnxruntime", tensors="", max_batch_size=0), tmp_path)
     (answer,) = loaded.run(request(A=np.array([1, 2], np.float32)))
@@ -216,7 +216,7 @@ def parameters(**given: str) -> str:
     return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in given.items())
 
 
-def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch):
+def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     given = parameters(gpu_mem_limit="1000", arena_extend_strategy="1", cudnn_conv_algo_search="1", other="x")
     assert chosen_providers(monkeypatch, "KIND_GPU", given) == [
         (
@@ -233,7 +233,7 @@ def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch):
     assert chosen_providers(monkeypatch, "KIND_CPU", given) == ["CPUExecutionProvider"]
 
 
-def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypatch: pytest.MonkeyPatch):
+def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = accelerator("tensorrt", precision_mode="FP16", max_workspace_size_bytes="5", trt_engine_cache_enable="1")
     (tensorrt, _), (cuda, _), _ = found = chosen_providers(monkeypatch, "KIND_GPU", extra)
     assert (tensorrt, cuda) == ("TensorrtExecutionProvider", "CUDAExecutionProvider")
@@ -260,12 +260,12 @@ def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypa
 )
 def test_what_an_accelerator_does_not_know_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, extra: str, message: str
-):
+) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         chosen_providers(monkeypatch, "KIND_GPU", extra)
 
 
-def test_a_thread_pool_for_the_whole_process_is_refused(tmp_path: Path):
+def test_a_thread_pool_for_the_whole_process_is_refused(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     with pytest.raises(
         UnsupportedError,

@@ -72,7 +72,7 @@ def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list]:
     return {name: array.tolist() for name, array in zip(names, bound.run(execution, feeds, names), strict=True)}
 
 
-def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSession):
+def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSession) -> None:
     bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
     assert bound.states == {"NEXT_TOTAL": "TOTAL", "NEXT_SEEN": "SEEN"}
     one, two = Sequence(), Sequence()
@@ -85,7 +85,7 @@ def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSessi
     assert kept.tolist() == [[3, 3]]
 
 
-def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.InferenceSession):
+def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.InferenceSession) -> None:
     bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
     one, two = Sequence(), Sequence()
     execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
@@ -95,7 +95,7 @@ def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]
 
 
-def test_the_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path):
+def test_the_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
     """What KIND_GPU does, without a GPU."""
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
     state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'

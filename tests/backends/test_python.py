@@ -53,13 +53,13 @@ def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded
         ),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(tmp_path: Path, body: str, text: str):
+def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(tmp_path: Path, body: str, text: str) -> None:
     with pytest.raises(InternalError) as caught:
         load(tmp_path, body)
     assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
 
 
-def test_the_arguments_of_initialize_are_strings(tmp_path: Path):
+def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
     loaded = load(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
     args = loaded.instance._model.args
     assert {key: args[key] for key in args if key != "model_config"} == {
@@ -73,7 +73,7 @@ def test_the_arguments_of_initialize_are_strings(tmp_path: Path):
     assert '"max_batch_size":8' in args["model_config"]
 
 
-def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path):
+def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path) -> None:
     body = "import helper\n" + PYTHON.replace(
         "each.inputs()[0].as_numpy()", "helper.change(each.inputs()[0].as_numpy())"
     )
@@ -87,7 +87,7 @@ def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path):
     assert [each.run(request(IN0=rows(0)))[0].outputs[0].array.item() for each in loaded] == [1, 2]
 
 
-def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tmp_path: Path):
+def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "near.py").write_text("STEP = 1")
     (tmp_path / "1" / "later.py").write_text("STEP = 10")
@@ -100,7 +100,7 @@ def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tm
     assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
 
 
-def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path):
+def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path) -> None:
     before = set(sys.modules)
     loaded = load(tmp_path, PYTHON)
     assert set(sys.modules) != before
@@ -110,7 +110,7 @@ def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path):
     assert set(sys.modules) == before
 
 
-def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path):
+def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{tmp_path / "env"}" }} }}'
     with pytest.raises(UnsupportedError, match="model 'm': EXECUTION_ENV_PATH is not supported"):
@@ -140,11 +140,11 @@ def completed(tmp_path: Path, body: str, config: str = "") -> Any:
         "config.as_dict().pop('sequence_batching')",
     ],
 )
-def test_a_completion_that_is_no_configuration_is_dropped_as_a_whole(tmp_path: Path, body: str):
+def test_a_completion_that_is_no_configuration_is_dropped_as_a_whole(tmp_path: Path, body: str) -> None:
     assert completed(tmp_path, body, "sequence_batching { }") is None
 
 
-def test_a_completion_is_read_like_any_configuration(tmp_path: Path):
+def test_a_completion_is_read_like_any_configuration(tmp_path: Path) -> None:
     body = (
         "config.as_dict().update(max_batch_size='8', dynamic_batching=dict(max_queue_delay_microseconds=7), name='z')"
     )
@@ -163,12 +163,12 @@ def test_a_completion_is_read_like_any_configuration(tmp_path: Path):
         ("config.as_dict()['x'] = object()", "TypeError: Object of type object is not JSON serializable"),
     ],
 )
-def test_errors_in_auto_complete_config_have_the_text_of_python(tmp_path: Path, body: str, complaint: str):
+def test_errors_in_auto_complete_config_have_the_text_of_python(tmp_path: Path, body: str, complaint: str) -> None:
     with pytest.raises(InternalError, match=complaint):
         completed(tmp_path, body)
 
 
-def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Path):
+def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Path) -> None:
     body = (
         PYTHON
         + """
@@ -190,7 +190,7 @@ def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Pat
 # --- executing ------------------------------------------------------------------------------------
 
 
-def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path):
+def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path) -> None:
     loaded = load(tmp_path, HEAD + "    def execute(self, requests):\n        raise ValueError('the model raised')\n")
     with pytest.raises(InternalError) as caught:
         loaded.run(request(IN0=rows(1)))
@@ -200,7 +200,7 @@ def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path):
     )
 
 
-def test_an_exception_without_a_message_is_described_by_its_type(tmp_path: Path):
+def test_an_exception_without_a_message_is_described_by_its_type(tmp_path: Path) -> None:
     body = HEAD.replace(
         "class Triton",
         """class Mute(Exception):
@@ -214,7 +214,7 @@ class Triton""",
         load(tmp_path, body + "    def execute(self, requests):\n        raise Mute\n").run(request(IN0=rows(1)))
 
 
-def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tmp_path: Path):
+def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tmp_path: Path) -> None:
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "S" data_type: TYPE_STRING dims: 1 }'
     body = (
         HEAD
@@ -227,7 +227,7 @@ def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tm
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, value: int):
+def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, value: int) -> None:
     body = (
         HEAD
         + f"""    def execute(self, requests):
@@ -246,19 +246,19 @@ def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, v
         ("[7]", "Expected an 'InferenceResponse' object in the execute function return list"),
     ],
 )
-def test_what_is_no_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str):
+def test_what_is_no_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str) -> None:
     loaded = load(tmp_path, HEAD + f"    def execute(self, requests):\n        return {returned}\n")
     with pytest.raises(InternalError, match=text.split("'")[0]) as caught:
         loaded.run(request(IN0=rows(1)))
     assert text in str(caught.value)
 
 
-def test_a_missing_execute_is_noticed_at_the_first_request(tmp_path: Path):
+def test_a_missing_execute_is_noticed_at_the_first_request(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="does not implement `execute` method"):
         load(tmp_path, HEAD + "    pass\n").run(request(IN0=rows(1)))
 
 
-def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path):
+def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -272,7 +272,7 @@ def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path):
     assert good.outputs[0].array.tolist() == [[2]]
 
 
-def test_a_tensor_that_the_configuration_does_not_have_is_dropped(tmp_path: Path):
+def test_a_tensor_that_the_configuration_does_not_have_is_dropped(tmp_path: Path) -> None:
     body = PYTHON.replace(
         'Tensor("OUT0", each.inputs()[0].as_numpy())]',
         'Tensor("OUT0", each.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
@@ -281,7 +281,7 @@ def test_a_tensor_that_the_configuration_does_not_have_is_dropped(tmp_path: Path
     assert [each.name for each in answer.outputs] == ["OUT0"]
 
 
-def test_a_model_may_write_to_its_inputs(tmp_path: Path):
+def test_a_model_may_write_to_its_inputs(tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -296,7 +296,7 @@ def test_a_model_may_write_to_its_inputs(tmp_path: Path):
     assert frozen.item() == 1
 
 
-def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path):
+def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -318,7 +318,7 @@ def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path):
     assert loaded.instance._model.error == "Unable to send response. Response sender has been closed."
 
 
-def test_dlpack_goes_both_ways_without_a_copy():
+def test_dlpack_goes_both_ways_without_a_copy() -> None:
     import torch
 
     tensor = torch.arange(4, dtype=torch.float32)
@@ -329,7 +329,7 @@ def test_dlpack_goes_both_ways_without_a_copy():
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
-def test_ids_that_are_no_utf8_cannot_be_read_by_a_model():
+def test_ids_that_are_no_utf8_cannot_be_read_by_a_model() -> None:
     from tritonnb.backends.python.request import InferenceRequest
 
     given = request(IN0=rows(0))
@@ -341,7 +341,7 @@ def test_ids_that_are_no_utf8_cannot_be_read_by_a_model():
             ask()
 
 
-def test_a_dlpack_capsule_keeps_its_tensor():
+def test_a_dlpack_capsule_keeps_its_tensor() -> None:
     tensor = pb_utils.Tensor("X", np.arange(4, dtype=np.int64))
     before = sys.getrefcount(tensor)
     capsule = tensor.to_dlpack()
@@ -350,7 +350,7 @@ def test_a_dlpack_capsule_keeps_its_tensor():
     assert sys.getrefcount(tensor) == before
 
 
-def test_bf16_goes_through_dlpack_and_never_through_numpy():
+def test_bf16_goes_through_dlpack_and_never_through_numpy() -> None:
     import torch
 
     values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
@@ -368,7 +368,7 @@ def test_bf16_goes_through_dlpack_and_never_through_numpy():
             tensor.as_numpy()
 
 
-def test_dlpack_refuses_strings_and_what_is_not_in_c_order():
+def test_dlpack_refuses_strings_and_what_is_not_in_c_order() -> None:
     import torch
 
     with pytest.raises(pb_utils.TritonModelException, match="does not have support for string tensors"):
@@ -377,7 +377,7 @@ def test_dlpack_refuses_strings_and_what_is_not_in_c_order():
         pb_utils.Tensor.from_dlpack("X", torch.zeros(2, 3).t())
 
 
-def test_types_of_the_utilities_are_tritons():
+def test_types_of_the_utilities_are_tritons() -> None:
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
@@ -390,7 +390,7 @@ def test_types_of_the_utilities_are_tritons():
         pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=[], correlation_id=1.5)
 
 
-def test_strings_are_serialized_as_bytes():
+def test_strings_are_serialized_as_bytes() -> None:
     encoded = pb_utils.serialize_byte_tensor(np.array([b"a", "ä", b""], object))
     assert encoded == b"\x01\0\0\0a\x02\0\0\0\xc3\xa4\0\0\0\0"
     assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [b"a", "ä".encode(), b""]
@@ -398,7 +398,7 @@ def test_strings_are_serialized_as_bytes():
     assert pb_utils.serialize_byte_tensor(np.array(["text"])) is None
 
 
-def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path):
+def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path) -> None:
     walked = sys.path
     before = list(walked)
     load(tmp_path, PYTHON)
@@ -406,13 +406,13 @@ def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along
     assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 
 
-def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path):
+def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        raise SystemExit(3)\n"
     with pytest.raises(InternalError, match="message: SystemExit: 3"):
         load(tmp_path, body).run(request(IN0=rows(1)))
 
 
-def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path):
+def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        return []\n"
     loaded = load(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
     with pytest.raises(InternalError) as caught:
@@ -424,13 +424,13 @@ def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble", "U1"])
-def test_a_dtype_that_no_datatype_carries_is_refused_where_the_tensor_is_made(tmp_path: Path, dtype: str):
+def test_a_dtype_that_no_datatype_carries_is_refused_where_the_tensor_is_made(tmp_path: Path, dtype: str) -> None:
     body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
     with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
         load(tmp_path, body).run(request(IN0=rows(1)))
 
 
-def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
+def test_a_reshape_of_an_output_is_undone(tmp_path: Path) -> None:
     tensors = """
         input { name: "IN0" data_type: TYPE_FP32 dims: 1 }
         output { name: "OUT0" data_type: TYPE_FP32 dims: 1 reshape { shape: [] } }
@@ -440,7 +440,7 @@ def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
     assert answer.outputs[0].array.tolist() == [[1], [2]]
 
 
-def test_an_error_has_one_of_tritons_codes():
+def test_an_error_has_one_of_tritons_codes() -> None:
     with pytest.raises(TypeError, match=r"expected an error code such as TritonError\.INTERNAL, got 3"):
         pb_utils.TritonError("no", 3)
 
@@ -448,7 +448,7 @@ def test_an_error_has_one_of_tritons_codes():
 # --- the arguments of the utilities ----------------------------------------------------------------
 
 
-def test_arguments_of_the_wrong_kind_are_refused():
+def test_arguments_of_the_wrong_kind_are_refused() -> None:
     array = np.zeros(1, np.int32)
     tensor = pb_utils.Tensor("X", array)
     wanted = {"inputs": [tensor], "requested_output_names": ["Y"], "model_name": "m"}
@@ -496,7 +496,7 @@ def test_arguments_of_the_wrong_kind_are_refused():
             pb_utils.Logger.log(*arguments)
 
 
-def test_integers_of_a_request_may_be_numpy_scalars():
+def test_integers_of_a_request_may_be_numpy_scalars() -> None:
     made = pb_utils.InferenceRequest(
         inputs=[], requested_output_names=[], model_name="m",
         model_version=np.int64(2), flags=np.uint8(1), timeout=np.int32(3),
@@ -507,7 +507,7 @@ def test_integers_of_a_request_may_be_numpy_scalars():
     assert made.flags() == 2
 
 
-def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path):
+def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path) -> None:
     empty = InferRequest("m", {}, discard_response)
     body = (
         PYTHON + "    def execute(self, requests):\n        return [pb_utils.InferenceResponse([]) for _ in requests]\n"
@@ -537,7 +537,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Path):
+def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Path) -> None:
     loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], FINAL); return [None, None]"))
     assert loaded.run(request(IN0=rows(1)), request(IN0=rows(2))) == [None, None]
     model = loaded.instance._model
@@ -550,7 +550,7 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Pa
     assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
 
 
-def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path: Path):
+def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path: Path) -> None:
     loaded = load(tmp_path, SENDING.format(body="return [None]"))
     assert loaded.run(request(IN0=rows(1))) == [None]
     assert loaded.streamed == []
@@ -560,7 +560,7 @@ def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path:
     assert answer.error.message == "the model dropped the response sender without a response"
 
 
-def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path):
+def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path) -> None:
     loaded = load(tmp_path, SENDING.format(body="return self.answers"))
     assert loaded.run(request(IN0=rows(1)))[0].outputs[0].array.item() == 1
     with pytest.raises(pb_utils.TritonModelException, match="cannot send more than one response"):
@@ -571,7 +571,7 @@ def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path)
     assert len(loaded.streamed) == 1
 
 
-def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path):
+def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path) -> None:
     loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(flags=FINAL)"))
     with pytest.raises(InternalError, match="cannot send complete final before sending a response"):
         loaded.run(request(IN0=rows(1)))
@@ -599,7 +599,7 @@ class TritonPythonModel:
 """
 
 
-def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path):
+def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path) -> None:
     loaded = load(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))
@@ -620,6 +620,6 @@ NEWER = (
 )
 
 
-def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path):
+def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path) -> None:
     (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
     assert answer.parameters == {"summary": "m 0 11"}

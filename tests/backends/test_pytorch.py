@@ -37,42 +37,42 @@ def values(answer) -> dict[str, float]:
     return {each.name: each.array.item() for each in answer.outputs}
 
 
-def test_names_of_arguments_decide_whatever_the_order(tmp_path: Path):
+def test_names_of_arguments_decide_whatever_the_order(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["right", "left"], ["d", "n"])
     (answer,) = loaded.run(request(right=rows(1), left=rows(5)))
     assert values(answer) == {"d": 4, "n": -4}
 
 
-def test_indices_in_names_decide_where_names_do_not(tmp_path: Path):
+def test_indices_in_names_decide_where_names_do_not(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["IN__1", "IN__0"], ["OUT__1", "OUT__0"])
     (answer,) = loaded.run(request(IN__1=rows(1), IN__0=rows(5)))
     assert values(answer) == {"OUT__1": -4, "OUT__0": 4}
 
 
-def test_otherwise_the_order_of_the_configuration_decides(tmp_path: Path):
+def test_otherwise_the_order_of_the_configuration_decides(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     (answer,) = loaded.run(request(x=rows(5), y=rows(1)))
     assert values(answer) == {"d": 4, "n": -4}
 
 
-def test_a_dictionary_gets_the_tensors_by_name(tmp_path: Path):
+def test_a_dictionary_gets_the_tensors_by_name(tmp_path: Path) -> None:
     loaded = load(FromDict(), tmp_path, ["b", "a"], ["d"])
     (answer,) = loaded.run(request(b=rows(1), a=rows(5)))
     assert values(answer) == {"d": 4}
 
 
-def test_fewer_tensors_than_outputs_is_an_error(tmp_path: Path):
+def test_fewer_tensors_than_outputs_is_an_error(tmp_path: Path) -> None:
     loaded = load(FromDict(), tmp_path, ["a", "b"], ["d", "e"])
     with pytest.raises(InvalidArgumentError, match=r"The output e .* doesn't exist\. This model has 1 outputs"):
         loaded.run(request(a=rows(1), b=rows(1)))
 
 
-def test_too_many_inputs_fail_the_load(tmp_path: Path):
+def test_too_many_inputs_fail_the_load(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="configuration expects 3 inputs, model provides 2"):
         load(Subtract(), tmp_path, ["x", "y", "z"], ["d", "n"])
 
 
-def test_an_output_of_another_type_is_an_error(tmp_path: Path):
+def test_an_output_of_another_type_is_an_error(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "OUT0" data_type: TYPE_INT64 dims: 1 }'
     loaded = Loaded(config_of("pytorch", tensors), tmp_path)
@@ -80,14 +80,14 @@ def test_an_output_of_another_type_is_an_error(tmp_path: Path):
         loaded.run(request(IN0=rows(1)))
 
 
-def test_a_file_that_is_no_torchscript_fails_the_load(tmp_path: Path):
+def test_a_file_that_is_no_torchscript_fails_the_load(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.pt").write_bytes(b"nonsense")
     with pytest.raises(InternalError, match="failed to load model 'm'"):
         Loaded(config_of("pytorch"), tmp_path)
 
 
-def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path):
+def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = (
         'input { name: "IN0" data_type: TYPE_UINT16 dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
@@ -97,7 +97,7 @@ def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["INFERENCE_MODE", "DISABLE_OPTIMIZED_EXECUTION", "ENABLE_WEIGHT_SHARING"])
-def test_parameters_are_booleans(tmp_path: Path, name: str):
+def test_parameters_are_booleans(tmp_path: Path, name: str) -> None:
     write_identity("pytorch", tmp_path)
     for text in ("true", "FALSE"):
         extra = f'parameters {{ key: "{name}" value {{ string_value: "{text}" }} }}'
@@ -133,25 +133,25 @@ class Weight(torch.nn.Module):
         return self.weight * a
 
 
-def test_an_absent_input_leaves_its_neighbours_where_they_are(tmp_path: Path):
+def test_an_absent_input_leaves_its_neighbours_where_they_are(tmp_path: Path) -> None:
     loaded = load(WithDefault(), tmp_path, ["a", "b", "c"], ["d"])
     (answer,) = loaded.run(request(a=rows(1), c=rows(3)))
     assert values(answer) == {"d": 301}
 
 
-def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path):
+def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     with pytest.raises(InvalidArgumentError, match="model 'm': expected input 'x', got none"):
         loaded.run(request(y=rows(1)))
 
 
-def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path):
+def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path) -> None:
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
     with pytest.raises(InternalError, match=r"output must be of type Tensor or List\[str\], received List\[int\]"):
         loaded.run(request(a=rows(1)))
 
 
-def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Path):
+def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Path) -> None:
     extra = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
     (answer,) = load(Weight(), tmp_path, ["a"], ["d"], extra=extra).run(request(a=rows(2)))
     assert values(answer) == {"d": 2}
@@ -170,7 +170,7 @@ STRINGS = """
 """
 
 
-def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path):
+def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT32 }"
     sequence = f'sequence_batching {{ control_input {{ name: "CORRID__1" {control} }} }}'
@@ -178,7 +178,7 @@ def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path):
         Loaded(config_of("pytorch", TENSORS, sequence), tmp_path)
 
 
-def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_identity("pytorch", tmp_path)
     caplog.set_level("INFO", "tritonnb")
     parameters = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
@@ -187,7 +187,7 @@ def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogC
     assert "Optimized execution is enabled for model instance 'm'" in caplog.messages
 
 
-def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):
+def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
@@ -197,7 +197,7 @@ def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):
     assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
 
 
-def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
@@ -207,7 +207,7 @@ def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Pa
     assert answer.outputs[0].array.tolist() == [[b"a!"]]
 
 
-def test_strings_have_one_dimension(tmp_path: Path):
+def test_strings_have_one_dimension(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = (
         'input { name: "IN0" data_type: TYPE_STRING dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
@@ -226,7 +226,7 @@ class Remembering(torch.nn.Module):
         return self.total
 
 
-def test_an_answer_is_not_the_memory_of_the_model(tmp_path: Path):
+def test_an_answer_is_not_the_memory_of_the_model(tmp_path: Path) -> None:
     loaded = load(Remembering(), tmp_path, ["a"], ["d"])
     (first,) = loaded.run(request(a=rows(2)))
     loaded.run(request(a=rows(3)))
@@ -284,7 +284,7 @@ def step(x: float, states: States) -> InferRequest:
     return made
 
 
-def test_states_go_from_step_to_step(tmp_path: Path):
+def test_states_go_from_step_to_step(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     states = sequence()
     means = [values(loaded.run(step(x, states))[0]) for x in (1, 3, 8)]
@@ -292,7 +292,7 @@ def test_states_go_from_step_to_step(tmp_path: Path):
     assert states.values() == {"TOTAL__1": [[12]], "COUNT__2": [[3]]}
 
 
-def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path):
+def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     one, two = sequence(), sequence(total=10, count=4)
     answers = loaded.run(step(4, one), step(0, two))
@@ -300,7 +300,7 @@ def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path
     assert (one.values()["TOTAL__1"], two.values()["TOTAL__1"]) == ([[4]], [[10]])
 
 
-def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_path: Path):
+def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     one, two = sequence(), States({}, TOTAL__1=np.zeros((1, 3), np.float32), COUNT__2=rows(0))
     first, second = loaded.run(step(4, one), step(0, two))
@@ -309,7 +309,7 @@ def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_
     assert two.inputs["TOTAL__1"].shape == (1, 3)
 
 
-def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path):
+def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["COUNT_OUT__2", "MEAN__0"])
     states = sequence()
     (answer,) = loaded.run(step(6, states))
@@ -318,7 +318,7 @@ def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path):
     assert values(answer) == {"COUNT_OUT__2": 2, "MEAN__0": 6}
 
 
-def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path):
+def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     states = sequence(total=5, count=1)
     with pytest.raises(InternalError, match="PyTorch execute failure"):
@@ -326,7 +326,7 @@ def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path):
     assert states.values() == {"TOTAL__1": [[5]], "COUNT__2": [[1]]}
 
 
-def test_a_state_is_not_the_memory_of_an_answer(tmp_path: Path):
+def test_a_state_is_not_the_memory_of_an_answer(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["TOTAL_OUT__1"])
     states = sequence()
     (first,) = loaded.run(step(1, states))
@@ -334,7 +334,7 @@ def test_a_state_is_not_the_memory_of_an_answer(tmp_path: Path):
     assert values(first) == {"TOTAL_OUT__1": 1}
 
 
-def test_a_state_of_another_datatype_is_an_error_and_changes_nothing(tmp_path: Path):
+def test_a_state_of_another_datatype_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
     extra = TWO_STATES.replace("TYPE_FP32", "TYPE_INT32", 1)
     loaded = load(SumAndCount(), tmp_path, ["X__0"], ["MEAN__0"], extra=extra)
     states = sequence()
@@ -344,7 +344,7 @@ def test_a_state_of_another_datatype_is_an_error_and_changes_nothing(tmp_path: P
     assert states.values() == {"TOTAL__1": [[0]], "COUNT__2": [[0]]}
 
 
-def test_control_tensors_are_arguments_by_index(tmp_path: Path):
+def test_control_tensors_are_arguments_by_index(tmp_path: Path) -> None:
     control = 'name: "START__0" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }'
     extra = f"sequence_batching {{ control_input {{ {control} }} }}"
     loaded = load(Subtract(), tmp_path, ["IN__1"], ["d", "n"], extra=extra)
@@ -364,18 +364,20 @@ def test_control_tensors_are_arguments_by_index(tmp_path: Path):
         (["X__3"], ["MEAN__0"], TWO_STATES, "'X__3' refers to an argument which doesn't exist: 'forward' has 3"),
     ],
 )
-def test_names_of_a_model_with_state_have_an_index(tmp_path: Path, inputs, outputs, states: str, complaint: str):
+def test_names_of_a_model_with_state_have_an_index(
+    tmp_path: Path, inputs, outputs, states: str, complaint: str
+) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         load(SumAndCount(), tmp_path, inputs, outputs, extra=states)
 
 
-def test_a_control_tensor_without_an_index_fails_the_load(tmp_path: Path):
+def test_a_control_tensor_without_an_index_fails_the_load(tmp_path: Path) -> None:
     control = 'name: "left" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }'
     extra = f"sequence_batching {{ control_input {{ {control} }} }}"
     with pytest.raises(InternalError, match="input 'left' does not follow <name>__<index> naming convention"):
         load(Subtract(), tmp_path, ["right"], ["d", "n"], extra=extra)
 
 
-def test_too_few_inputs_fail_the_load(tmp_path: Path):
+def test_too_few_inputs_fail_the_load(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="configuration expects 1 inputs, model provides 2"):
         load(Subtract(), tmp_path, ["x"], ["d", "n"])

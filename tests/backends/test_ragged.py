@@ -77,7 +77,7 @@ def write(backend: str, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
-def test_requests_of_any_lengths_run_as_one_batch_and_get_their_parts(backend: str, tmp_path: Path):
+def test_requests_of_any_lengths_run_as_one_batch_and_get_their_parts(backend: str, tmp_path: Path) -> None:
     write(backend, tmp_path)
     loaded = Loaded(config_of(backend, tensors=RAGGED), tmp_path)
     values = [[1, 2, 3], [4], [5, 6]]
@@ -87,7 +87,7 @@ def test_requests_of_any_lengths_run_as_one_batch_and_get_their_parts(backend: s
     assert [each["TOTAL"].tolist() for each in found] == [[[6]], [[4]], [[11]]]
 
 
-def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tmp_path: Path):
+def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tmp_path: Path) -> None:
     write_onnx(tmp_path, [4])
     with pytest.raises(InvalidArgumentError, match=r"with shape \[-1\] for ragged input 'IN', model provides \[4\]"):
         Loaded(config_of("onnxruntime", tensors=RAGGED), tmp_path)
@@ -104,14 +104,14 @@ def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tm
     ],
 )
 @pytest.mark.parametrize("dtype", ["INT32", "FP32"])
-def test_what_a_batch_tells_of_its_requests(kind: str, expected: list, dtype: str):
+def test_what_a_batch_tells_of_its_requests(kind: str, expected: list, dtype: str) -> None:
     """A request of two rows of shape [3, 1] and one of one row of shape [2, 2], as in Triton's document."""
     found = batch_input(kind, dtype, (2, 3, 1), (1, 2, 2))
     assert found.tolist() == expected
     assert found.dtype == {"INT32": np.int32, "FP32": np.float32}[dtype]
 
 
-def test_the_largest_element_count_is_the_shape():
+def test_the_largest_element_count_is_the_shape() -> None:
     assert batch_input("BATCH_MAX_ELEMENT_COUNT_AS_SHAPE", "INT32", (1, 2), (1, 5), (1, 3)).shape == (5,)
 
 
@@ -122,6 +122,6 @@ def batch_input(kind: str, dtype: str, *shapes: tuple[int, ...]) -> np.ndarray:
     return BatchTensors(config).inputs(Execution(requests, len(requests), lambda *_: None))["T"]
 
 
-def test_without_batching_nothing_is_ragged():
+def test_without_batching_nothing_is_ragged() -> None:
     config = config_of("onnxruntime", tensors=RAGGED, max_batch_size=0)
     assert not BatchTensors(config).ragged

@@ -12,7 +12,7 @@ from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 
-def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path):
+def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "echo").mkdir()
     (tmp_path / "echo" / "model.py").write_text("class TritonPythonModel: pass")
     registry = BackendRegistry(lambda _: {}, tmp_path)
@@ -22,7 +22,7 @@ def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path):
         registry.get("other")
 
 
-def test_a_backend_is_created_once_and_gets_its_settings():
+def test_a_backend_is_created_once_and_gets_its_settings() -> None:
     asked: list[str] = []
     registry = BackendRegistry(lambda name: asked.append(name) or {})
     assert registry.get("minimal") is registry.get("minimal")
@@ -31,7 +31,7 @@ def test_a_backend_is_created_once_and_gets_its_settings():
 
 
 @pytest.mark.parametrize("name", ["nosuch", "Python"])
-def test_an_unknown_backend_is_refused_in_tritons_words(name: str):
+def test_an_unknown_backend_is_refused_in_tritons_words(name: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         BackendRegistry(lambda _: {}).get(name)
     assert str(caught.value) == (
@@ -44,7 +44,7 @@ def test_an_unknown_backend_is_refused_in_tritons_words(name: str):
 )
 def test_a_missing_library_names_the_pip_command(
     monkeypatch: pytest.MonkeyPatch, backend: str, module: str, extra: str
-):
+) -> None:
     for name in ("tritonnb.backends.onnxruntime", "tritonnb.backends.pytorch"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)

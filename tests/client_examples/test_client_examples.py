@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,15 +29,20 @@ def scripts() -> list[tuple[str, ...]]:
     """Each example with the arguments it is run with."""
     if not CHECKOUT:
         return []
-    found = sorted([*EXAMPLES.glob("simple_*.py"), *EXAMPLES.glob("grpc_explicit_*.py")])
-    names = [each.name for each in found if "cudashm" not in each.name]
+    examples = sorted([*EXAMPLES.glob("simple_*.py"), *EXAMPLES.glob("grpc_explicit_*.py")])
+    names = [example.name for example in examples if "cudashm" not in example.name]
     return [*((name,) for name in names), *((name, "-d") for name in DYNA), ("reuse_infer_objects_client.py",)]
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Server]]:
     """Two, since the model control examples count the models: seven over HTTP, eight over gRPC."""
-    explicit = {"model_control_mode": "explicit", "load_models": ["*"], "grpc_port": 0, "allow_file_override": True}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": ["*"],
+        "grpc_port": 0,
+        "allow_file_override": True,
+    }
     with Server(HERE / "models", port=0, **explicit) as seven:
         with Server([HERE / "models", HERE / "eighth"], port=0, **explicit) as eight:
             assert not {**seven.load_errors, **eight.load_errors}
@@ -44,7 +50,7 @@ def servers() -> Iterator[dict[str, Server]]:
 
 
 @pytest.mark.parametrize("command", scripts(), ids=" ".join)
-def test_the_example_passes(servers: dict[str, Server], command: tuple[str, ...], tmp_path: Path):
+def test_the_example_passes(servers: dict[str, Server], command: tuple[str, ...], tmp_path: Path) -> None:
     name, *arguments = command
     protocol = "grpc" if "grpc" in name else "http"
     server = servers[protocol]

@@ -36,7 +36,7 @@ NUMBERS = [name for name in BY_NAME if name not in ("BYTES", "BF16")]
         (b"a\0", "BYTES", b"a\0"),
     ],
 )
-def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any):
+def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any) -> None:
     array = convert(values, BY_NAME[datatype])
     assert array.dtype == BY_NAME[datatype].numpy
     assert array.tolist() == (result if isinstance(result, bytes) else np.asarray(result, array.dtype).tolist())
@@ -69,7 +69,7 @@ def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any)
         ([1j], "FP32", "expected FP32 values, got 1j"),
     ],
 )
-def test_values_that_would_change_are_refused(values: Any, datatype: str, words: str):
+def test_values_that_would_change_are_refused(values: Any, datatype: str, words: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         convert(values, BY_NAME[datatype])
     assert str(caught.value) == words
@@ -77,24 +77,24 @@ def test_values_that_would_change_are_refused(values: Any, datatype: str, words:
 
 @pytest.mark.parametrize("values", [[[1], [2, 3]], [[b"a"], [b"b", b"c"]]])
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
-def test_lists_of_several_lengths_are_no_array(values: Any, datatype: str):
+def test_lists_of_several_lengths_are_no_array(values: Any, datatype: str) -> None:
     with pytest.raises(ValueError, match="expected lists of equal length, got different lengths"):
         convert(values, BY_NAME[datatype])
 
 
-def test_an_array_of_the_datatype_is_not_copied():
+def test_an_array_of_the_datatype_is_not_copied() -> None:
     array = np.ones(3, np.float32)
     assert convert(array, BY_NAME["FP32"]) is array
 
 
-def test_bf16_has_the_bit_patterns_of_floating_point_numbers():
+def test_bf16_has_the_bit_patterns_of_floating_point_numbers() -> None:
     assert bf16_to_float32(convert([1.5, -2], BY_NAME["BF16"])).tolist() == [1.5, -2.0]
 
 
 @given(
     values=st.lists(st.one_of(st.booleans(), st.integers(-(2**70), 2**70), st.floats())), name=st.sampled_from(NUMBERS)
 )
-def test_integers_come_out_as_they_went_in_or_not_at_all(values: list[Any], name: str):
+def test_integers_come_out_as_they_went_in_or_not_at_all(values: list[Any], name: str) -> None:
     try:
         array = convert(values, BY_NAME[name])
     except ValueError:

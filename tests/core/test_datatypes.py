@@ -23,33 +23,33 @@ from tritonnb.core.datatypes import (
 from tritonnb.core.errors import InvalidArgumentError
 
 
-def test_the_table_has_every_datatype_of_the_protobuf_schema_under_its_number():
+def test_the_table_has_every_datatype_of_the_protobuf_schema_under_its_number() -> None:
     schema = {name: number for name, number in model_config_pb2.DataType.items() if number}
     assert {each.config_name: each.number for each in DATATYPES} == schema
 
 
 @pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
-def test_numpy_dtypes_are_those_of_the_official_client(datatype):
+def test_numpy_dtypes_are_those_of_the_official_client(datatype) -> None:
     assert np_to_triton_dtype(datatype.numpy) == datatype.name
 
 
 @pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
-def test_an_array_finds_its_datatype(datatype):
+def test_an_array_finds_its_datatype(datatype) -> None:
     assert datatype_of(datatype.numpy) is datatype
     assert datatype_of(datatype.numpy.newbyteorder(">")) is datatype
 
 
-def test_strings_of_any_width_are_bytes():
+def test_strings_of_any_width_are_bytes() -> None:
     assert datatype_of("U7") is datatype_of("S3") is BYTES
 
 
-def test_a_dtype_without_a_datatype_is_refused_by_name():
+def test_a_dtype_without_a_datatype_is_refused_by_name() -> None:
     with pytest.raises(InvalidArgumentError, match="complex64"):
         datatype_of(np.complex64)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8))
-def test_bytes_elements_have_the_wire_form_of_the_official_client(elements):
+def test_bytes_elements_have_the_wire_form_of_the_official_client(elements) -> None:
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
     encoded = encode_bytes(array)
@@ -62,18 +62,18 @@ def test_bytes_elements_have_the_wire_form_of_the_official_client(elements):
 @pytest.mark.parametrize(
     ("raw", "complaint"), [(b"\x01\x00", "indicator"), (b"\x04\x00\x00\x00abc", "expected 4 bytes, 3 left")]
 )
-def test_broken_bytes_data_is_refused(raw, complaint):
+def test_broken_bytes_data_is_refused(raw, complaint) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         decode_bytes(raw)
 
 
-def test_strings_and_numbers_become_bytes_in_the_same_shape():
+def test_strings_and_numbers_become_bytes_in_the_same_shape() -> None:
     array = as_bytes_array([["é", b"\x00\x01"], [7, "x"]])
     assert array.tolist() == [["é".encode(), b"\x00\x01"], [b"7", b"x"]]
 
 
 @given(st.floats(width=32, allow_nan=False))
-def test_bf16_keeps_the_upper_half_of_a_float(value):
+def test_bf16_keeps_the_upper_half_of_a_float(value) -> None:
     original = np.array([value], np.float32)
     back = bf16_to_float32(float32_to_bf16(original))
     assert back.view(np.uint32)[0] == original.view(np.uint32)[0] & 0xFFFF0000

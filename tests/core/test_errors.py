@@ -21,18 +21,18 @@ from tritonnb.core.errors import Status, TritonError
         (Status.CANCELLED, 400),
     ],
 )
-def test_http_status_of_each_code(status, http):
+def test_http_status_of_each_code(status, http) -> None:
     assert status.http == http
 
 
-def test_codes_that_share_an_http_status_stay_apart():
+def test_codes_that_share_an_http_status_stay_apart() -> None:
     assert len(Status) == 8
 
 
-def test_there_is_one_exception_for_each_status():
+def test_there_is_one_exception_for_each_status() -> None:
     family = {each.default_status for each in TritonError.__subclasses__()}
     assert family == set(Status)
 
 
-def test_an_error_can_carry_another_status_than_its_class():
+def test_an_error_can_carry_another_status_than_its_class() -> None:
     assert errors.InternalError("x", Status.CANCELLED).status is Status.CANCELLED

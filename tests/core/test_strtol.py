@@ -11,11 +11,11 @@ from tritonnb.core.strtol import leading_number
     ("text", "number"),
     [("12", 12), (" +7x", 7), ("-3.5", -3), ("0", 0), ("000", 0), ("0" * 5000 + "4", 4), ("", None), ("x1", None)],
 )
-def test_the_digits_at_the_beginning_count(text: str, number: int | None):
+def test_the_digits_at_the_beginning_count(text: str, number: int | None) -> None:
     assert leading_number(text) == number
 
 
 @pytest.mark.parametrize("digits", [20, 21, 5000, 50_000])
-def test_a_number_of_very_many_digits_stays_beyond_64_bits(digits: int):
+def test_a_number_of_very_many_digits_stays_beyond_64_bits(digits: int) -> None:
     assert (leading_number("1" * digits) or 0) >= 2**63
     assert (leading_number("-" + "1" * digits) or 0) < -(2**63)

@@ -128,7 +128,7 @@ def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_
     serve_gated(server, gate)
 
     @server.model(name="fast", max_batch_size=8)
-    def fast(X: tnb.FP32[1]) -> tnb.FP32[1]:  # type: ignore[valid-type]
+    def fast(X: tnb.FP32[1]) -> tnb.FP32[1]:
         gate.set()
         return X
 
@@ -143,7 +143,7 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
     """Serve a model ``slow`` that answers when the gate is open."""
 
     @server.model(name="slow", max_batch_size=8)
-    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:  # type: ignore[valid-type]
+    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
         gate.wait()
         return X
 
@@ -214,7 +214,7 @@ def test_large_tensors_pass_both_ways(start: Start) -> None:
     server = start()
 
     @server.model(max_batch_size=8)
-    def echo(X: tnb.FP32[-1]) -> tnb.FP32[-1]:  # type: ignore[valid-type]
+    def echo(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
         return X
 
     array = np.random.default_rng(0).random((1, 4_000_000), np.float32)

@@ -43,7 +43,7 @@ def test_files_are_refused_unless_the_server_was_started_with_them_allowed() -> 
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, load["request"])
     assert status == 501
-    assert b"they are code" in body
+    assert b"files are code" in body
 
 
 @pytest.mark.parametrize("path", ["../escaped.py", "/../escaped.py", "1/../../escaped.py"])

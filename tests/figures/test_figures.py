@@ -36,7 +36,7 @@ def texts(ax) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name):
+def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name) -> None:
     for rec in (guide, busy, tnb.Recording()):
         ax = Figure().add_subplot()
         assert getattr(rec.plot, name)(ax=ax) is ax.figure
@@ -44,14 +44,14 @@ def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_a_figure_with_its_description(guide, name):
+def test_a_notebook_shows_a_figure_with_its_description(guide, name) -> None:
     bundle = getattr(guide.plot, name)()._repr_mimebundle_()
     assert bundle["text/plain"] == guide.plot.alt(name)
     assert f'alt="{guide.plot.alt(name)}"' in bundle["text/html"]
     assert bundle["image/png"].startswith("iVBOR")
 
 
-def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide):
+def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide) -> None:
     figure = guide.plot.timeline()
     assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]
     assert 'class="tnb-paper"' in guide.plot.svg("timeline")
@@ -61,7 +61,7 @@ def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background
         assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
 
 
-def test_a_figure_may_be_drawn_on_any_thread(guide):
+def test_a_figure_may_be_drawn_on_any_thread(guide) -> None:
     drawn = []
     thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
     thread.start()
@@ -69,7 +69,7 @@ def test_a_figure_may_be_drawn_on_any_thread(guide):
     assert "image/png" in drawn[0]
 
 
-def test_the_timeline_names_requests_rows_and_batches(guide):
+def test_the_timeline_names_requests_rows_and_batches(guide) -> None:
     [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
@@ -77,13 +77,13 @@ def test_the_timeline_names_requests_rows_and_batches(guide):
     assert "queue depth 2" in [each.get_text() for each in ax.get_yticklabels()]
 
 
-def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do():
+def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do() -> None:
     rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
     labels = [each.get_text() for each in rec.plot.timeline().axes[0].get_yticklabels()]
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
-def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
+def test_the_timeline_explains_the_marks_that_it_has(guide, busy) -> None:
     unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
     assert (unit, legend) == ("ms", "box: batch, height: share of max_batch_size")
     assert busy.plot.timeline().axes[0].get_xlabel().endswith("share of max_batch_size; dashed: preferred sizes")
@@ -93,7 +93,7 @@ def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
     assert ax.get_xlabel().endswith("share of max_batch_size (label: requests/rows)")
 
 
-def test_descriptions_are_computed(guide, busy):
+def test_descriptions_are_computed(guide, busy) -> None:
     assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
     assert "At most 2 requests waited at the same time" in guide.plot.alt("timeline")
     assert "2 batches of 8 rows, 50.0 ms" in guide.plot.alt("batch_sizes")
@@ -101,25 +101,25 @@ def test_descriptions_are_computed(guide, busy):
     assert "a request waits" in busy.plot.alt("queue")
 
 
-def test_an_unknown_figure_is_named(guide):
+def test_an_unknown_figure_is_named(guide) -> None:
     with pytest.raises(tnb.TritonError, match=r"figure expected one of timeline, .* got 'pie'"):
         guide.plot.alt("pie")
 
 
-def test_the_queue_is_as_deep_as_requests_wait(guide):
+def test_the_queue_is_as_deep_as_requests_wait(guide) -> None:
     times, depths = queue_depth(waits_of(guide))
     assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]
 
 
-def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy):
+def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy) -> None:
     times, depths = queue_depth(waits_of(busy))
     after = dict(zip(times, depths, strict=True))
     last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
     assert {time: after[time] for time in last} == last
 
 
-def test_a_refused_request_waits_until_it_is_refused():
+def test_a_refused_request_waits_until_it_is_refused() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     refused = waits_of(rec)[1]
@@ -127,7 +127,7 @@ def test_a_refused_request_waits_until_it_is_refused():
     assert "×: refused" in rec.plot.timeline().axes[0].get_xlabel()
 
 
-def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
+def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets() -> None:
     config = "max_batch_size: 8 dynamic_batching { }"
     arrivals = [(1000 * number * 100, size) for number, size in enumerate([1, 2, 4, 6, 8])]
     rec = tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
@@ -140,12 +140,12 @@ def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
     assert "The time per row is within 5% of its minimum from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
 
 
-def test_colours_repeat_only_after_seven():
+def test_colours_repeat_only_after_seven() -> None:
     assert len({colour(number) for number in range(7)}) == 7
     assert tint("#000000", 0.25) == "#bfbfbf"
 
 
-def test_a_comparison_is_drawn_over_the_same_time(guide):
+def test_a_comparison_is_drawn_over_the_same_time(guide) -> None:
     changed = guide.what_if(max_queue_delay_microseconds=0)
     figure = changed.plot()
     before, after = figure.axes
@@ -157,13 +157,13 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
 @pytest.mark.parametrize(
     ("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
 )
-def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
+def test_a_figure_that_does_not_apply_has_no_words_either(name, told) -> None:
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
         with pytest.raises(tnb.TritonError, match=told):
             made(name)
 
 
-def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
+def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -> None:
     config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
         dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
     arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
@@ -175,13 +175,13 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
 
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
-def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
+def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name) -> None:
     [ax] = getattr(tnb.Recording().plot, name)().axes
     assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
 
 
-def test_of_many_refused_requests_none_is_labelled():
+def test_of_many_refused_requests_none_is_labelled() -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.requests) == 3

@@ -51,7 +51,7 @@ def held(rec: tnb.Recording) -> list[tuple]:
     return [(each.sequence, each.instance, each.slot, each.backlog_ns // 1_000_000) for each in rec.slot_occupancy]
 
 
-def test_the_figure_of_the_direct_strategy(direct):
+def test_the_figure_of_the_direct_strategy(direct) -> None:
     assert held(direct) == [
         ("0", "m_0_0", 0, 0),
         ("1", "m_0_1", 0, 0),
@@ -74,7 +74,7 @@ def test_the_figure_of_the_direct_strategy(direct):
     assert "null" not in shown
 
 
-def test_the_figure_of_the_oldest_strategy(oldest):
+def test_the_figure_of_the_oldest_strategy(oldest) -> None:
     assert held(oldest) == [(name, "m_0_0", slot, 0) for slot, name in enumerate("ABCD")]
     members = {each.serial: each.sequence_id for each in oldest.requests}
     batches = ["".join(members[each] for each in batch.requests) for batch in oldest.batches]
@@ -85,20 +85,20 @@ def test_the_figure_of_the_oldest_strategy(oldest):
     assert "0 of 12 rows are null requests" in oldest.plot.alt("slots")
 
 
-def test_the_description_tells_slots_nulls_and_backlog(direct):
+def test_the_description_tells_slots_nulls_and_backlog(direct) -> None:
     alt = direct.plot.alt("slots")
     assert "6 sequences in 4 slots of 2 instances" in alt
     assert "9 of 27 rows are null requests" in alt
     assert "2 sequences waited in the backlog, at most 270.0 ms" in alt
 
 
-def test_a_recording_without_slots_says_so():
+def test_a_recording_without_slots_says_so() -> None:
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
     with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         rec.plot.slots()
 
 
-def test_a_sequence_that_falls_silent_loses_its_slot():
+def test_a_sequence_that_falls_silent_loses_its_slot() -> None:
     config = 'name: "m" max_batch_size: 1 sequence_batching { direct { } max_sequence_idle_microseconds: 50000 }'
     arrivals = [
         tnb.Arrival(0, sequence_id="A", sequence_start=True),
@@ -113,7 +113,7 @@ def test_a_sequence_that_falls_silent_loses_its_slot():
     assert {"idle ✕", "A refused"} <= {each.get_text().strip() for each in rec.plot.slots().axes[0].texts}
 
 
-def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
+def test_the_same_figures_come_from_a_live_server(tmp_path: Path) -> None:
     """The same sequences, one request after the other: slots, null rows and backlog are those of the simulation."""
     source = Path(__file__).parents[1] / "models" / "accumulate"
     (tmp_path / "m" / "1").mkdir(parents=True)
@@ -178,7 +178,7 @@ class Watched:
     st.sampled_from([DIRECT, OLDEST]),
     st.integers(1, 12),
 )
-def test_stays_are_what_the_scheduler_decided(workload, config, service_ms):
+def test_stays_are_what_the_scheduler_decided(workload, config, service_ms) -> None:
     """Hands of slots as folded from batches are those of the scheduler's own table."""
     arrivals = []
     for number, (begin, gaps, ends) in enumerate(workload):

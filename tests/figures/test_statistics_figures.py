@@ -36,7 +36,7 @@ def stats(batches: dict[int, tuple[int, float]], requests: int) -> dict:
 EARLY, LATE = stats({1: (5, 3.0), 4: (2, 6.0)}, 13), stats({1: (5, 3.0), 4: (6, 6.0), 8: (1, 12.0)}, 37)
 
 
-def test_the_difference_is_what_happened_meanwhile():
+def test_the_difference_is_what_happened_meanwhile() -> None:
     between = difference(LATE, EARLY)
     assert (between["inference_count"], between["execution_count"]) == (24, 5)
     assert between["inference_stats"]["queue"]["count"] == 24
@@ -44,7 +44,7 @@ def test_the_difference_is_what_happened_meanwhile():
     assert (between["name"], between["last_inference"]) == ("m", 1037)
 
 
-def test_batch_sizes_come_from_the_statistics_too():
+def test_batch_sizes_come_from_the_statistics_too() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
     assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt
     assert "within 5% of its minimum from 4 rows on: 1.5 ms" in figure.alt
@@ -53,7 +53,7 @@ def test_batch_sizes_come_from_the_statistics_too():
 
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])
-def test_parts_of_a_request_add_up(since):
+def test_parts_of_a_request_add_up(since) -> None:
     given = Figure().add_subplot()
     assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
     alt = StatisticsPlot(LATE).parts(since=since).alt
@@ -62,7 +62,7 @@ def test_parts_of_a_request_add_up(since):
     )
 
 
-def test_both_figures_come_in_one():
+def test_both_figures_come_in_one() -> None:
     plot = StatisticsPlot(LATE)
     assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"
     assert plot().savefig

@@ -67,27 +67,27 @@ def two() -> Recording:
     )
 
 
-def test_a_journey_has_the_requests_of_its_steps(two: Recording):
+def test_a_journey_has_the_requests_of_its_steps(two: Recording) -> None:
     one, four = two.ensemble_requests
     assert (one.serial, one.model, one.steps, one.failed) == (1, "both", (2, 3), "")
     assert (four.serial, four.steps, four.failed) == (4, (5, 6), "OTHER")
     assert (one.received_ns, one.ended_ns) == (0, 50 * MS)
 
 
-def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one():
+def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one() -> None:
     events = [step(1, "inner", 2, "outer"), step(2, "first", 3, "inner"), step(1, "second", 4, "outer")]
     (journey,) = Recording(events).ensemble_requests
     assert (journey.model, journey.steps) == ("outer", (2, 3, 4))
 
 
-def test_a_journey_that_ends_after_the_recording_has_no_end():
+def test_a_journey_that_ends_after_the_recording_has_no_end() -> None:
     begun = Recording([step(1, "first", 2)])
     (journey,) = begun.ensemble_requests
     assert (journey.received_ns, journey.ended_ns) == (None, None)
     assert [each.get_text() for each in begun.plot.steps().axes[0].texts] == ["Nothing was executed."]
 
 
-def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording):
+def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording) -> None:
     [ax] = two.plot.steps().axes
     assert [each.get_text() for each in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
     assert [each.get_text() for each in ax.texts] == ["1", "2", "1", "2"]
@@ -96,7 +96,7 @@ def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two:
     assert len(own) == 2
 
 
-def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
+def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording) -> None:
     (batched,) = [each for each in two.batches if len(each.requests) == 2]
     waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
     [ax] = Recording(waited).plot.steps().axes
@@ -108,13 +108,13 @@ def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
     assert max(heights) < lowest
 
 
-def test_the_description_tells_how_long_each_request_took(two: Recording):
+def test_the_description_tells_how_long_each_request_took(two: Recording) -> None:
     alt = two.plot.alt("steps")
     assert "2 requests of both through first, second; 1 of 3 executions had several requests" in alt
     assert "Request 1 took 50.0 ms, 2 took 51.0 ms and failed." in alt
 
 
-def test_a_recording_without_an_ensemble_says_so():
+def test_a_recording_without_an_ensemble_says_so() -> None:
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
     with pytest.raises(tnb.TritonError, match="a recording of an ensemble"):
         rec.plot.steps()

@@ -25,7 +25,7 @@ def problem(text: str) -> Problem:
     return found
 
 
-def test_a_configuration_without_mistakes_has_no_problems():
+def test_a_configuration_without_mistakes_has_no_problems() -> None:
     found = diagnose(BASE, lambda config: config)
     assert found.problems == []
     assert found.checked.max_batch_size == 8
@@ -42,7 +42,7 @@ def test_a_configuration_without_mistakes_has_no_problems():
         ("max_batch_size:", "max_batch_size", 3, 16, 'Expected ":", found "8".'),
     ],
 )
-def test_a_slip_of_the_pen_is_found_and_mended(right, wrong, line, column, complaint):
+def test_a_slip_of_the_pen_is_found_and_mended(right, wrong, line, column, complaint) -> None:
     found = problem(BASE.replace(right, wrong))
     assert complaint in found.message
     assert (found.line, found.column) == (line, column)
@@ -50,7 +50,7 @@ def test_a_slip_of_the_pen_is_found_and_mended(right, wrong, line, column, compl
     assert found.fix.text == BASE
 
 
-def test_what_is_left_open_is_closed():
+def test_what_is_left_open_is_closed() -> None:
     found = problem(BASE[:-2])
     assert found.fix is not None
     assert diagnose(found.fix.text, validate).problems == []
@@ -70,7 +70,7 @@ def test_what_is_left_open_is_closed():
         ),
     ],
 )
-def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mended):
+def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mended) -> None:
     found = problem(BASE.replace(right, wrong))
     assert found.line == line
     assert found.fix is not None
@@ -78,7 +78,7 @@ def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mend
     assert diagnose(found.fix.text, validate).problems == []
 
 
-def test_a_tensor_that_is_refused_is_found_by_its_name():
+def test_a_tensor_that_is_refused_is_found_by_its_name() -> None:
     def refuse(config):
         raise InvalidArgumentError("model input 'X' must specify 'dims' for m")
 
@@ -86,7 +86,7 @@ def test_a_tensor_that_is_refused_is_found_by_its_name():
     assert found.line == 4
 
 
-def test_a_complaint_about_nothing_in_the_text_has_no_line():
+def test_a_complaint_about_nothing_in_the_text_has_no_line() -> None:
     def refuse(config):
         raise InvalidArgumentError("no luck today")
 
@@ -108,7 +108,7 @@ def test_a_complaint_about_nothing_in_the_text_has_no_line():
         ("TYPE_FP32", '"TYPE_FP32"', "did you mean 'TYPE_FP32'?"),
     ],
 )
-def test_what_is_too_much_is_removed(right: str, wrong: str, hint: str):
+def test_what_is_too_much_is_removed(right: str, wrong: str, hint: str) -> None:
     found = problem(BASE.replace(right, wrong, 1))
     assert found.hint == hint
     assert found.fix is not None

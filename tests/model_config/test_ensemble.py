@@ -35,13 +35,13 @@ def ensemble(*steps):
     """).config
 
 
-def test_an_ensemble_is_decoupled_when_one_of_its_steps_is():
+def test_an_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
     config = ensemble("a: in -> mid", "b: mid -> out")
     assert not check_ensemble(config, {"a": model("a"), "b": model("b")}.get)
     assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
 
 
-def test_streams_of_different_decoupled_steps_may_not_meet():
+def test_streams_of_different_decoupled_steps_may_not_meet() -> None:
     config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
     plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
     assert not check_ensemble(config, plain.get)
@@ -51,7 +51,7 @@ def test_streams_of_different_decoupled_steps_may_not_meet():
         check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
 
 
-def test_a_step_that_did_not_load_says_why():
+def test_a_step_that_did_not_load_says_why() -> None:
     failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
     with pytest.raises(InvalidArgumentError) as caught:
         check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
@@ -71,7 +71,7 @@ def test_a_step_that_did_not_load_says_why():
         ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
     ],
 )
-def test_an_ensemble_may_not_contain_itself(steps, complaint):
+def test_an_ensemble_may_not_contain_itself(steps, complaint) -> None:
     def check():
         check_no_cycle("e", lambda name: steps.get(name, []))
 
@@ -83,7 +83,7 @@ def test_an_ensemble_may_not_contain_itself(steps, complaint):
     assert str(caught.value) == f"circular dependency between ensembles: {complaint}"
 
 
-def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name():
+def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name() -> None:
     config = ensemble("z: in -> mid", "a: mid -> out")
     with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
         check_ensemble(config, {}.get)

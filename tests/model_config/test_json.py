@@ -33,19 +33,19 @@ UTILIZATION = '{"sequence_batching": {"direct": {"minimum_slot_utilization": %s}
         (r'{"backend":"\ude00"}', 'Invalid unicode code point.\n{"backend":"\\ude00"}\n            ^'),
     ],
 )  # fmt: skip
-def test_complaints_are_those_of_the_cpp_library(text, complaint):
+def test_complaints_are_those_of_the_cpp_library(text, complaint) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_json(text)
     assert caught.value.message == f"Invalid config override: {complaint}"
 
 
 @pytest.mark.parametrize(("written", "means"), [('"0.5"', 0.5), ('"0x1p-1"', 0.5), ('"+.5e0"', 0.5), ("1", 1.0)])
-def test_floats_may_be_quoted(written, means):
+def test_floats_may_be_quoted(written, means) -> None:
     assert parse_json(UTILIZATION % written).sequence_batching.direct.minimum_slot_utilization == means
 
 
 @pytest.mark.parametrize("written", ["1e39", '"1e400"', '"nan"', '" 1"', '"1_0"', '"inf"'])
-def test_floats_that_are_none(written):
+def test_floats_that_are_none(written) -> None:
     with pytest.raises(InvalidArgumentError, match="for type TYPE_FLOAT"):
         parse_json(UTILIZATION % written)
 
@@ -58,18 +58,18 @@ def test_floats_that_are_none(written):
         ('"' + "9" * 5000 + '"', "for type TYPE_INT32"),
     ],
 )
-def test_numbers_of_very_many_digits_are_refused(written: str, complaint: str):
+def test_numbers_of_very_many_digits_are_refused(written: str, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         parse_json(f'{{"max_batch_size": {written}}}')
 
 
-def test_an_integer_in_quotation_marks_may_begin_with_zeros():
+def test_an_integer_in_quotation_marks_may_begin_with_zeros() -> None:
     assert parse_json(f'{{"max_batch_size": "+{"0" * 5000}4"}}').max_batch_size == 4
 
 
-def test_numbers_of_enums_may_be_quoted_if_they_are_known():
+def test_numbers_of_enums_may_be_quoted_if_they_are_known() -> None:
     assert parse_json('{"input": [{"data_type": "11"}]}') == parse_json('{"input": [{"data_type": 11}]}')
 
 
-def test_two_surrogates_are_one_character():
+def test_two_surrogates_are_one_character() -> None:
     assert parse_json(r'{"backend": "\ud83d\ude00"}').backend == "😀"

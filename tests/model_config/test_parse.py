@@ -21,12 +21,12 @@ def batching(text: str) -> pb.ModelDynamicBatching:
         "preferred_batch_size: [ 4 ] # four\n\t, preferred_batch_size: [ 8 ]",
     ],
 )
-def test_a_list_can_be_written_in_many_ways(text):
+def test_a_list_can_be_written_in_many_ways(text) -> None:
     assert list(batching(text).preferred_batch_size) == [4, 8]
 
 
 @pytest.mark.parametrize("text", ['backend: "python"', "backend: 'pyt' \"hon\"", r'backend: "\160\x79thon"'])
-def test_a_string_can_be_written_in_many_ways(text):
+def test_a_string_can_be_written_in_many_ways(text) -> None:
     assert parse_text(text).config.backend == "python"
 
 
@@ -43,11 +43,11 @@ def test_a_string_can_be_written_in_many_ways(text):
         ('\\uD83D" "\\uDE00', "\ufffd" * 6),
     ],
 )
-def test_characters_of_a_string_can_be_escaped(written, means):
+def test_characters_of_a_string_can_be_escaped(written, means) -> None:
     assert parse_text(f'backend: "{written}"').config.backend == means
 
 
-def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins():
+def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins() -> None:
     text = """
     metric_tags { key: "a" value: "1" }
     metric_tags [ { key: "a" value: "2" }, { key: "b" }, { value: "3" } ]
@@ -82,14 +82,14 @@ def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins():
         ("backend: 1.2.3", "1:13: Already saw decimal point or exponent; can't have another one."),
     ],
 )
-def test_complaints_are_those_of_the_cpp_parser(text, complaint):
+def test_complaints_are_those_of_the_cpp_parser(text, complaint) -> None:
     with pytest.raises(ConfigSyntaxError) as caught:
         parse_text(text)
     assert str(caught.value) == complaint
     assert complaint == f"{caught.value.line}:{caught.value.column}: {caught.value.detail}"
 
 
-def test_positions_are_those_of_the_names_of_fields():
+def test_positions_are_those_of_the_names_of_fields() -> None:
     positions = parse_text(
         'max_batch_size: 8\ninput [\n  { name: "A" dims: [ 1, 2 ] },\n  { name: "B" }\n]\ndynamic_batching { }\n'
     ).positions

@@ -50,7 +50,7 @@ CORPUS = json.loads((Path(__file__).parent / "corpus.json").read_text())
     ids=["text", "bytes", "message", "dict", "json", "indented", "response", "as_json", "camelCase", "as_json text",
          "NumPy", "messages in a dict"],
 )  # fmt: skip
-def test_every_form_is_the_same_configuration(config: Any):
+def test_every_form_is_the_same_configuration(config: Any) -> None:
     assert read_config(config) == MESSAGE
     assert parse_json(config_json(config)) == MESSAGE
     assert parse_text(config_text(config)).config == MESSAGE
@@ -58,7 +58,7 @@ def test_every_form_is_the_same_configuration(config: Any):
 
 @pytest.mark.parametrize("suffix", ["pbtxt", "json"])
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_file_holds_a_configuration(tmp_path: Path, suffix: str, kind: type):
+def test_a_file_holds_a_configuration(tmp_path: Path, suffix: str, kind: type) -> None:
     path = tmp_path / f"config.{suffix}"
     path.write_text(TEXT if suffix == "pbtxt" else json.dumps(HTTP))
     assert read_config(kind(path)) == MESSAGE
@@ -68,7 +68,7 @@ def normalized_configs() -> list[Any]:
     return [case["normalized_config"] for case in CORPUS if "normalized_config" in case]
 
 
-def test_what_a_real_triton_answers_is_read():
+def test_what_a_real_triton_answers_is_read() -> None:
     configs = normalized_configs()
     assert len(configs) > 100
     for normalized in configs:
@@ -76,7 +76,7 @@ def test_what_a_real_triton_answers_is_read():
         assert read_config(json.dumps(normalized)) == read_config(normalized)
 
 
-def test_a_normalized_configuration_forms_the_same_batches():
+def test_a_normalized_configuration_forms_the_same_batches() -> None:
     text = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 200 }"
     as_shown = {
         "max_batch_size": 4,
@@ -138,18 +138,18 @@ def test_a_normalized_configuration_forms_the_same_batches():
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_names_the_field_what_was_expected_and_what_was_given(config: Any, words: str):
+def test_a_mistake_names_the_field_what_was_expected_and_what_was_given(config: Any, words: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_config(config)
     assert str(caught.value) == words
 
 
-def test_text_that_is_not_json():
+def test_text_that_is_not_json() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^the configuration is not valid JSON: Unexpected end of string"):
         read_config('{"max_batch_size": 8, ')
 
 
-def test_a_refused_configuration_has_line_column_and_fix():
+def test_a_refused_configuration_has_line_column_and_fix() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_config(TEXT.replace("[ 4 ]", "[ 4, 16 ]"), check=check_scheduling)
     (problem,) = caught.value.problems
@@ -162,7 +162,7 @@ def test_a_refused_configuration_has_line_column_and_fix():
     assert caught.value.message == "dynamic batching preferred size must be <= max batch size for m"
 
 
-def test_a_worksheet_takes_every_form_and_checks_it_at_once():
+def test_a_worksheet_takes_every_form_and_checks_it_at_once() -> None:
     arrivals = [tnb.Arrival(0.0, 1), tnb.Arrival(1000.0, 1)]
     written = tnb.Worksheet(TEXT, arrivals, 10)
     assert written.config == TEXT
@@ -171,7 +171,7 @@ def test_a_worksheet_takes_every_form_and_checks_it_at_once():
         tnb.Worksheet("max_batchsize: 8", arrivals, 10)
 
 
-def test_service_times_are_read_from_statistics_over_grpc_as_json():
+def test_service_times_are_read_from_statistics_over_grpc_as_json() -> None:
     part = service_pb2.StatisticDuration(count=2, ns=6_000_000)
     batch = service_pb2.InferBatchStatistics(
         batch_size=4, compute_input=service_pb2.StatisticDuration(count=2), compute_infer=part, compute_output=part

@@ -105,7 +105,7 @@ def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
 
 @pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
-def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits):
+def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits) -> None:
     for edit, number in edits:
         before = parse_text(text)
         wanted = copy_of(before.config)
@@ -121,7 +121,7 @@ def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits)
 
 @pytest.mark.slow
 @given(commented(), messages())
-def test_any_text_can_be_made_to_say_any_configuration(text, config):
+def test_any_text_can_be_made_to_say_any_configuration(text, config) -> None:
     edited = edit_text(text, config)
     assert parse_text(edited).config == config
     assert comments(edited) == comments(text)
@@ -129,7 +129,7 @@ def test_any_text_can_be_made_to_say_any_configuration(text, config):
 
 @pytest.mark.slow
 @given(commented())
-def test_what_says_the_right_thing_is_left_alone(text):
+def test_what_says_the_right_thing_is_left_alone(text) -> None:
     assert edit_text(text, parse_text(text).config) == text
 
 
@@ -199,11 +199,11 @@ def set_to(path: str, value: Any) -> Any:
         ),
     ],
 )
-def test_only_the_lines_concerned_change(change, lines):
+def test_only_the_lines_concerned_change(change, lines) -> None:
     assert changed(change) == lines
 
 
-def test_removing_a_block_leaves_the_comments_that_stood_in_it():
+def test_removing_a_block_leaves_the_comments_that_stood_in_it() -> None:
     config = parse_text(TEXT).config
     config.ClearField("dynamic_batching")
     assert "# Powers of two." in edit_text(TEXT, config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tritonnb.model_config.parse import parse_text
@@ -21,12 +23,12 @@ from tritonnb.model_config.versions import select_versions, version_directories
         ("specific { versions: 4 }", []),
     ],
 )
-def test_what_a_policy_serves_of_versions_1_3_10(policy, served):
+def test_what_a_policy_serves_of_versions_1_3_10(policy, served) -> None:
     config = parse_text(f"version_policy {{ {policy} }}").config
     assert select_versions(config, [10, 1, 3]) == served
 
 
-def test_only_plain_decimal_numbers_are_versions(tmp_path, caplog):
+def test_only_plain_decimal_numbers_are_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("1", "0", "10", "01", "2x", "-1", "abc", "9223372036854775807", "9223372036854775808", "warmup"):
         (tmp_path / name).mkdir()
     (tmp_path / "5").touch()

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from tritonnb.core.datatypes import INVALID
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.parse import parse_text
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
 from tritonnb.model_config.unsupported import check_batch_tensors
 
@@ -22,26 +23,26 @@ def config(text):
     ("text", "shown"),
     [("0.1", 0.1), ("1", 1), ("3.4e38", 3.4e38), ("16777217", 16777216), ("nan", "NaN"), ("inf", "Infinity")],
 )
-def test_floats_are_shown_as_triton_shows_them(text, shown):
+def test_floats_are_shown_as_triton_shows_them(text, shown) -> None:
     message = config(f"sequence_batching {{ direct {{ minimum_slot_utilization: {text} }} }}")
     direct = json.loads(config_to_json(message))["sequence_batching"]["direct"]
     assert direct["minimum_slot_utilization"] == shown
     assert type(direct["minimum_slot_utilization"]) is type(shown)
 
 
-def test_only_dims_of_initial_states_are_strings():
+def test_only_dims_of_initial_states_are_strings() -> None:
     message = config('sequence_batching { state { dims: 2 initial_state { dims: 2 zero_data: true name: "s" } } }')
     (state,) = json.loads(config_to_json(message))["sequence_batching"]["state"]
     assert state["dims"] == [2]
     assert state["initial_state"][0] == {"data_type": "TYPE_INVALID", "dims": ["2"], "name": "s", "zero_data": True}
 
 
-def test_an_unknown_enum_number_stays_a_number():
+def test_an_unknown_enum_number_stays_a_number() -> None:
     (tensor,) = json.loads(config_to_json(config("input { data_type: 99 }")))["input"]
     assert tensor["data_type"] == 99
 
 
-def test_of_two_inputs_of_one_name_the_first_counts():
+def test_of_two_inputs_of_one_name_the_first_counts() -> None:
     spec = ModelSpec.from_config(
         config("""
         name: "m" max_batch_size: 4
@@ -56,20 +57,20 @@ def test_of_two_inputs_of_one_name_the_first_counts():
     assert spec.outputs["C"].datatype.name == "BYTES"
 
 
-def test_a_message_that_comes_or_goes_is_a_change():
+def test_a_message_that_comes_or_goes_is_a_change() -> None:
     assert changed_fields(config(""), config("dynamic_batching { }")) == {"dynamic_batching"}
     assert changed_fields(config('name: "a"'), config('name: "b" max_batch_size: 1')) == {"name", "max_batch_size"}
     assert changed_fields(config('name: "a"'), config('name: "a"')) == set()
 
 
-def test_a_dynamic_batcher_takes_new_settings_and_comes_and_goes():
+def test_a_dynamic_batcher_takes_new_settings_and_comes_and_goes() -> None:
     plain, delayed = config("dynamic_batching { }"), config("dynamic_batching { max_queue_delay_microseconds: 5 }")
     assert only_scheduling_changed(plain, delayed)
     assert only_scheduling_changed(config(""), delayed)
     assert not only_scheduling_changed(plain, config("dynamic_batching { } max_batch_size: 4"))
 
 
-def test_tensors_of_the_batch_are_refused_where_the_backend_does_not_look_at_them():
+def test_tensors_of_the_batch_are_refused_where_the_backend_does_not_look_at_them() -> None:
     with_batch_input = config('name: "m" backend: "minimal" batch_input { }')
     check_batch_tensors(with_batch_input, takes_batch_tensors=True)
     with pytest.raises(UnsupportedError, match="model 'm': the backend 'minimal' does not support"):

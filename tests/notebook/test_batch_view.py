@@ -43,7 +43,7 @@ def views() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("tritonnb view")]
 
 
-def test_a_live_view_gets_the_batches(server, watched):
+def test_a_live_view_gets_the_batches(server, watched) -> None:
     view, sent = watched
     for value in range(5):
         server["double"](X=[[value]])
@@ -56,7 +56,7 @@ def test_a_live_view_gets_the_batches(server, watched):
     assert len(view.history["batches"]["n"]) == 5
 
 
-def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched):
+def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched) -> None:
     view, _ = watched
     assert server["double"].watch() is view
     view.close()
@@ -65,14 +65,14 @@ def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched):
     again.close()
 
 
-def test_a_closed_view_leaves_nothing_behind(server, watched):
+def test_a_closed_view_leaves_nothing_behind(server, watched) -> None:
     view, _ = watched
     view.close()
     assert views() == []
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_ends_with_its_server(server, watched):
+def test_a_view_ends_with_its_server(server, watched) -> None:
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
@@ -83,7 +83,7 @@ def test_a_view_ends_with_its_server(server, watched):
     assert views() == []
 
 
-def test_a_view_ends_with_its_model(server, watched):
+def test_a_view_ends_with_its_model(server, watched) -> None:
     view, _ = watched
     server.unload("double")
     assert view.ended.wait(60)
@@ -91,7 +91,7 @@ def test_a_view_ends_with_its_model(server, watched):
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_out_of_sight_gets_one_delivery_per_second(watched):
+def test_a_view_out_of_sight_gets_one_delivery_per_second(watched) -> None:
     view, _ = watched
     assert view._tick_s == 0.1
     view._handle_custom_msg({"view": "one", "in_sight": False}, [])
@@ -100,7 +100,9 @@ def test_a_view_out_of_sight_gets_one_delivery_per_second(watched):
     assert view._tick_s == 0.1
 
 
-def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(server, monkeypatch):
+def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
+    server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent, rare = [], threading.Event()
 
     def send(view: LiveBatchView, content: dict, buffers: object = None) -> None:
@@ -123,7 +125,7 @@ def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(server, 
     assert sent[-1]["counts"]["requests"] == server["same"].stats()["inference_count"]
 
 
-def test_a_view_follows_the_model_to_another_scheduler(server, watched):
+def test_a_view_follows_the_model_to_another_scheduler(server, watched) -> None:
     view, _ = watched
     config = server["double"].config
     config.ClearField("dynamic_batching")
@@ -133,7 +135,7 @@ def test_a_view_follows_the_model_to_another_scheduler(server, watched):
     assert view.history["meta"]["batcher"] == "none"
 
 
-def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(server, monkeypatch):
+def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_view, "MOST_PENDING", 1)
 
     @server.model(max_batch_size=1, sequence_batching={"direct": {}, "max_sequence_idle_microseconds": 60_000_000})
@@ -163,7 +165,7 @@ def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(server, mon
     view.close()
 
 
-def test_a_recording_opens_in_the_same_view():
+def test_a_recording_opens_in_the_same_view() -> None:
     rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4), (1, 2), (2, 2)], tnb.fixed(5))
     view = rec.view()
     assert isinstance(view, BatchView)
@@ -174,13 +176,13 @@ def test_a_recording_opens_in_the_same_view():
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
 
 
-def test_a_recording_shows_everything_that_was_refused():
+def test_a_recording_shows_everything_that_was_refused() -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.view().history["refused"]) == len(rec.refused) > 200
 
 
-def test_a_view_shows_one_model():
+def test_a_view_shows_one_model() -> None:
     one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
     with pytest.raises(tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with"):
@@ -190,14 +192,14 @@ def test_a_view_shows_one_model():
         tnb.Recording().view()
 
 
-def test_the_static_figure_of_a_stateful_recording_shows_its_slots():
+def test_the_static_figure_of_a_stateful_recording_shows_its_slots() -> None:
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
     rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_ms=9, stagger_ms=0.1), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
     assert rec.view().history["meta"]["strategy"] == "direct"
 
 
-def test_a_comparison_shows_both_runs_over_the_same_time():
+def test_a_comparison_shows_both_runs_over_the_same_time() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
     rec = tnb.simulate(config, [(0, 4), (9000, 4), (9000, 2)], tnb.fixed(50))
     changed = rec.what_if(max_queue_delay_microseconds=0)
@@ -211,7 +213,7 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
         assert {n for n, differs in zip(batches["n"], batches["differs"], strict=True) if differs} == numbers != set()
 
 
-def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched):
+def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched) -> None:
     view, _ = watched
     view._in_sight = {"one": True}
     server["double"](X=[[1]])

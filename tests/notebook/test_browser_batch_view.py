@@ -95,7 +95,7 @@ def slots(page: NotebookPage) -> View:
     return View(page, 3)
 
 
-def test_every_request_of_the_cell_is_counted(page: NotebookPage, live: View):
+def test_every_request_of_the_cell_is_counted(page: NotebookPage, live: View) -> None:
     sent = page.execute("print(server['slow'].stats()['inference_count'])")
     live.root.locator(".tnb-fact", has_text=f"{sent.strip()} requests").wait_for()
     assert live.fact("batches") < int(sent)
@@ -104,7 +104,7 @@ def test_every_request_of_the_cell_is_counted(page: NotebookPage, live: View):
     page.screenshots("batch-view-live", live.root)
 
 
-def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View):
+def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View) -> None:
     before = live.fact("requests")
     with page.busy(TRAFFIC.replace("load.wait()", "")):
         page.browser_page.wait_for_function(
@@ -114,7 +114,7 @@ def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View):
     page.execute("load.wait()")
 
 
-def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: NotebookPage, live: View):
+def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: NotebookPage, live: View) -> None:
     live.click("pause, or follow again")
     live.canvas.focus()
     descriptions = []
@@ -127,7 +127,7 @@ def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: Notebo
     assert any("sent to slow_0_" in each or "is done on" in each for each in descriptions)
 
 
-def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View):
+def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) -> None:
     live.canvas.focus()
     for _ in range(30):
         page.browser_page.keyboard.press("ArrowLeft")
@@ -139,7 +139,7 @@ def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View):
     page.screenshots("batch-view-why", live.root)
 
 
-def test_the_picture_and_the_trace_can_be_saved(live: View):
+def test_the_picture_and_the_trace_can_be_saved(live: View) -> None:
     svg = ElementTree.fromstring(live.saved("SVG").encode("latin-1"))
     assert svg.get("role") == "img"
     assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text
@@ -150,7 +150,7 @@ def test_the_picture_and_the_trace_can_be_saved(live: View):
     assert all(each["dur"] > 0 and each["args"]["why"] for each in batches)
 
 
-def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: View):
+def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: View) -> None:
     assert slots.fact("null rows") > 0
     slots.canvas.focus()
     for _ in range(40):
@@ -164,7 +164,7 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
     page.screenshots("batch-view-slots", slots.root)
 
 
-def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage):
+def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage) -> None:
     view = View(page, 4)
     page.execute(FIVE_SEQUENCES)
     view.shows("backlog: e")
@@ -179,7 +179,7 @@ def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPag
     assert view.root.locator(".tnb-held").count() == 3
 
 
-def test_views_of_a_comparison_show_the_same_time(page: NotebookPage):
+def test_views_of_a_comparison_show_the_same_time(page: NotebookPage) -> None:
     before, after = (page.output(5).locator(".tnb-batch-view").nth(number) for number in (0, 1))
     before.locator("canvas").focus()
     for _ in range(5):
@@ -190,7 +190,7 @@ def test_views_of_a_comparison_show_the_same_time(page: NotebookPage):
     page.screenshots("batch-view-comparison", page.output(5))
 
 
-def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View):
+def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View) -> None:
     def until(in_sight: bool) -> None:
         while page.execute("print(any(view._in_sight.values()))").strip() != str(in_sight):
             page.browser_page.wait_for_timeout(50)
@@ -203,11 +203,11 @@ def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: 
     until(True)
 
 
-def test_the_browser_reports_no_errors(page: NotebookPage):
+def test_the_browser_reports_no_errors(page: NotebookPage) -> None:
     assert page.errors == []
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook):
+def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook) -> None:
     page.execute("server.stop()")
     page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 3")
     assert not page.output(1).locator(".tnb-last-state").is_visible()
@@ -233,7 +233,7 @@ view
 """
 
 
-def test_failed_requests_are_shown(notebook):
+def test_failed_requests_are_shown(notebook) -> None:
     page = notebook(FAILS, "tnb.load(server['fails'], clients=1, requests=3).wait()")
     page.run_all()
     view = View(page, 0)

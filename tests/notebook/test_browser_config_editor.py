@@ -81,7 +81,7 @@ def editor(page: NotebookPage) -> Iterator[Editor]:
     assert page.errors == []
 
 
-def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor):
+def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor) -> None:
     editor.enter(DELAY, "20000")
     editor.has_text("dynamic_batching { max_queue_delay_microseconds: 20000 }")
     editor.click("Diff")
@@ -93,7 +93,7 @@ def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Edit
     assert delay == "20000\n"
 
 
-def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: Editor):
+def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: Editor) -> None:
     editor.replace("max_batch_size: 8", "max_batch_size: 16")
     editor.has_value("max_batch_size", "16")
     editor.click("Apply by reloading")
@@ -101,7 +101,7 @@ def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: E
     assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
 
 
-def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor):
+def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor) -> None:
     editor.replace("max_batch_size: 8", "max_batchsize: 8")
     editor.shows('has no field named "max_batchsize"')
     assert editor.root.locator(".tnb-gutter .tnb-bad").inner_text() == "●4"
@@ -113,7 +113,7 @@ def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor):
     editor.root.locator(".tnb-problems li").wait_for(state="detached")
 
 
-def test_the_field_at_the_cursor_is_described(editor: Editor):
+def test_the_field_at_the_cursor_is_described(editor: Editor) -> None:
     editor.replace("{ }", "{ max_queue_delay_microseconds: ")
     editor.shows("How long a request may be delayed for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
@@ -122,7 +122,7 @@ def test_the_field_at_the_cursor_is_described(editor: Editor):
     assert editor.root.locator(".tnb-help code").all_inner_texts() == ["backend", "onnxruntime", "pytorch", "python"]
 
 
-def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
+def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor) -> None:
     editor.enter("max_batch_size", "4")
     editor.has_text("max_batch_size: 4")
     editor.click("Save")
@@ -136,12 +136,12 @@ def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
     editor.has_text("max_batch_size: 5")
 
 
-def test_the_same_editor_shown_twice_stays_in_step(editor: Editor):
+def test_the_same_editor_shown_twice_stays_in_step(editor: Editor) -> None:
     editor.enter(DELAY, "7")
     Editor(editor.page, 2).has_text("max_queue_delay_microseconds: 7")
 
 
-def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
+def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor) -> None:
     blocks = "import threading\nprint('blocking', flush=True)\nthreading.Event().wait()"
     assert editor.page.interrupt(blocks) == "KeyboardInterrupt"
     editor.enter(DELAY, "30")
@@ -149,13 +149,13 @@ def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
     editor.shows("the model was not loaded again")
 
 
-def test_actions_during_a_cell_take_effect_when_it_ends(editor: Editor):
+def test_actions_during_a_cell_take_effect_when_it_ends(editor: Editor) -> None:
     with editor.page.busy():
         editor.enter(DELAY, "40")
     editor.has_text("max_queue_delay_microseconds: 40")
 
 
-def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor):
+def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor) -> None:
     editor.enter(DELAY, "50")
     apply = editor.root.get_by_role("button", name="Apply in place")
     apply.wait_for()
@@ -171,7 +171,7 @@ def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor):
     assert delay == "60\n"
 
 
-def test_when_the_server_stops_the_last_state_stays(editor: Editor):
+def test_when_the_server_stops_the_last_state_stays(editor: Editor) -> None:
     editor.page.execute("server.stop()")
     editor.shows("The server has been stopped")
     editor.has_text("max_batch_size: 8")

@@ -29,7 +29,7 @@ def page(notebook) -> NotebookPage:
     return page
 
 
-def test_it_is_updated_while_requests_arrive(page: NotebookPage):
+def test_it_is_updated_while_requests_arrive(page: NotebookPage) -> None:
     dashboard = page.output(1).locator(".tnb-dashboard")
     page.execute(ASK)
     page.screenshots("dashboard-batches", dashboard)
@@ -41,19 +41,19 @@ def test_it_is_updated_while_requests_arrive(page: NotebookPage):
     assert page.errors == []
 
 
-def test_it_is_updated_while_a_cell_runs(page: NotebookPage):
+def test_it_is_updated_while_a_cell_runs(page: NotebookPage) -> None:
     thread = "threading.Thread(target=lambda: [server['digits'](image=image) for _ in range(15)]).start()"
     with page.busy(f"image = np.zeros((1, 8, 8), np.float32)\n{thread}"):
         page.output(1).locator(".tnb-dashboard").get_by_text("100 rows of 100 requests").wait_for(state="attached")
 
 
-def test_cards_are_tables(page: NotebookPage):
+def test_cards_are_tables(page: NotebookPage) -> None:
     page.output(2).get_by_role("cell", name="digits", exact=True).wait_for()
     page.screenshots("server-card", page.output(2))
     page.screenshots("model-card", page.output(3))
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook):
+def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook) -> None:
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.execute("server.stop()")
     page.output(1).get_by_text("The server has been stopped").first.wait_for()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tritonnb
 
 
-def test_a_cell_runs_in_a_kernel_that_has_this_checkout(notebook):
+def test_a_cell_runs_in_a_kernel_that_has_this_checkout(notebook) -> None:
     page = notebook("import tritonnb; print(6 * 7)", "tritonnb.__version__")
     page.run_all()
     page.output(0).get_by_text("42").wait_for()

@@ -23,7 +23,7 @@ def page(notebook) -> NotebookPage:
     return page
 
 
-def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: NotebookPage):
+def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: NotebookPage) -> None:
     panel = page.output(1).locator(".tnb-traffic")
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text(re.compile("responses/s")).wait_for()
@@ -37,7 +37,7 @@ def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: N
     assert page.errors == []
 
 
-def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage):
+def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage) -> None:
     panel = page.output(1).locator(".tnb-traffic")
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text(re.compile("responses/s")).wait_for()
@@ -51,7 +51,7 @@ def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage):
     panel.get_by_text(re.compile("Last:")).wait_for()
 
 
-def test_the_dashboard_has_the_same_panel(page: NotebookPage):
+def test_the_dashboard_has_the_same_panel(page: NotebookPage) -> None:
     dashboard = page.output(2).locator(".tnb-dashboard")
     dashboard.get_by_role("tab", name="Live").click()
     dashboard.get_by_text(re.compile("Last:")).wait_for()

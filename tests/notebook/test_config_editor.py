@@ -55,26 +55,26 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
         assert done.wait(60)
 
 
-def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path):
+def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path) -> None:
     assert editor.text == file.read_text()
     assert editor.report["effect"] == "unchanged"
     assert editor.report["problems"] == editor.report["diff"] == []
 
 
-def test_the_form_follows_the_text_and_the_text_the_form(editor: ConfigEditor):
+def test_the_form_follows_the_text_and_the_text_the_form(editor: ConfigEditor) -> None:
     editor.text = editor.text.replace("max_batch_size: 8", "max_batch_size: 4  # fewer")
     assert shown(editor, "max_batch_size") == 4
     editor.set_field("max_batch_size", 2)
     assert "max_batch_size: 2  # fewer" in editor.text
 
 
-def test_lines_end_as_a_browser_ends_them(editor: ConfigEditor):
+def test_lines_end_as_a_browser_ends_them(editor: ConfigEditor) -> None:
     editor.text = "max_batch_size: 8\r\nbackend: 'python'\r\n"
     editor.settle()
     assert editor.report["text"] == editor.text == "max_batch_size: 8\nbackend: 'python'\n"
 
 
-def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor):
+def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor) -> None:
     editor.set_field(DELAY, 500)
     editor.settle()
     assert editor.report["effect"] == "in place"
@@ -83,7 +83,7 @@ def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor):
     assert editor.report["effect"] == "reloaded"
 
 
-def test_the_effect_of_applying_is_shown_after(server: Server, editor: ConfigEditor):
+def test_the_effect_of_applying_is_shown_after(server: Server, editor: ConfigEditor) -> None:
     editor.set_field(DELAY, 500)
     assert editor.apply() == "in place"
     assert server["add_sub"].config.dynamic_batching.max_queue_delay_microseconds == 500
@@ -94,7 +94,7 @@ def test_the_effect_of_applying_is_shown_after(server: Server, editor: ConfigEdi
     assert editor.status["level"] == "good"
 
 
-def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor):
+def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor) -> None:
     async def ask_while(applying: Callable[[], object]) -> int:
         worker = asyncio.get_running_loop().run_in_executor(None, applying)
         answered = 0
@@ -113,7 +113,7 @@ def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor):
     assert asyncio.run(ask_while(apply)) > 0
 
 
-def test_a_rejected_configuration_is_shown_and_changes_nothing(server: Server, editor: ConfigEditor):
+def test_a_rejected_configuration_is_shown_and_changes_nothing(server: Server, editor: ConfigEditor) -> None:
     editor.set_field("dynamic_batching.preferred_batch_size", [16])
     editor.settle()
     (problem,) = editor.report["problems"]
@@ -127,14 +127,14 @@ def test_a_rejected_configuration_is_shown_and_changes_nothing(server: Server, e
     assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3.0, 4.0, 5.0]]
 
 
-def test_text_that_cannot_be_parsed_leaves_the_form_unchanged(editor: ConfigEditor):
+def test_text_that_cannot_be_parsed_leaves_the_form_unchanged(editor: ConfigEditor) -> None:
     editor.text = "max_batch_size 8"
     editor.settle()
     assert editor.report["form"] is None
     assert editor.report["problems"][0]["message"] == '1:16: Expected ":", found "8".'
 
 
-def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Server, file: Path):
+def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Server, file: Path) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 77
     config.apply()
@@ -146,14 +146,14 @@ def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Se
     editor.close()
 
 
-def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEditor):
+def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEditor) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 99
     config.apply()
     until(editor, lambda: "max_queue_delay_microseconds: 99" in editor.text)
 
 
-def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor):
+def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor) -> None:
     server.unload(editor.model)
     until(editor, lambda: "has been unloaded" in editor.status["outcome"])
     server.load(editor.model)
@@ -162,7 +162,7 @@ def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, 
     assert editor.apply() == "in place"
 
 
-def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path):
+def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path) -> None:
     file.chmod(0o640)
     editor.set_field(DELAY, 500)
     editor.save()
@@ -171,7 +171,9 @@ def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path):
     assert sorted(each.name for each in file.parent.iterdir()) == ["1", "config.pbtxt"]
 
 
-def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(editor: ConfigEditor, file: Path):
+def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(
+    editor: ConfigEditor, file: Path
+) -> None:
     file.write_text(file.read_text() + "# by hand\n")
     until(editor, lambda: bool(editor.status["outside"]))
     with pytest.raises(RuntimeError, match="changed elsewhere"):
@@ -181,7 +183,7 @@ def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_sav
     assert editor.text.endswith("# by hand\n")
 
 
-def test_a_python_function_is_edited_the_same_way(server: Server):
+def test_a_python_function_is_edited_the_same_way(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
@@ -197,7 +199,7 @@ def test_a_python_function_is_edited_the_same_way(server: Server):
     editor.close()
 
 
-def test_a_file_with_the_line_ends_of_windows_keeps_them(server: Server, file: Path):
+def test_a_file_with_the_line_ends_of_windows_keeps_them(server: Server, file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     editor = server["add_sub"].edit()
     assert editor.text == file.read_text()
@@ -212,7 +214,7 @@ def break_file(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path):
+def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     break_file(file, "max_batch_size: 8", "max_batch_size: -8")
@@ -237,7 +239,7 @@ def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path):
         editor.close()
 
 
-def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_path: Path):
+def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "accumulator_onnx", tmp_path / "accumulator_onnx")
     file = tmp_path / "accumulator_onnx" / "config.pbtxt"
     break_file(file, 'name: "OUTPUT"', 'name: "marks"')
@@ -256,7 +258,7 @@ def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_pat
         editor.close()
 
 
-def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path):
+def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path) -> None:
     for repository in ("a", "b"):
         shutil.copytree(EXAMPLES / "add_sub", tmp_path / repository / "add_sub")
     with (
@@ -266,7 +268,7 @@ def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path):
         server["add_sub"].edit()
 
 
-def test_each_model_is_edited_in_its_own_repository(tmp_path: Path):
+def test_each_model_is_edited_in_its_own_repository(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "a" / "add_sub")
     (tmp_path / "b").mkdir()
     with Server([tmp_path / "b", tmp_path / "a"], port=0) as server:
@@ -281,7 +283,7 @@ def test_each_model_is_edited_in_its_own_repository(tmp_path: Path):
         editor.close()
 
 
-def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server):
+def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server) -> None:
     editor = server["add_sub"].edit()
     assert server["add_sub"].edit() is editor
     editor.close()
@@ -290,7 +292,7 @@ def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server
     again.close()
 
 
-def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
+def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server) -> None:
     editor = server["add_sub"].edit()
     server.stop()
     until(editor, lambda: bool(editor.status["ended"]))
@@ -300,7 +302,7 @@ def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
     editor.close()
 
 
-def test_calls_while_the_server_stops_are_rejected(server: Server):
+def test_calls_while_the_server_stops_are_rejected(server: Server) -> None:
     editor = server["add_sub"].edit()
     server.stop()
     for _ in range(2):
@@ -309,7 +311,7 @@ def test_calls_while_the_server_stops_are_rejected(server: Server):
     editor.close()
 
 
-def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
+def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor) -> None:
     threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
     assert threads
     editor.close()
@@ -318,7 +320,7 @@ def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
         assert not thread.is_alive()
 
 
-def test_a_batcher_that_the_model_enables_itself_stays_and_this_is_shown(tmp_path: Path):
+def test_a_batcher_that_the_model_enables_itself_stays_and_this_is_shown(tmp_path: Path) -> None:
     folder = tmp_path / "m" / "1"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(ASKS)

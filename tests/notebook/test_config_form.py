@@ -41,27 +41,27 @@ def fields(config: Any) -> dict[str, Any]:
         ("dynamic_batching { }", "scheduler", "none"),
     ],
 )
-def test_an_entered_value_is_shown_by_the_form(text, path, value):
+def test_an_entered_value_is_shown_by_the_form(text, path, value) -> None:
     config = parse_text(text).config
     set_field(config, path, value)
     assert fields(config)[path] == value
 
 
-def test_reading_the_form_changes_nothing():
+def test_reading_the_form_changes_nothing() -> None:
     config = parse_text("dynamic_batching { priority_levels: 3 } instance_group { }").config
     before = config.SerializeToString(deterministic=True)
     form_of(config)
     assert config.SerializeToString(deterministic=True) == before
 
 
-def test_every_help_text_belongs_to_a_field():
+def test_every_help_text_belongs_to_a_field() -> None:
     known = schema()
     for key in HELP:
         message, _, field = key.rpartition(".")
         assert field in known[message], key
 
 
-def test_every_field_of_the_form_has_help():
+def test_every_field_of_the_form_has_help() -> None:
     text = "dynamic_batching { priority_levels: 1 } instance_group { }"
     for config in (parse_text(text).config, parse_text("sequence_batching { }").config, pb.ModelConfig()):
         for section in form_of(config):

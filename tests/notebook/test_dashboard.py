@@ -50,14 +50,14 @@ def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
         assert done.wait(60)
 
 
-def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
+def test_it_opens_a_model_in_tabs(dashboard: Dashboard) -> None:
     card, choice, tabs = parts(dashboard)
     assert "add_sub" in card.value
     assert choice.options == ("add_sub", "identity_fp32")
     assert {"Configuration", "Statistics"} <= set(tabs.titles)
 
 
-def test_it_opens_the_first_model_by_default(server: Server):
+def test_it_opens_the_first_model_by_default(server: Server) -> None:
     dashboard = server.dashboard()
     _, choice, tabs = parts(dashboard)
     assert choice.value == "add_sub"
@@ -65,7 +65,7 @@ def test_it_opens_the_first_model_by_default(server: Server):
     dashboard.close()
 
 
-def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
+def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard) -> None:
     tabs = parts(dashboard)[2]
     statistics = tabs.children[tabs.titles.index("Statistics")]
     assert "No request has been executed yet" in statistics.value
@@ -73,14 +73,14 @@ def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
     until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
 
 
-def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard):
+def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard) -> None:
     choice = parts(dashboard)[1]
     server.load("string_upper")
     until(choice, "options", lambda: "string_upper" in choice.options)
     assert choice.value == "add_sub"
 
 
-def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server):
+def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server) -> None:
     dashboard = server.dashboard("identity_fp32")
     _, choice, tabs = parts(dashboard)
     live, editor, _ = tabs.children
@@ -97,7 +97,7 @@ def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server):
     dashboard.close()
 
 
-def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboard: Dashboard):
+def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboard: Dashboard) -> None:
     _, choice, tabs = parts(dashboard)
     edited = tabs.children[tabs.titles.index("Configuration")]
     edited.text += "# mine\n"
@@ -108,7 +108,9 @@ def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboar
     assert tabs.children[-2].text.endswith("# mine\n")
 
 
-def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(server: Server, dashboard: Dashboard):
+def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(
+    server: Server, dashboard: Dashboard
+) -> None:
     threads = set(threading.enumerate())
     parts(dashboard)[1].value = "identity_fp32"
     assert server.dashboard("add_sub") is dashboard
@@ -121,7 +123,7 @@ def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(
     assert "tritonnb dashboard" not in {each.name for each in set(threading.enumerate()) - threads}
 
 
-def test_closing_leaves_neither_widgets_nor_threads(server: Server):
+def test_closing_leaves_neither_widgets_nor_threads(server: Server) -> None:
     widgets, threads = set(_instances), set(threading.enumerate())
     dashboard = server.dashboard("add_sub")
     started = set(threading.enumerate()) - threads
@@ -138,7 +140,7 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server):
 )
 def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
     server: Server, monkeypatch: pytest.MonkeyPatch, create: Callable[[Any], Any]
-):
+) -> None:
     model = server["add_sub"]
     server.stop()
     widgets, errors = set(_instances), []
@@ -151,7 +153,7 @@ def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
     assert [each for each in left if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
-def test_a_stopped_server_leaves_the_last_state(server: Server):
+def test_a_stopped_server_leaves_the_last_state(server: Server) -> None:
     dashboard = server.dashboard("add_sub")
     card = parts(dashboard)[0]
     server.stop()
@@ -160,7 +162,7 @@ def test_a_stopped_server_leaves_the_last_state(server: Server):
     dashboard.close()
 
 
-def test_a_model_that_failed_to_load_is_corrected_there(tmp_path: Path):
+def test_a_model_that_failed_to_load_is_corrected_there(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     good = file.read_text()

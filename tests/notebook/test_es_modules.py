@@ -34,7 +34,7 @@ def load(node: str, directory: Path, file: str) -> str:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_a_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path):
+def test_a_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
     shutil.copytree(path.parent, tmp_path, dirs_exist_ok=True)
     assert set(load(node, tmp_path, path.name).split()) == exports(path)
 
@@ -47,14 +47,14 @@ def exports(path: Path) -> set[str]:
     return names | ({"default"} if re.search(r"^export default ", source, re.MULTILINE) else set())
 
 
-def test_the_joined_module_exports_what_its_entry_exports(node: str, tmp_path: Path):
+def test_the_joined_module_exports_what_its_entry_exports(node: str, tmp_path: Path) -> None:
     entry = STATIC / "batch_view" / "view.js"
     (tmp_path / "joined.js").write_text(join_modules(entry))
     assert set(load(node, tmp_path, "joined.js").split()) == exports(entry)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path):
+def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path) -> None:
     source = path.read_text()
     body = IMPORT.sub("", source)
     imported = [name for names, _ in IMPORT.findall(source) for name in names.split(", ")]
@@ -62,14 +62,14 @@ def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path):
     assert [line for line in source.splitlines() if len(line) > 120] == []
 
 
-def test_modules_are_joined_after_those_that_they_import(tmp_path: Path):
+def test_modules_are_joined_after_those_that_they_import(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text("const a = 1;\nexport { a };\n")
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nconst b = a;\nexport { b };\n')
     (tmp_path / "c.js").write_text('import { a } from "./a.js";\nimport { b } from "./b.js";\nexport { a, b };\n')
     assert join_modules(tmp_path / "c.js") == "const a = 1;\n\nconst b = a;\n\nexport { a, b };\n"
 
 
-def test_an_import_in_another_form_is_an_error(tmp_path: Path):
+def test_an_import_in_another_form_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text('import * as b from "./b.js";\n')
     with pytest.raises(ValueError, match=r"a\.js: expected 'import \{ names \} from .*, got 'import \* as b"):
         join_modules(tmp_path / "a.js")

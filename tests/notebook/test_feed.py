@@ -39,7 +39,7 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_sent(rec):
+def test_everything_of_a_recording_is_sent(rec) -> None:
     feed = feed_of(rec, sample=False, keep=5000)
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
@@ -58,7 +58,7 @@ def test_everything_of_a_recording_is_sent(rec):
     assert sent["pending"] == []
 
 
-def test_deliveries_add_up_to_the_history(rec):
+def test_deliveries_add_up_to_the_history(rec) -> None:
     feed = feed_of(rec)
     batches, depths = {}, []
     for at in range(0, len(rec.events), 7):
@@ -75,7 +75,7 @@ def test_deliveries_add_up_to_the_history(rec):
     assert feed.quiet
 
 
-def test_depth_is_that_of_the_scheduler(rec):
+def test_depth_is_that_of_the_scheduler(rec) -> None:
     feed = feed_of(rec, sample=False, keep=5000)
     feed.fold(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
@@ -85,7 +85,7 @@ def test_depth_is_that_of_the_scheduler(rec):
             assert depths[batch["sent"]] == batch["depth"]
 
 
-def test_waiting_requests_are_sent_while_they_wait():
+def test_waiting_requests_are_sent_while_they_wait() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     feed = feed_of(rec)
     feed.fold(pack(each) for each in rec.events if each.time_ns < 2_000_000)
@@ -97,7 +97,7 @@ def test_waiting_requests_are_sent_while_they_wait():
     assert (sent["depth"], ms(sent["now"]), feed.quiet) == (2, 2.0, False)
 
 
-def test_a_sample_is_drawn_and_everything_is_counted():
+def test_a_sample_is_drawn_and_everything_is_counted() -> None:
     arrivals = tnb.constant(rate=400_000, duration=0.02)
     rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
     feed = feed_of(rec)
@@ -115,7 +115,7 @@ def test_a_sample_is_drawn_and_everything_is_counted():
     assert sum(each["requests"] for each in batches) >= drawn
 
 
-def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec):
+def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec) -> None:
     """After a delivery that was too large, only every k-th batch is kept in the first place."""
     rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
     feed = feed_of(rec)
@@ -134,7 +134,7 @@ def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec):
     assert not feed._waiting
 
 
-def test_lanes_are_those_of_the_current_instances(rec):
+def test_lanes_are_those_of_the_current_instances(rec) -> None:
     config = rec.configs["m"]
     config.instance_group.add(count=3)
     feed = Feed("m", config, 0)
@@ -146,7 +146,7 @@ def test_lanes_are_those_of_the_current_instances(rec):
     assert feed.flush(0)["instances"] == ["m_0_0"]
 
 
-def test_history_is_bounded(rec):
+def test_history_is_bounded(rec) -> None:
     feed = feed_of(rec, keep=5)
     feed.fold(map(pack, rec.events))
     feed.flush(0)
@@ -155,7 +155,7 @@ def test_history_is_bounded(rec):
     assert history["counts"]["batches"] == len(rec.batches)
 
 
-def test_requests_from_before_the_view_count_until_they_leave(rec):
+def test_requests_from_before_the_view_count_until_they_leave(rec) -> None:
     waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
     feed.fold(pack(each) for each in rec.events if each not in waiting)
@@ -164,7 +164,7 @@ def test_requests_from_before_the_view_count_until_they_leave(rec):
     assert min(depth for _, depth in sent["depths"]) == 0
 
 
-def test_failed_requests_are_counted_and_sent_with_their_batch(rec):
+def test_failed_requests_are_counted_and_sent_with_their_batch(rec) -> None:
     failing = [
         replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
         if isinstance(each, BatchExecuted) and each.batch % 2
@@ -179,7 +179,7 @@ def test_failed_requests_are_counted_and_sent_with_their_batch(rec):
     assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(sent["batches"]))
 
 
-def test_refused_requests_are_sent_with_their_reason():
+def test_refused_requests_are_sent_with_their_reason() -> None:
     config = (
         'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }'
     )
@@ -190,7 +190,7 @@ def test_refused_requests_are_sent_with_their_reason():
     assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
 
 
-def test_slots_are_those_of_the_recording():
+def test_slots_are_those_of_the_recording() -> None:
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     feed = feed_of(rec, sample=False, keep=5000)
@@ -208,7 +208,7 @@ def test_slots_are_those_of_the_recording():
     assert [len(each["members"]) for each in rows(sent["batches"])] == sent["batches"]["rows"]
 
 
-def test_metadata_have_the_values_of_the_configuration():
+def test_metadata_have_the_values_of_the_configuration() -> None:
     rec = tnb.simulate(DIRECT, [tnb.Arrival(0, sequence_id=1, sequence_start=True)], tnb.fixed(1))
     meta = describe_config("m", rec.configs["m"])
     assert (meta["batcher"], meta["strategy"], meta["slots"], meta["idle"]) == ("sequence", "direct", 2, 1000.0)
@@ -217,7 +217,7 @@ def test_metadata_have_the_values_of_the_configuration():
     assert (dynamic["preferred"], dynamic["delay"], dynamic["max_batch_size"]) == ([4], 5.0, 8)
 
 
-def test_cache_hits_are_requests_without_a_batch(rec):
+def test_cache_hits_are_requests_without_a_batch(rec) -> None:
     feed = feed_of(rec)
     feed.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
     assert not feed.quiet
@@ -226,7 +226,7 @@ def test_cache_hits_are_requests_without_a_batch(rec):
     assert feed.quiet
 
 
-def test_an_ensemble_names_the_models_to_watch():
+def test_an_ensemble_names_the_models_to_watch() -> None:
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
     feed = Feed("e", config, 0)

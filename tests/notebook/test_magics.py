@@ -48,7 +48,7 @@ def config(tmp_path: Path) -> str:
     return (tmp_path / "add_sub" / "config.pbtxt").read_text()
 
 
-def test_start_status_and_stop(shell: InteractiveShell, capsys: Any):
+def test_start_status_and_stop(shell: InteractiveShell, capsys: Any) -> None:
     assert shell.user_ns["server"]["add_sub"].ready
     shell.run_line_magic("tritonnb", "status")
     assert "add_sub" in capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_start_status_and_stop(shell: InteractiveShell, capsys: Any):
         shell.run_line_magic("tritonnb", "status")
 
 
-def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any):
+def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any) -> None:
     cell = config.replace("dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 500 }")
     shell.run_cell_magic("config", "add_sub", cell)
     assert "applied in place" in capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config:
     assert (running.max_batch_size, running.dynamic_batching.max_queue_delay_microseconds) == (4, 500)
 
 
-def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str, tmp_path: Path):
+def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str, tmp_path: Path) -> None:
     file = tmp_path / "add_sub" / "config.pbtxt"
     cell = config.replace("max_batch_size: 8", "max_batch_size: 4")
     shell.run_cell_magic("config", "add_sub", cell)
@@ -77,7 +77,7 @@ def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str,
     assert file.read_text() == cell
 
 
-def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell):
+def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell) -> None:
     server = shell.user_ns["server"]
 
     @server.model(max_batch_size=8)
@@ -90,7 +90,7 @@ def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell):
     assert server["double"].config.max_batch_size == 8
 
 
-def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str):
+def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str) -> None:
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace("max_batch_size", "max_batchsize"))
     assert str(error.value).splitlines()[1:] == [
@@ -100,7 +100,7 @@ def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str):
     ]
 
 
-def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path: Path):
+def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path: Path) -> None:
     shell.run_cell_magic("model_py", "plus_one", MODEL)
     assert (tmp_path / "plus_one" / "1" / "model.py").read_text() == MODEL
     server = shell.user_ns["server"]
@@ -109,13 +109,13 @@ def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path:
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[3.0]]
 
 
-def test_a_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell):
+def test_a_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell) -> None:
     with pytest.raises(UsageError, match="SyntaxError"):
         shell.run_cell_magic("model_py", "broken", "def execute(:")
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "''"])
-def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str):
+def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str) -> None:
     with pytest.raises(UsageError, match="expected the name of a directory"):
         shell.run_cell_magic("model_py", name, MODEL)
 
@@ -129,12 +129,12 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
         ("start 'half", "No closing quotation"),
     ],
 )
-def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, message: str):
+def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("tritonnb", line)
 
 
-def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str):
+def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str) -> None:
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace('"python"', '"pyton"'))
     line = next(line for line in config.splitlines() if line.startswith("backend")).replace("python", "pyton")

@@ -22,14 +22,14 @@ def interval() -> float:
     return round(sys.getswitchinterval(), 6)
 
 
-def test_the_interval_is_short_while_a_cell_runs_and_restored_afterwards(shared: SharedInterpreter):
+def test_the_interval_is_short_while_a_cell_runs_and_restored_afterwards(shared: SharedInterpreter) -> None:
     shared.begin()
     assert interval() == INTERVAL_S
     shared.end()
     assert interval() == 0.005
 
 
-def test_cells_may_be_nested(shared: SharedInterpreter):
+def test_cells_may_be_nested(shared: SharedInterpreter) -> None:
     shared.begin()
     shared.begin()
     shared.end()
@@ -38,7 +38,7 @@ def test_cells_may_be_nested(shared: SharedInterpreter):
     assert interval() == 0.005
 
 
-def test_a_shorter_interval_is_kept(shared: SharedInterpreter):
+def test_a_shorter_interval_is_kept(shared: SharedInterpreter) -> None:
     sys.setswitchinterval(0.0001)
     shared.begin()
     assert interval() == 0.0001
@@ -46,11 +46,11 @@ def test_a_shorter_interval_is_kept(shared: SharedInterpreter):
     assert interval() == 0.0001
 
 
-def test_an_end_without_a_start_changes_nothing(shared: SharedInterpreter):
+def test_an_end_without_a_start_changes_nothing(shared: SharedInterpreter) -> None:
     shared.end()
     assert interval() == 0.005
 
 
-def test_outside_of_a_notebook_nothing_happens(shared: SharedInterpreter):
+def test_outside_of_a_notebook_nothing_happens(shared: SharedInterpreter) -> None:
     share_interpreter()
     assert interval() == 0.005

@@ -11,7 +11,7 @@ def run(job: Job) -> None:
     job()
 
 
-def test_jobs_are_run_in_order_and_those_submitted_before_the_end_too():
+def test_jobs_are_run_in_order_and_those_submitted_before_the_end_too() -> None:
     results: list[int] = []
     worker = Worker("worker", run, lambda: None, 60)
     assert [worker.submit(lambda number=number: results.append(number)) for number in range(5)] == [True] * 5
@@ -22,7 +22,7 @@ def test_jobs_are_run_in_order_and_those_submitted_before_the_end_too():
     assert results == list(range(5))
 
 
-def test_an_idle_worker_polls():
+def test_an_idle_worker_polls() -> None:
     polled = threading.Event()
     worker = Worker("worker", run, polled.set, 0.001)
     worker.start()
@@ -31,7 +31,7 @@ def test_an_idle_worker_polls():
     worker.join()
 
 
-def test_a_worker_can_be_stopped_and_joined_on_its_own_thread():
+def test_a_worker_can_be_stopped_and_joined_on_its_own_thread() -> None:
     ended = threading.Event()
 
     def stop() -> None:

@@ -12,10 +12,11 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tritonnb.endpoints.metrics.endpoint import MetricsOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.server import Server
 
 HERE = Path(__file__).parent
@@ -78,15 +79,19 @@ RUNS = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    explicit = {"model_control_mode": "explicit", "load_models": MODELS, "cache_config": {"local": {"size": "1048576"}}}
-    ports = {"port": 0, "grpc_port": 0, "metrics_port": 0, "metrics": MetricsOptions()}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": MODELS,
+        "cache_config": {"local": {"size": "1048576"}},
+    }
+    ports: dict[str, Any] = {"port": 0, "grpc_port": 0, "metrics_port": 0, "metrics": MetricsOptions()}
     with Server(REPOSITORIES, **ports, **explicit) as server:
         assert not server.load_errors
         yield server
 
 
-@pytest.mark.parametrize(("protocol", "call"), RUNS, ids=[" ".join(each) for each in RUNS])
-def test_its_figures_are_the_servers(server: Server, protocol: str, call: str, tmp_path: Path):
+@pytest.mark.parametrize(("protocol", "call"), RUNS, ids=[" ".join(run) for run in RUNS])
+def test_its_figures_are_the_servers(server: Server, protocol: str, call: str, tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "intervals.txt").write_text("5000\n2000\n3000\n")
@@ -95,28 +100,28 @@ def test_its_figures_are_the_servers(server: Server, protocol: str, call: str, t
     before = counts(server, model)
     command = [PROGRAM, "-m", model, "-i", protocol, "-u", f"127.0.0.1:{port}", *arguments, "-v"]
     command += ["--request-count", str(REQUESTS), "-f", "figures.csv", "--verbose-csv"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    said = ran.stdout + ran.stderr
-    assert ran.returncode == 0, said[-2000:]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    report = process.stdout + process.stderr
+    assert process.returncode == 0, report[-2000:]
     after = counts(server, model)
     assert after["fail"] == before["fail"]
     sent = after["success"] - before["success"]
     # The program ends the sequences that are open when it has enough, and counts that no more.
-    assert 0 <= sent - figure(said, "Client", r"Request count: (\d+)") <= 4 * ("sequences" in call)
+    assert 0 <= sent - figure(report, "Client", r"Request count: (\d+)") <= 4 * ("sequences" in call)
     # It asks the server for its figures while the first requests may already be on their way.
-    assert sent - 8 <= figure(said, "Server", r"equest count: (\d+)") <= sent
-    assert figure(said, "Server", r"latency: (\d+)") <= figure(said, "Client", r"latency: (\d+)")
+    assert sent - 8 <= figure(report, "Server", r"equest count: (\d+)") <= sent
+    assert figure(report, "Server", r"latency: (\d+)") <= figure(report, "Client", r"latency: (\d+)")
     assert len((tmp_path / "figures.csv").read_text().splitlines()) == 2
 
 
 def counts(server: Server, model: str) -> dict[str, int]:
     """How many requests of a model succeeded, and how many failed."""
-    found = server[model].stats()["inference_stats"]
-    return {name: int(found[name]["count"]) for name in ("success", "fail")}
+    durations = server[model].stats()["inference_stats"]
+    return {name: int(durations[name]["count"]) for name in ("success", "fail")}
 
 
-def figure(said: str, side: str, pattern: str) -> int:
+def figure(report: str, side: str, pattern: str) -> int:
     """A number that the program tells of one side."""
-    found = re.search(rf"^  {side}: \n(?:    .*\n)*?    .*?{pattern}", said, re.M)
-    assert found is not None, said
-    return int(found.group(1))
+    match = re.search(rf"^  {side}: \n(?:    .*\n)*?    .*?{pattern}", report, re.M)
+    assert match is not None, report
+    return int(match.group(1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def gate() -> Gate:
 
 @pytest.fixture
 def server(gate: Gate) -> Iterator[Server]:
-    options = {"model_control_mode": "explicit", "load_models": ["accumulate"]}
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["accumulate"]}
     with Server(MODELS, port=0, grpc_port=0, **options) as server:
 
         @server.model(max_batch_size=8, dynamic_batching={})

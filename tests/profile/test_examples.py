@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import DATATYPES
+from tritonnb.core.datatypes import DATATYPES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.schema import ModelSpec
@@ -25,15 +27,15 @@ VARIABLE = spec('input { name: "X" data_type: TYPE_INT64 dims: [ -1, 3 ] }')
 
 
 @pytest.mark.parametrize("kind", ["random", "zero"])
-@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda each: each.name)
-def test_generated_tensors_fit_the_model(kind, datatype):
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
+def test_generated_tensors_fit_the_model(kind: str, datatype: DataType) -> None:
     model = spec(f'input {{ name: "X" data_type: {datatype.config_name} dims: [ 2, 3 ] }}')
     array = examples(model, kind, {}, seed=1).next_example(4)["X"]
     assert array.shape == (4, 2, 3)
     RequestValidator(model).check(InferRequest("m", {"X": Tensor("X", datatype, array)}, print))
 
 
-def test_random_tensors_come_from_the_seed_and_differ_from_each_other():
+def test_random_tensors_come_from_the_seed_and_differ_from_each_other() -> None:
     first, again, other = (examples(ONE, "random", {}, seed) for seed in (1, 1, 2))
     one, two = first.next_example(1), first.next_example(1)
     np.testing.assert_array_equal(one["X"], again.next_example(1)["X"])
@@ -41,29 +43,29 @@ def test_random_tensors_come_from_the_seed_and_differ_from_each_other():
     assert (one["X"] != other.next_example(1)["X"]).any()
 
 
-def test_a_model_that_does_not_batch_gets_no_batch_dimension():
+def test_a_model_that_does_not_batch_gets_no_batch_dimension() -> None:
     assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).next_example(1)[
         "X"
     ].shape == (2,)
 
 
-def test_optional_inputs_are_left_out():
+def test_optional_inputs_are_left_out() -> None:
     optional = 'input { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] optional: true }'
     model = spec(f'input {{ name: "X" data_type: TYPE_FP32 dims: [ 2 ] }} {optional}')
     assert list(examples(model, "random", {}, 0).next_example(1)) == ["X"]
 
 
-def test_variable_dimensions_are_given_by_shapes():
+def test_variable_dimensions_are_given_by_shapes() -> None:
     assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0).next_example(2)["X"].shape == (2, 5, 3)
 
 
-def test_given_examples_are_sent_in_turn_as_they_are():
+def test_given_examples_are_sent_in_turn_as_they_are() -> None:
     source = examples(ONE, [{"X": [[1, 2]]}, {"X": [[3, 4], [5, 6]]}], {}, 0)
     taken = [source.next_example(None)["X"].tolist() for _ in range(3)]
     assert taken == [[[1, 2]], [[3, 4], [5, 6]], [[1, 2]]]
 
 
-def test_given_rows_are_repeated_or_cut_where_a_size_is_asked_for():
+def test_rows_of_the_inputs_are_repeated_or_cut_to_the_number_of_rows() -> None:
     source = examples(ONE, {"X": [[1, 2], [3, 4]]}, {}, 0)
     assert source.next_example(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
     assert source.next_example(1)["X"].tolist() == [[1, 2]]
@@ -83,6 +85,8 @@ def test_given_rows_are_repeated_or_cut_where_a_size_is_asked_for():
         (VARIABLE, "random", {"Q": (5,)}, "shapes expected inputs of model 'm' .* got 'Q'"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_sent(model, inputs, shapes, complaint):
+def test_what_does_not_fit_is_refused_before_anything_is_sent(
+    model: ModelSpec, inputs: Any, shapes: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         examples(model, inputs, shapes, 0)

@@ -39,7 +39,7 @@ class Server:
         writer.close()
 
 
-def asked(server: Server, ask: Callable[[HttpClient], Awaitable[object]]) -> object:
+def run_client(server: Server, ask: Callable[[HttpClient], Awaitable[object]]) -> object:
     async def run() -> object:
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
         client = HttpClient(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v2")
@@ -56,47 +56,47 @@ async def post(client: HttpClient) -> tuple[int, bytes]:
     return await client.post(client.head("/infer", 3, {"X": "1"}), b"abc")
 
 
-def test_connections_are_used_again():
+def test_connections_are_used_again() -> None:
     server = Server(GOOD, CHUNKED, GOOD)
 
     async def three_times(client: HttpClient) -> list[tuple[int, bytes]]:
         return [await post(client) for _ in range(3)]
 
-    assert asked(server, three_times) == [(200, b"ok")] * 3
+    assert run_client(server, three_times) == [(200, b"ok")] * 3
     assert server.connections == 1
     assert server.requests[0].startswith(b"POST /infer HTTP/1.1\r\nHost: 127.0.0.1:")
     assert server.requests[0].endswith(b"Content-Length: 3\r\nX: 1\r\n\r\nabc")
 
 
-def test_requests_at_once_have_connections_of_their_own():
+def test_concurrent_requests_use_separate_connections() -> None:
     server = Server(GOOD, GOOD, GOOD)
 
     async def at_once(client: HttpClient) -> list[tuple[int, bytes]]:
         return await asyncio.gather(*(post(client) for _ in range(3)))
 
-    assert asked(server, at_once) == [(200, b"ok")] * 3
+    assert run_client(server, at_once) == [(200, b"ok")] * 3
     assert server.connections == 3
 
 
-def test_a_connection_that_the_server_ends_is_not_used_again():
+def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
     server = Server(LAST, GOOD)
 
     async def twice(client: HttpClient) -> list[tuple[int, bytes]]:
         return [await post(client) for _ in range(2)]
 
-    assert asked(server, twice) == [(404, b"gone"), (200, b"ok")]
+    assert run_client(server, twice) == [(404, b"gone"), (200, b"ok")]
     assert server.connections == 2
 
 
 @pytest.mark.parametrize(
     ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response")]
 )
-def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str):
+def test_an_invalid_response_is_an_error(answer: bytes | None, complaint: str) -> None:
     with pytest.raises(ConnectionError, match=complaint):
-        asked(Server(answer), post)
+        run_client(Server(answer), post)
 
 
-def test_who_gives_up_closes_the_connection():
+def test_a_cancelled_request_closes_its_connection() -> None:
     server = Server(GOOD)
 
     async def give_up(client: HttpClient) -> None:
@@ -107,5 +107,5 @@ def test_who_gives_up_closes_the_connection():
             await task
         assert await post(client) == (200, b"ok")
 
-    asked(server, give_up)
+    run_client(server, give_up)
     assert server.connections == 2

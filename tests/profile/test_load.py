@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,17 +29,17 @@ WAYS = ["process", "http", "grpc"]
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str):
+def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str) -> None:
     times = [0, 2000, 2000, 5000]
-    result = tnb.load(server["held"], arrivals=[(each, 2) for each in times], over=over).wait(60)
+    result = tnb.load(server["held"], arrivals=[(time_s, 2) for time_s in times], over=over).wait(60)
     assert sorted(np.diff(np.sort(result.responses[:, INTENDED])) / 1000) == sorted(np.diff(times))
-    found = result.summary()
-    assert (found["requests"], found["rows"], found["failed"]) == (4, 8, 0)
+    summary = result.summary()
+    assert (summary["requests"], summary["rows"], summary["failed"]) == (4, 8, 0)
     assert result.recording is not None
-    assert [each.rows for each in result.recording.arrivals()] == [2, 2, 2, 2]
+    assert [arrival.rows for arrival in result.recording.arrivals()] == [2, 2, 2, 2]
 
 
-def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate):
+def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=1000, requests=20)
     gate.begun.wait(60)
@@ -50,43 +51,43 @@ def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(se
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: str):
+def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: str) -> None:
     result = tnb.load(server["held"], clients=3, requests=60, over=over).wait(60)
     assert result.summary()["requests"] == 60
     assert result.recording is not None
-    assert max(len(each.requests) for each in result.recording.batches) <= 3
+    assert max(len(batch.requests) for batch in result.recording.batches) <= 3
     assert 0 < result.summary()["in_flight"] <= 3.001
 
 
-def test_a_closed_loop_may_be_that_of_a_simulation(server: Server):
+def test_a_closed_loop_may_be_that_of_a_simulation(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, rows=3)).wait(60)
     assert (result.summary()["requests"], result.summary()["rows"]) == (9, 27)
 
 
 @pytest.mark.parametrize("over", WAYS)
-@pytest.mark.parametrize("asked", [{"clients": 3}, {"rate": 2000}])
-def test_sequences_are_whole_and_in_order(server: Server, asked: dict, over: str):
-    result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **asked).wait(60)
+@pytest.mark.parametrize("traffic", [{"clients": 3}, {"rate": 2000}])
+def test_sequences_are_whole_and_in_order(server: Server, traffic: dict[str, Any], over: str) -> None:
+    result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
     arrivals = result.recording.arrivals()
-    by_id: dict = {}
-    for each in arrivals:
-        by_id.setdefault(each.sequence_id, []).append(each)
+    by_id: dict[int | str, list[tnb.Arrival]] = {}
+    for arrival in arrivals:
+        by_id.setdefault(arrival.sequence_id, []).append(arrival)
     assert len(arrivals) >= 40
     for sent in by_id.values():
-        assert [each.sequence_start for each in sent] == [True] + [False] * (len(sent) - 1)
-        assert [each.sequence_end for each in sent] == [False] * (len(sent) - 1) + [True]
+        assert [request.sequence_start for request in sent] == [True] + [False] * (len(sent) - 1)
+        assert [request.sequence_end for request in sent] == [False] * (len(sent) - 1) + [True]
 
 
 @pytest.mark.parametrize("over", WAYS)
-@pytest.mark.parametrize("asked", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
-def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Server, asked: dict, over: str):
-    result = tnb.load(server["accumulate"], requests=40, over=over, **asked).wait(60)
+@pytest.mark.parametrize("traffic", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
+def test_a_stateful_model_gets_sequences_of_ten_by_default(server: Server, traffic: dict[str, Any], over: str) -> None:
+    result = tnb.load(server["accumulate"], requests=40, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
     sent = result.recording.arrivals()
-    assert max(Counter(each.sequence_id for each in sent).values()) == 10
+    assert max(Counter(request.sequence_id for request in sent).values()) == 10
 
 
 ENSEMBLE = """
@@ -107,7 +108,7 @@ ensemble_scheduling {
 
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("model", ["outer", "inner"])
-def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, model: str, over: str):
+def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, model: str, over: str) -> None:
     for name, step in (("inner", ("accumulate", -1)), ("outer", ("inner", 1))):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "config.pbtxt").write_text(ENSEMBLE % step)
@@ -117,15 +118,15 @@ def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, mod
         result = tnb.load(server[model], clients=2, requests=40, over=over).wait(60)
     assert result.errors == {}
     assert result.recording is not None
-    assert max(Counter(each.sequence_id for each in result.recording.arrivals()).values()) == 10
+    assert max(Counter(arrival.sequence_id for arrival in result.recording.arrivals()).values()) == 10
 
 
-def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server):
+def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="expected a sequence_id, got none in the list"):
         tnb.load(server["accumulate"], arrivals=[(0, 1)])
 
 
-def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gate: Gate):
+def test_a_load_counts_while_it_runs_and_can_be_stopped(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], clients=2)
     gate.begun.wait(60)
     assert not load.done
@@ -142,7 +143,7 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
     assert repr(load) == repr(result)
 
 
-def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_a_load_without_an_end_keeps_its_newest_responses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.profile.running_load._KEPT", 10)
     load = tnb.load(server["held"], clients=2)
     while load.completed < 50:
@@ -154,14 +155,14 @@ def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeyp
     assert result.responses.tolist() == load.latest_responses(20).tolist()
 
 
-def test_a_load_can_be_awaited(server: Server):
+def test_a_load_can_be_awaited(server: Server) -> None:
     async def ask() -> tnb.LoadResult:
         return await tnb.load(server["held"], rate=500, requests=5)
 
     assert asyncio.run(ask()).summary()["requests"] == 5
 
 
-def test_who_gives_up_awaiting_does_not_end_the_load(server: Server, gate: Gate):
+def test_a_cancelled_await_does_not_stop_the_load(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=5)
 
@@ -180,7 +181,7 @@ def test_who_gives_up_awaiting_does_not_end_the_load(server: Server, gate: Gate)
     assert load.wait(60).summary()["requests"] == 5
 
 
-def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(server: Server, gate: Gate):
+def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], rate=200)
     gate.begun.wait(60)
     waiting = threading.get_ident()
@@ -208,7 +209,7 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
     assert server["held"](X=[[1, 2]])
 
 
-def test_a_wait_may_have_an_end(server: Server, gate: Gate):
+def test_a_wait_may_have_an_end(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     gate.begun.wait(60)
@@ -219,7 +220,7 @@ def test_a_wait_may_have_an_end(server: Server, gate: Gate):
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_refusals_are_counted_by_their_text(server: Server, over: str):
+def test_refusals_are_counted_by_their_text(server: Server, over: str) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 99)], over=over).wait(60)
     ((text, count),) = result.errors.items()
     assert "inference request batch-size must be <= 8 for 'held'" in text
@@ -228,13 +229,13 @@ def test_refusals_are_counted_by_their_text(server: Server, over: str):
     assert "2 x " in repr(result)
 
 
-def test_where_all_requests_failed_no_latency_is_told(server: Server):
+def test_without_successful_requests_there_is_no_latency(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 99), (10, 99)]).wait(60)
     assert result.verdict().endswith(" s, all failed.")
     assert not any("nan" in shown or "latency" in shown for shown in (repr(result), result._repr_html_()))
 
 
-def test_a_server_that_stops_ends_its_loads(server: Server):
+def test_a_server_that_stops_ends_its_loads(server: Server) -> None:
     loads = [tnb.load(server["held"], clients=2), tnb.load(server["held"], rate=100)]
     server.stop()
     for load in loads:
@@ -242,7 +243,7 @@ def test_a_server_that_stops_ends_its_loads(server: Server):
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
+def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -> None:
     config = server["held"].config
     config.dynamic_batching.max_queue_delay_microseconds = 60_000_000
     config.apply()
@@ -250,10 +251,10 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
     assert result.failed == 1
     assert result.recording is not None
     if over == "process":  # over HTTP it may not even have left
-        assert [each.counted_as for each in result.recording.refused] == ["CANCELED"]
+        assert [rejected.counted_as for rejected in result.recording.refused] == ["CANCELED"]
 
 
-def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server):
+def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server) -> None:
     target = HttpTarget(RemoteModel.parse(f"{server.url}/v2/models/held"))
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}
@@ -267,19 +268,21 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
 
 
 @pytest.mark.parametrize(
-    "asked", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
+    "traffic", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
 )
 @pytest.mark.parametrize("over", WAYS)
-def test_a_server_that_stops_answering_does_not_hold_up_the_load(server: Server, gate: Gate, over: str, asked: dict):
+def test_a_server_that_stops_answering_does_not_hold_up_the_load(
+    server: Server, gate: Gate, over: str, traffic: dict[str, Any]
+) -> None:
     gate.close()
-    load = tnb.load(server["held"], over=over, grace=0.2, **asked)
+    load = tnb.load(server["held"], over=over, grace=0.2, **traffic)
     result = load.wait(60)
     assert result.errors == {"no response within 0.2 s": load.sent}
     assert load.in_flight == 0
     assert load.done
 
 
-def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: Gate):
+def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: Gate) -> None:
     @server.model(max_batch_size=4, sequence_batching={})
     def waits(X: tnb.FP32[1]) -> tnb.FP32[1]:
         gate.enter()
@@ -291,7 +294,7 @@ def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: 
         assert result.failed == result.requests == result.sent
 
 
-def test_a_slow_server_that_still_answers_is_waited_for(server: Server):
+def test_a_slow_server_that_still_answers_is_waited_for(server: Server) -> None:
     @server.model(max_batch_size=0)
     def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
         threading.Event().wait(0.1)
@@ -302,7 +305,7 @@ def test_a_slow_server_that_still_answers_is_waited_for(server: Server):
     assert result.failed == 0
 
 
-def test_no_thread_is_left_behind(server: Server):
+def test_no_thread_is_left_behind(server: Server) -> None:
     tnb.load(server["held"], clients=2, requests=5, over="http").wait(60)
     for thread in threading.enumerate():
         if thread.name.startswith("tritonnb-load"):
@@ -310,29 +313,29 @@ def test_no_thread_is_left_behind(server: Server):
             assert not thread.is_alive()
 
 
-def test_the_result_is_data_first(server: Server):
+def test_the_result_is_data_first(server: Server) -> None:
     result = tnb.load(server["held"], clients=2, requests=10).wait(60)
     table = result.to_pandas()
     assert len(table) == 10
     assert (table["completed_ms"] >= table["sent_ms"]).all()
-    found = result.summary()
-    assert found["in_flight"] == pytest.approx(found["rate"] * found["latency_mean_ms"] / 1000)
-    assert result.percentile(50) == found["latency_p50_ms"] <= found["latency_p99_ms"] <= found["latency_max_ms"]
-    assert 0 < found["busy"] <= 1
+    summary = result.summary()
+    assert summary["in_flight"] == pytest.approx(summary["rate"] * summary["latency_mean_ms"] / 1000)
+    assert result.percentile(50) == summary["latency_p50_ms"] <= summary["latency_p99_ms"] <= summary["latency_max_ms"]
+    assert 0 < summary["busy"] <= 1
     assert "<table>" in result._repr_html_()
 
 
-def test_a_result_draws_itself(server: Server):
+def test_a_result_draws_itself(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 1)]).wait(60)
     ax = Figure().add_subplot()
     assert result.plot(ax) is ax.figure
     labels = ax.get_legend_handles_labels()[1]
     assert {"since intended send time", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
-    shown = result.plot()._repr_mimebundle_()
+    shown = result.plot()._repr_mimebundle_()  # type: ignore[attr-defined]
     assert result.verdict() in shown["text/plain"]
 
 
-def test_nothing_answered_says_so(server: Server, gate: Gate):
+def test_nothing_answered_says_so(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     assert "no request has completed" in load.result.verdict()
@@ -342,7 +345,7 @@ def test_nothing_answered_says_so(server: Server, gate: Gate):
     load.wait(60)
 
 
-def test_an_instance_that_had_nothing_to_do_was_not_busy(server: Server):
+def test_an_instance_that_had_nothing_to_do_was_not_busy(server: Server) -> None:
     @server.model(max_batch_size=8, instance_group=[{"count": 2}])
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tritonnb.profile.service_times import measure, never_decreasing
 from tritonnb.server.server import Server
 
 
-def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:
+def sleeping(server: Server, name: str = "sleeps", **fields: Any) -> None:
     """A model that takes 2 ms, and 0.5 ms for each row."""
 
     def sleeps(X: tnb.FP32[2]) -> tnb.FP32[2]:
@@ -21,10 +22,11 @@ def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:
         return X
 
     sleeps.__name__ = name
-    server.model(**{"max_batch_size": 8, "dynamic_batching": {}} | fields)(sleeps)
+    options: dict[str, Any] = {"max_batch_size": 8, "dynamic_batching": {}}
+    server.model(**options | fields)(sleeps)
 
 
-def test_every_size_up_to_the_limit_is_measured(server: Server):
+def test_every_size_up_to_the_limit_is_measured(server: Server) -> None:
     sleeping(server)
     times = tnb.service_times(server["sleeps"])
     assert list(times) == list(range(1, 9))
@@ -32,7 +34,7 @@ def test_every_size_up_to_the_limit_is_measured(server: Server):
     assert all(ms >= 2 + 0.5 * rows for rows, ms in times.items())
 
 
-def test_the_sizes_can_be_chosen(server: Server):
+def test_the_sizes_can_be_chosen(server: Server) -> None:
     assert list(tnb.service_times(server["held"], sizes=[8, 1])) == [1, 8]
     assert list(tnb.service_times(server["held"], rows=4)) == [4, 8]
     assert list(tnb.service_times(server, "held", sizes=[6], rows=3)) == [6]
@@ -50,13 +52,13 @@ def test_the_sizes_can_be_chosen(server: Server):
         ({"sizes": [3], "rows": 0}, "rows must be positive, got 0"),
     ],
 )
-def test_sizes_that_cannot_be_are_named(server: Server, options: dict, complaint: str):
+def test_sizes_that_cannot_be_are_named(server: Server, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.service_times(server["held"], **options)
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc", ""])
-def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str):
+def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str) -> None:
     sleeping(server)
     port = server.grpc_port if scheme == "grpc" else server.port
     url = f"{scheme}://127.0.0.1:{port}" if scheme else f"127.0.0.1:{port}"
@@ -65,16 +67,16 @@ def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, sche
     assert times[8] >= 6
 
 
-def test_a_model_without_batches_has_one_time(server: Server):
+def test_a_model_without_batches_has_one_time(server: Server) -> None:
     sleeping(server, max_batch_size=0, dynamic_batching=None)
     assert list(tnb.service_times(server["sleeps"])) == [1]
 
 
-def test_a_stateful_model_is_measured_with_its_sequences(server: Server):
+def test_a_stateful_model_is_measured_with_its_sequences(server: Server) -> None:
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
 
 
-def test_what_cannot_be_measured_says_why(server: Server):
+def test_the_error_says_why_a_model_cannot_be_measured(server: Server) -> None:
     @server.model
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")
@@ -85,7 +87,7 @@ def test_what_cannot_be_measured_says_why(server: Server):
         tnb.service_times(server["fails"])
 
 
-def test_sizes_that_the_model_refuses_have_no_time(server: Server):
+def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def small(X: tnb.FP32[1]) -> tnb.FP32[1]:
         if len(X) > 5:
@@ -93,63 +95,63 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server):
         return X
 
     assert list(tnb.service_times(server["small"])) == [1, 2, 3, 4, 5]
-    found = tnb.sweep(server["small"], max_batch_size=[4, 8], clients=16, requests=200).wait()
-    assert [each.extrapolated for each in found.trials] == [False, True]
-    assert found.best is not found.trials[1]
-    assert "batches of more than 5 rows were not measured" in found.verdict()
+    result = tnb.sweep(server["small"], max_batch_size=[4, 8], clients=16, requests=200).wait()
+    assert [trial.extrapolated for trial in result.trials] == [False, True]
+    assert result.best is not result.trials[1]
+    assert "batches of more than 5 rows were not measured" in result.verdict()
 
 
-def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server):
-    options = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
+def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
+    options: dict[str, Any] = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
     here, outside = (
-        measure(tnb.profile.find_model.find_model(each, "held"), **options) for each in (server, server.url)
+        measure(tnb.profile.find_model.find_model(target, "held"), **options) for target in (server, server.url)
     )
     assert here.times[8] > outside.times[8]
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.trials[0].rate <= swept.max_rate
 
 
-def test_a_sweep_measures_what_its_configurations_can_form(server: Server):
+def test_a_sweep_measures_what_its_configurations_can_form(server: Server) -> None:
     sleeping(server)
     before = server["sleeps"].config.text
-    found = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
-    assert max(found.service_times) == 32
-    assert {2, 8, 32} <= set(found.service_times)
-    assert not any(each.extrapolated for each in found.trials)
-    assert found.best.edits == {"max_batch_size": 32}
-    assert found.best.rate < 32 * 1000 / (2 + 0.5 * 32)  # no row is free
+    result = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
+    assert max(result.service_times) == 32
+    assert {2, 8, 32} <= set(result.service_times)
+    assert not any(trial.extrapolated for trial in result.trials)
+    assert result.best.edits == {"max_batch_size": 32}
+    assert result.best.rate < 32 * 1000 / (2 + 0.5 * 32)  # no row is free
     assert server["sleeps"].config.text == before
 
 
-def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path):
+def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path) -> None:
     sleeping(server)
     for url in (server.url, f"grpc://127.0.0.1:{server.grpc_port}"):
-        found = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()
-        assert found.best is found.running
-        assert "batches of more than 8 rows were not measured" in found.verdict()
-        assert "extrapolated: max_batch_size 64" in found.verdict()
-        assert [each.edits["max_batch_size"] for each in found.trials] == [2, 64]
-        assert "extrapolated" in repr(found)
-        for refused in (found.apply, lambda: found.export(tmp_path)):  # noqa: B023
+        result = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()
+        assert result.best is result.running
+        assert "batches of more than 8 rows were not measured" in result.verdict()
+        assert "extrapolated: max_batch_size 64" in result.verdict()
+        assert [trial.edits["max_batch_size"] for trial in result.trials] == [2, 64]
+        assert "extrapolated" in repr(result)
+        for refused in (result.apply, lambda: result.export(tmp_path)):  # noqa: B023
             with pytest.raises(tnb.TritonError, match=r"expected a model of this process, got .*/v2/models/sleeps"):
                 refused()
     with pytest.raises(tnb.TritonError, match="live=True expected a model of this process"):
         tnb.sweep(server.url, "sleeps", max_batch_size=[2], clients=1, live=True)
 
 
-def test_a_sweep_of_measured_times_knows_their_spread(server: Server):
+def test_a_sweep_of_measured_times_knows_their_spread(server: Server) -> None:
     sleeping(server)
-    found = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
-    assert found.best is found.running  # it is the same configuration
-    assert 0.01 <= found.noise < 2
+    result = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
+    assert result.best is result.running  # it is the same configuration
+    assert 0.01 <= result.noise < 2
 
 
-def test_times_that_do_not_decrease_are_kept_and_others_are_levelled():
+def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:
     assert never_decreasing({1: 1.0, 2: 1.5, 4: 2.0}) == {1: 1.0, 2: 1.5, 4: 2.0}
     assert never_decreasing({1: 3.0, 2: 2.0, 4: 1.0}) == {1: 2.0, 2: 2.0, 4: 2.0}
 
 
-def test_measuring_takes_no_longer_than_it_must(server: Server):
+def test_measuring_takes_no_longer_than_it_must(server: Server) -> None:
     @server.model(max_batch_size=64, dynamic_batching={})
     def slow(X: tnb.FP32[2]) -> tnb.FP32[2]:
         Event().wait(0.02)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,24 +20,24 @@ from tritonnb.profile.constraint import Constraint
 from tritonnb.server.server import Server
 
 #: A batch of any size takes 10 ms: only batches make an instance faster.
-FLAT = {"service": tnb.fixed(10), "requests": 400}
+FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
-def test_a_constraint_alone_finds_the_highest_rate(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
-    assert [each.edits["max_batch_size"] for each in found.trials] == [8, 4, 1]
-    assert all(each.meets and each.percentile(99) <= 100 for each in found.trials)
-    rates = [each.rate for each in found.trials]
+def test_a_constraint_alone_finds_the_highest_rate(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
+    assert [trial.edits["max_batch_size"] for trial in result.trials] == [8, 4, 1]
+    assert all(trial.meets and trial.percentile(99) <= 100 for trial in result.trials)
+    rates = [trial.rate for trial in result.trials]
     assert all(0.6 * limit < rate < limit for rate, limit in zip(rates, (800, 400, 100), strict=True))
-    assert found.running.rate == rates[0]  # which has max_batch_size 8, too
+    assert result.running.rate == rates[0]  # which has max_batch_size 8, too
 
 
-def test_what_is_better_than_now_is_the_best(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
-    assert found.best is found.trials[0]
-    assert found.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
-    assert "Running: " in found.verdict()
+def test_what_is_better_than_now_is_the_best(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
+    assert result.best is result.trials[0]
+    assert result.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
+    assert "Running: " in result.verdict()
 
 
 @pytest.mark.parametrize(
@@ -48,96 +49,98 @@ def test_what_is_better_than_now_is_the_best(server: Server):
         ({"max_queue_delay_microseconds": [10]}, {"rate": 20}),  # not better by more than chance
     ],
 )
-def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fields: dict, traffic: dict):
-    found = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
-    assert found.best is found.running
-    assert found.verdict().startswith("Keep the running configuration: ")
-    assert "is within the measurement noise of 1%" in found.verdict()
-    assert found.apply() == "unchanged"
+def test_nothing_is_recommended_that_is_not_better_than_now(
+    server: Server, fields: dict[str, Any], traffic: dict[str, Any]
+) -> None:
+    result = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
+    assert result.best is result.running
+    assert result.verdict().startswith("Keep the running configuration: ")
+    assert "is within the measurement noise of 1%" in result.verdict()
+    assert result.apply() == "unchanged"
 
 
-def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[9], clients=64, **FLAT).wait()
-    assert found.best is found.trials[0]
-    gain = found.best.rate / found.running.rate - 1
-    unsure = dataclasses.replace(found, noise=1.1 * gain)
+def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[9], clients=64, **FLAT).wait()
+    assert result.best is result.trials[0]
+    gain = result.best.rate / result.running.rate - 1
+    unsure = dataclasses.replace(result, noise=1.1 * gain)
     assert unsure.best is unsure.running
 
 
-def test_only_the_running_configuration_may_obey_the_constraint(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
-    assert found.best is found.running
-    assert found.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the best: max_batch_size 1")
-    assert "Keep the running configuration: " in found.verdict()
+def test_only_the_running_configuration_may_obey_the_constraint(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
+    assert result.best is result.running
+    assert result.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the best: max_batch_size 1")
+    assert "Keep the running configuration: " in result.verdict()
 
 
-def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
+def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server) -> None:
     delays = [0, 5_000, 200_000]
-    found = tnb.sweep(
+    result = tnb.sweep(
         server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT
     ).wait()
-    assert [each.edits["max_queue_delay_microseconds"] for each in found.trials] == delays
-    assert [each.meets for each in found.trials] == [True, True, False]
+    assert [trial.edits["max_queue_delay_microseconds"] for trial in result.trials] == delays
+    assert [trial.meets for trial in result.trials] == [True, True, False]
 
 
-def test_of_equals_the_one_with_fewer_instances_is_best(server: Server):
-    found = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
-    assert [each.edits["count"] for each in found.trials] == [2, 3]
+def test_of_equals_the_one_with_fewer_instances_is_best(server: Server) -> None:
+    result = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
+    assert [trial.edits["count"] for trial in result.trials] == [2, 3]
 
 
-def test_every_combination_is_tried_under_the_same_traffic(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT).wait()
-    assert len(found.trials) == 4
-    assert {len(each.latencies_ms) for each in found.trials} == {400}
-    assert found.best.edits == {"max_batch_size": 8, "count": 2}
-    assert found.best.rate == pytest.approx(1600, rel=0.1)
+def test_every_combination_is_tried_under_the_same_traffic(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT).wait()
+    assert len(result.trials) == 4
+    assert {len(trial.latencies_ms) for trial in result.trials} == {400}
+    assert result.best.edits == {"max_batch_size": 8, "count": 2}
+    assert result.best.rate == pytest.approx(1600, rel=0.1)
 
 
-def test_the_same_seed_finds_the_same(server: Server):
+def test_the_same_seed_finds_the_same(server: Server) -> None:
     first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT).wait() for _ in range(2))
     assert repr(first) == repr(again)
     np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
 
 
-def test_nothing_may_be_found(server: Server):
-    found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
-    assert found.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
+def test_nothing_may_be_found(server: Server) -> None:
+    result = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
+    assert result.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
-        found.apply()
+        result.apply()
 
 
-def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
+def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")
 
-    found = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
-    assert found.verdict().startswith("None of 2 configurations satisfies the completion of all requests")
-    assert [each.edits["count"] for each in found.trials] == [1, 2]
-    found.plot()
+    result = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
+    assert result.verdict().startswith("None of 2 configurations satisfies the completion of all requests")
+    assert [trial.edits["count"] for trial in result.trials] == [1, 2]
+    result.plot()
 
 
-def test_stateful_models_are_swept_with_sequences(server: Server):
-    found = tnb.sweep(
+def test_stateful_models_are_swept_with_sequences(server: Server) -> None:
+    result = tnb.sweep(
         server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT
     ).wait()
-    assert found.trials[0].edits == {"max_batch_size": 4}
+    assert result.trials[0].edits == {"max_batch_size": 4}
 
 
-def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server):
+def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server) -> None:
     before = server["held"].config.text
-    found = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
+    result = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
     assert server["held"].config.text == before
-    sizes = {each.edits["max_batch_size"]: max(each.recording.batch_sizes()) for each in found.trials}
+    sizes = {trial.edits["max_batch_size"]: max(trial.recording.batch_sizes()) for trial in result.trials}
     assert sizes[1] == 1
     assert sizes[4] <= 4
 
 
-def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
+def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
     """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
     crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
 
-    def count(packed: tuple) -> None:
+    def count(packed: tuple[Any, ...]) -> None:
         if packed[0] == "RequestArrived":
             everybody.clear()
             arrived.append(packed)
@@ -152,21 +155,21 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
             assert everybody.wait(60)  # as in virtual time nothing ends before everybody has come
             return X
 
-        grid = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
+        grid: dict[str, Any] = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
         virtual = tnb.sweep(server["m"], arrivals=crowd, service=tnb.fixed(10), **grid).wait()
         live = tnb.sweep(server["m"], arrivals=crowd, live=True, **grid).wait()
 
-    def decisions(found: tnb.SweepResult) -> dict[str, list[tuple[int, str]]]:
+    def decisions(result: tnb.SweepResult) -> dict[str, list[tuple[int, str]]]:
         return {
-            each.edits_text(): sorted((batch.size, batch.reason.rule) for batch in each.recording.batches)
-            for each in [found.running, *found.trials]
+            trial.edits_text(): sorted((batch.size, batch.reason.rule) for batch in trial.recording.batches)
+            for trial in [result.running, *result.trials]
         }
 
     assert len(virtual.trials) == 8
     assert decisions(live) == decisions(virtual)
 
 
-def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate):
+def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate) -> None:
     gate.close()
     sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
     assert gate.begun.wait(60)
@@ -182,11 +185,14 @@ def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: 
     assert repr(sweep) == repr(sweep.result)
 
 
-def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = server["held"].config.text
-    tried, sweeps, begun = tnb.profile.trial.run_live_trial, [], threading.Event()
+    tried, begun = tnb.profile.trial.run_live_trial, threading.Event()
+    sweeps: list[tnb.Sweep] = []
 
-    def until_the_third(*args):
+    def until_the_third(*args: Any) -> Any:
         begun.wait(60)
         if args[-2].get("max_batch_size") == 2:
             sweeps[0].stop()
@@ -195,26 +201,26 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
     monkeypatch.setattr("tritonnb.profile.trial.run_live_trial", until_the_third)
     sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live=True))
     begun.set()
-    found = sweeps[0].wait(60)
-    sizes = [each.edits["max_batch_size"] for each in found.trials]
+    result = sweeps[0].wait(60)
+    sizes = [trial.edits["max_batch_size"] for trial in result.trials]
     assert 1 in sizes
     assert 4 not in sizes
     assert server["held"].config.text == before
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
-    arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
+def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals: dict[str, Any] = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
-    interrupts = []
+    interrupts: list[int] = []
 
-    def told() -> str:
+    def interrupt() -> str:
         if sweep.tried >= 2 and not interrupts:
             interrupts.append(sweep.tried)
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr(sweep, "_progress", told)
+    monkeypatch.setattr(sweep, "_progress", interrupt)
     with pytest.raises(KeyboardInterrupt):
         sweep.wait()
     assert interrupts
@@ -222,14 +228,14 @@ def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypa
     assert sweep.result.trials
 
 
-def test_an_event_loop_can_wait_for_it(server: Server):
+def test_an_event_loop_can_wait_for_it(server: Server) -> None:
     async def waiting() -> int:
         return len((await tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)).trials)
 
     assert asyncio.run(waiting()) == 2
 
 
-def test_the_best_can_be_applied(server: Server):
+def test_the_best_can_be_applied(server: Server) -> None:
     best = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[16], clients=32, **FLAT)
     assert best.apply() == "reloaded"
     assert best.best.edits == {"max_queue_delay_microseconds": 0, "max_batch_size": 16}
@@ -237,18 +243,18 @@ def test_the_best_can_be_applied(server: Server):
     assert server["held"].config.max_batch_size == 16
 
 
-def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
+def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
-        found = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT).wait()
+        result = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT).wait()
         for _ in range(2):  # again, as a cell is run again
-            assert found.export(tmp_path / "out") == tmp_path / "out" / "add_sub"
+            assert result.export(tmp_path / "out") == tmp_path / "out" / "add_sub"
         with pytest.raises(tnb.TritonError, match="expected another repository than the served one"):
-            found.export(EXAMPLES)
+            result.export(EXAMPLES)
     text = (tmp_path / "out" / "add_sub" / "config.pbtxt").read_text()
     written = text_format.Parse(text, pb.ModelConfig())
     assert written.instance_group[0].count == 2
     assert written.dynamic_batching == pb.ModelDynamicBatching(max_queue_delay_microseconds=300)
-    assert sorted(each.name for each in (tmp_path / "out" / "add_sub").iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(path.name for path in (tmp_path / "out" / "add_sub").iterdir()) == ["1", "config.pbtxt"]
     with Server(tmp_path / "out", port=0) as server:
         x = [[1, 2, 3, 4]]
         assert server["add_sub"](INPUT0=x, INPUT1=x)["OUTPUT0"].tolist() == [[2, 4, 6, 8]]
@@ -268,46 +274,48 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
     ],
 )
-def test_the_traffic_can_be_sent_by_perf_analyzer(server: Server, traffic: dict, url: str, options: str):
+def test_the_traffic_can_be_sent_by_perf_analyzer(
+    server: Server, traffic: dict[str, Any], url: str, options: str
+) -> None:
     command = tnb.sweep(server["held"], count=[1], **traffic, **FLAT).wait().perf_analyzer(url)
     assert command.startswith(f"perf_analyzer -m held -u {url.removeprefix('grpc://')} ")
     assert options in command
 
 
-def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
-    assert f"--request-rate-range={found.best.rate:g} --request-distribution=poisson" in found.perf_analyzer()
+def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
+    assert f"--request-rate-range={result.best.rate:g} --request-distribution=poisson" in result.perf_analyzer()
 
 
-def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server):
-    found = tnb.sweep(server["held"], count=[1], arrivals=[(0, 1), (9, 2)], **FLAT).wait()
+def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server) -> None:
+    result = tnb.sweep(server["held"], count=[1], arrivals=[(0, 1), (9, 2)], **FLAT).wait()
     with pytest.raises(tnb.TritonError, match="perf_analyzer expected clients=, or constant or poisson arrivals"):
-        found.perf_analyzer()
+        result.perf_analyzer()
 
 
-def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
+def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path) -> None:
     with pytest.raises(tnb.TritonError, match="'held': export expected a model with files"):
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
 
-def test_a_sweep_shows_itself(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT).wait()
-    assert "✓" in repr(found)
-    assert "✗" in found._repr_html_()
-    assert list(found.to_pandas()["max_batch_size"]) == [8, 1]
+def test_a_sweep_shows_itself(server: Server) -> None:
+    result = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT).wait()
+    assert "✓" in repr(result)
+    assert "✗" in result._repr_html_()
+    assert list(result.to_pandas()["max_batch_size"]) == [8, 1]
     ax = Figure().add_subplot()
-    assert found.plot(ax) is ax.figure
-    labels = [each.get_text() for each in ax.get_yticklabels()]
+    assert result.plot(ax) is ax.figure
+    labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["max_batch_size 8", "max_batch_size 1", "running configuration"]
     drawn = []
-    thread = threading.Thread(target=lambda: drawn.append(found.plot()._repr_mimebundle_()))
+    thread = threading.Thread(target=lambda: drawn.append(result.plot()._repr_mimebundle_()))  # type: ignore[attr-defined]
     thread.start()
     thread.join()
-    assert found.verdict() in drawn[0]["text/plain"]
+    assert result.verdict() in drawn[0]["text/plain"]
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("arguments", "complaint"),
     [
         ({"count": [1]}, "sweep expected a workload .* or constraint"),
         ({"count": [1], "constraint": "p99 < 5 ms", "live": True}, r"or arrivals=\), got neither"),
@@ -320,13 +328,15 @@ def test_a_sweep_shows_itself(server: Server):
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),
     ],
 )
-def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, given, complaint):
+def test_wrong_arguments_are_named_before_anything_is_measured(
+    server: Server, arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.sweep(server["held"], **given)
+        tnb.sweep(server["held"], **arguments)
     assert server["held"].stats()["inference_count"] == 0
 
 
-def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path):
+def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(
         """
@@ -339,18 +349,18 @@ def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path
         } }
         """
     )
-    options = {"model_control_mode": "explicit", "load_models": ["twice"]}
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["twice"]}
     with Server([EXAMPLES, tmp_path], port=0, **options) as server:
         recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
         assert recording is not None
-        assert {each.model for each in recording.batches} == {"add_sub"}
+        assert {batch.model for batch in recording.batches} == {"add_sub"}
         with pytest.raises(
             tnb.TritonError, match="expected a model that executes batches, got an ensemble: sweep its steps"
         ):
             tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
 
 
-def test_a_stateful_model_needs_sequences(server: Server):
+def test_a_stateful_model_needs_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="'accumulate': a stateful model expected sequence_length="):
         tnb.sweep(server["accumulate"], count=[1], rate=5)
     with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):
@@ -365,19 +375,19 @@ def test_a_stateful_model_needs_sequences(server: Server):
         ("mean < 500 us and max < 1 s", {"mean": 0.5, "max": 1000}),
     ],
 )
-def test_constraints_are_read(text, bounds):
+def test_constraints_are_read(text: str, bounds: dict[str, Any]) -> None:
     assert Constraint.parse(text).bounds == bounds
 
 
 @pytest.mark.parametrize(
     "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
 )
-def test_other_constraints_are_refused(text):
+def test_other_constraints_are_refused(text: str) -> None:
     with pytest.raises(tnb.TritonError, match="constraint expected bounds such as"):
         Constraint.parse(text)
 
 
-def test_a_constraint_holds_of_latencies():
+def test_a_constraint_holds_of_latencies() -> None:
     constraint = Constraint.parse("p50 <= 2 ms and max < 4 ms")
     assert constraint.holds(np.array([1.0, 2.0, 3.0]))
     assert not constraint.holds(np.array([1.0, 2.0, 5.0]))

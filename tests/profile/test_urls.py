@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -9,7 +11,7 @@ from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.server.server import Server
 
 
-def addresses(server: Server) -> list[tuple[str, dict]]:
+def addresses(server: Server) -> list[tuple[str, dict[str, Any]]]:
     http, grpc = f"127.0.0.1:{server.port}", f"127.0.0.1:{server.grpc_port}"
     return [
         (f"http://{http}/v2/models/held", {}),
@@ -26,18 +28,18 @@ def addresses(server: Server) -> list[tuple[str, dict]]:
     ]
 
 
-def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server):
+def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server) -> None:
     for url, options in addresses(server):
         result = tnb.load(url, clients=2, requests=10, **options).wait(60)
         assert (result.requests, result.errors, result.recording) == (10, {}, None), url
 
 
-def test_a_server_and_a_name_are_a_model_too(server: Server):
+def test_a_server_and_a_name_are_a_model_too(server: Server) -> None:
     result = tnb.load(server, "held", clients=2, requests=10).wait(60)
     assert (result.requests, result.recording is None) == (10, False)
 
 
-def test_a_server_with_one_model_needs_no_name():
+def test_a_server_with_one_model_needs_no_name() -> None:
     with Server(port=0, grpc_port=0) as server:
 
         @server.model
@@ -48,9 +50,9 @@ def test_a_server_with_one_model_needs_no_name():
             assert tnb.load(model, clients=1, requests=3).wait(60).errors == {}
 
 
-def test_wrong_urls_are_named(server: Server):
+def test_wrong_urls_are_named(server: Server) -> None:
     url, grpc = server.url, f"grpc://127.0.0.1:{server.grpc_port}"
-    table = [
+    table: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (
             (url,),
             {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -24,69 +25,69 @@ NOTHING = {
 }
 
 
-def asked(**given) -> OpenLoop | ClosedLoopWorkload:
-    return workload(**{**NOTHING, **given})
+def resolve(**arguments: Any) -> OpenLoop | ClosedLoopWorkload:
+    return workload(**{**NOTHING, **arguments})
 
 
-def arrivals(**given) -> list[tnb.Arrival]:
-    found = asked(**given)
-    assert isinstance(found, OpenLoop)
-    return list(found.arrivals)
+def arrivals(**arguments: Any) -> list[tnb.Arrival]:
+    traffic = resolve(**arguments)
+    assert isinstance(traffic, OpenLoop)
+    return list(traffic.arrivals)
 
 
-def test_the_processes_are_those_of_a_simulation():
+def test_the_processes_are_those_of_a_simulation() -> None:
     assert arrivals(rate=100, duration=0.1) == tnb.constant(100, 0.1)
     assert arrivals(rate=100, duration=1, arrivals="poisson", seed=3) == tnb.poisson(100, 1, seed=3)
     assert arrivals(rate=100, duration=0.2, arrivals="burst", burst=5) == tnb.bursts(5, 50, 0.2)
 
 
-def test_without_a_limit_requests_come_without_end():
-    found = asked(rate=1000)
-    assert isinstance(found, OpenLoop)
-    assert [each.time_us for each in islice(found.arrivals, 5000)][-1] == 4999 * 1000
+def test_without_a_limit_requests_come_without_end() -> None:
+    traffic = resolve(rate=1000)
+    assert isinstance(traffic, OpenLoop)
+    assert [arrival.time_us for arrival in islice(traffic.arrivals, 5000)][-1] == 4999 * 1000
 
 
-def test_requests_limit_an_open_loop():
+def test_requests_limit_an_open_loop() -> None:
     assert len(arrivals(rate=1000, requests=7)) == 7
     assert len(arrivals(arrivals=[(0, 1), (9, 2), (5, 1)], requests=2)) == 2
 
 
-def test_a_list_is_sent_in_order_of_time():
-    assert [(each.time_us, each.rows) for each in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
+def test_a_list_is_sent_in_order_of_time() -> None:
+    assert [(arrival.time_us, arrival.rows) for arrival in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
 
 
-def test_a_recording_can_be_sent_again():
+def test_a_recording_can_be_sent_again() -> None:
     rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 4), (100, 2)], tnb.fixed(1))
-    assert [(each.time_us, each.rows) for each in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
+    assert [(arrival.time_us, arrival.rows) for arrival in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
 
 
-def test_sequences_are_dealt_in_turn_and_each_begins_and_ends():
+def test_sequences_are_dealt_in_turn_and_each_begins_and_ends() -> None:
     sent = arrivals(rate=1000, requests=12, sequence_length=3, sequences=2)
-    ids = [each.sequence_id for each in sent]
+    ids = [request.sequence_id for request in sent]
     first, second = ids[:2]
     assert ids[:6] == [first, second] * 3
     assert not {first, second} & set(ids[6:])
-    assert [each.sequence_start for each in sent[:6]] == [True, True, False, False, False, False]
-    assert [each.sequence_end for each in sent[:6]] == [False, False, False, False, True, True]
-    assert [each.time_us for each in sent] == [1000 * number for number in range(12)]
+    assert [request.sequence_start for request in sent[:6]] == [True, True, False, False, False, False]
+    assert [request.sequence_end for request in sent[:6]] == [False, False, False, False, True, True]
+    assert [request.time_us for request in sent] == [1000 * number for number in range(12)]
 
 
-def test_no_two_loads_share_a_correlation_id():
+def test_no_two_loads_share_a_correlation_id() -> None:
     one, other = (arrivals(rate=1000, requests=9, sequence_length=3) for _ in range(2))
-    assert not {each.sequence_id for each in one} & {each.sequence_id for each in other}
+    assert not {request.sequence_id for request in one} & {request.sequence_id for request in other}
 
 
-def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
-    found = asked(clients=2, sequence_length=2)
-    assert isinstance(found, ClosedLoopWorkload)
-    one, other = ([next(dealer) for _ in range(4)] for dealer in found.client_requests())
-    assert [each.sequence_end for each in one] == [False, True, False, True]
+def test_each_client_of_a_closed_loop_sends_separate_sequences() -> None:
+    traffic = resolve(clients=2, sequence_length=2)
+    assert isinstance(traffic, ClosedLoopWorkload)
+    one, other = ([next(dealer) for _ in range(4)] for dealer in traffic.client_requests())
+    assert [request.sequence_end for request in one] == [False, True, False, True]
     assert one[0].sequence_id == one[1].sequence_id
-    assert len({each.sequence_id for each in [*one, *other]}) == 4
+    assert len({request.sequence_id for request in [*one, *other]}) == 4
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("arguments", "complaint"),
     [
         ({}, "workload expected rate=300"),
         ({"arrivals": "poisson"}, "workload expected rate=300"),
@@ -104,6 +105,6 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
         ({"arrivals": [(0, 1)], "stateful": True}, "expected a sequence_id, got none in the list"),
     ],
 )
-def test_contradictions_are_named(given, complaint):
+def test_contradictions_are_named(arguments: Any, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
-        asked(**given)
+        resolve(**arguments)

@@ -25,12 +25,12 @@ PINS = {
 def asked_for() -> list[str]:
     return [
         *PROJECT["dependencies"],
-        *(each for name in ("nested", "examples", "test", "dev", "docs") for each in EXTRAS[name]),
+        *(package for name in ("nested", "examples", "test", "dev", "docs") for package in EXTRAS[name]),
     ]
 
 
 @pytest.mark.parametrize("text", asked_for())
-def test_a_version_is_pinned_that_the_package_allows(text: str):
+def test_a_version_is_pinned_that_the_package_allows(text: str) -> None:
     wanted = Requirement(text)
     assert PINS[canonicalize_name(wanted.name)] in wanted.specifier
 
@@ -38,24 +38,24 @@ def test_a_version_is_pinned_that_the_package_allows(text: str):
 def conda_packages() -> dict[str, str]:
     """What *environment.yml* lists, with its version."""
     lines = (BINDER / "environment.yml").read_text().splitlines()
-    return dict(each.removeprefix("  - ").partition("=")[::2] for each in lines if each.startswith("  - "))
+    return dict(line.removeprefix("  - ").partition("=")[::2] for line in lines if line.startswith("  - "))
 
 
-def test_it_installs_the_package_with_its_examples_under_the_constraints():
+def test_it_installs_the_package_with_its_examples_under_the_constraints() -> None:
     command = 'python -m pip install --constraint binder/constraints.txt ".[examples]"'
     assert command in (BINDER / "postBuild").read_text().splitlines()
 
 
-def test_torch_is_the_build_for_cpus():
-    assert Version(conda_packages()["pytorch-cpu"]) == PINS["torch"]
+def test_torch_is_the_build_for_cpus() -> None:
+    assert Version(conda_packages()["pytorch-cpu"]) == PINS[canonicalize_name("torch")]
     assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton-", "pytorch-triton"))]
 
 
-def test_python_is_one_that_the_package_runs_on():
+def test_python_is_one_that_the_package_runs_on() -> None:
     assert Version(conda_packages()["python"]) in SpecifierSet(PROJECT["requires-python"])
 
 
-def test_after_the_build_the_models_are_made():
+def test_after_the_build_the_models_are_made() -> None:
     script = BINDER / "postBuild"
     assert os.access(script, os.X_OK)
     assert "python -m tritonnb models model_repository" in script.read_text()

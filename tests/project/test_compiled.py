@@ -25,8 +25,8 @@ def copied(directory: Path, *left_out: str) -> dict[str, str]:
     """A copy of the package as a checkout has it, and the environment in which it is imported."""
     directory.mkdir()
     shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", *left_out))
-    for each in (ROOT / "hatch_build.py", *ROOT.glob("*.so")):
-        shutil.copy2(each, directory)
+    for path in (ROOT / "hatch_build.py", *ROOT.glob("*.so")):
+        shutil.copy2(path, directory)
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
 
 
@@ -36,7 +36,7 @@ def state(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
-def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
+def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout")
     assert state(environment) == "compiled .so"
     (tmp_path / "checkout" / "tritonnb" / "scheduling" / "queue.py").touch()
@@ -45,35 +45,35 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
 @pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
-def test_what_is_compiled_keeps_its_docstring(item: Any):
+def test_compiled_objects_keep_their_docstrings(item: Any) -> None:
     """mypyc writes signatures only; help() in a notebook has to say more."""
     source = "".join((ROOT / "tritonnb" / "core" / name).read_text() for name in ("messages.py", "datatypes.py"))
     first_line, _, _ = (inspect.getdoc(item) or "nothing").partition("\n")
     assert f'    """{first_line}' in source
 
 
-def test_what_is_compiled_derives_from_no_abc():
+def test_what_is_compiled_derives_from_no_abc() -> None:
     """Compiled, all such classes would be one another's instances, and weak references to them would outlive them."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     for path in wheel["hooks"]["custom"]["modules"]:
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
-        own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
-        assert not [each for each in own if type(each) is ABCMeta]
+        own = [member for member in vars(module).values() if getattr(member, "__module__", "") == module.__name__]
+        assert not [member for member in own if type(member) is ABCMeta]
 
 
 @pytest.mark.timeout(600)
-def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path):
+def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout", "*.so")
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.
     command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
     tests = ["core", "endpoints", "scheduling", "server/test_mistakes.py"]
-    found = subprocess.run(
-        [*command, *(f"tests/{each}" for each in tests)],
+    process = subprocess.run(
+        [*command, *(f"tests/{test}" for test in tests)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stdout[-5000:]
+    assert process.returncode == 0, process.stdout[-5000:]

@@ -20,7 +20,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_run(name: str):
+def test_the_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name.removesuffix(".__init__"))
     assert doctest.testmod(module).failed == 0
 
@@ -29,11 +29,11 @@ def raised(path: Path) -> Iterator[tuple[str, str]]:
     """What docstrings of a file say is raised, each with the line after it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _, found, section = (ast.get_docstring(node) or "").partition("Raises\n------\n")
-            lines = section.split("\n\n")[0].splitlines() if found else []
+            _, separator, section = (ast.get_docstring(node) or "").partition("Raises\n------\n")
+            lines = section.split("\n\n")[0].splitlines() if separator else []
             yield from ((line, after) for line, after in zip_longest(lines, lines[1:], fillvalue="") if line[0] != " ")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tritonnb").rglob("*.py")), ids=lambda path: path.stem)
-def test_what_is_raised_says_when(path: Path):
+def test_what_is_raised_says_when(path: Path) -> None:
     assert [error for error, when in raised(path) if not when.startswith(" ")] == []

@@ -26,8 +26,8 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_site_without_mistakes_has_no_problems(site: Path):
-    assert links.problems(site) == []
+def test_a_site_without_mistakes_has_no_problems(site: Path) -> None:
+    assert links.site_problems(site) == []
 
 
 @pytest.mark.parametrize(
@@ -43,37 +43,37 @@ def test_a_site_without_mistakes_has_no_problems(site: Path):
          "expected every file to be part of the site, got //fonts.example.org/a.css"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_a_problem(site: Path, html: str, problem: str):
+def test_a_mistake_is_a_problem(site: Path, html: str, problem: str) -> None:
     (site / "index.html").write_text(html)
-    assert links.problems(site) == [f"index.html: {problem}"]
+    assert links.site_problems(site) == [f"index.html: {problem}"]
 
 
 @pytest.mark.parametrize("rule", ["@import 'a.css';", "a { background: url( https://example.org/a.png) }"])
-def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str):
+def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str) -> None:
     (site / "_static" / "style.css").write_text(rule)
-    assert links.problems(site) == ["_static/style.css: expected a style sheet without external references"]
+    assert links.site_problems(site) == ["_static/style.css: expected a style sheet without external references"]
 
 
-def test_every_public_name_is_documented_and_on_the_page():
+def test_every_public_name_is_documented_and_on_the_page() -> None:
     assert public_names.undocumented() == []
     page = reference.api_page()
     assert [name for name in tritonnb.__all__ if name != "__version__" and f"tritonnb.{name}" not in page] == []
 
 
-def test_classes_that_public_methods_return_are_found():
+def test_classes_that_public_methods_return_are_found() -> None:
     names = {item.__name__ for item in public_names.returned_classes()}
     assert {"ModelHandle", "ConfigHandle", "Trial"} <= names  # of a method, of a property of that class, in a list
 
 
-def test_every_flag_is_in_the_command_line_reference():
+def test_every_flag_is_in_the_command_line_reference() -> None:
     (commands,) = (action.choices for action in make_parser()._actions if action.dest == "command")
-    flags = commands["serve"]._option_string_actions
+    flags = commands["serve"]._option_string_actions  # type: ignore[index]
     page = reference.command_line_page()
     assert "--model-repository" in flags
     assert [flag for flag in flags if flag.startswith("--") and flag != "--help" and f"`{flag}`" not in page] == []
 
 
-def test_the_version_is_written_once():
+def test_the_version_is_written_once() -> None:
     assert "version" not in (ROOT / "CITATION.cff").read_text().replace("cff-version", "")
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in pyproject

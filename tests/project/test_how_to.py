@@ -31,7 +31,7 @@ def statements(page: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path):
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for package in NEEDED.get(page.stem, ()):
         pytest.importorskip(package)
     script = tmp_path / "page.py"

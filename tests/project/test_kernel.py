@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -33,7 +34,7 @@ class Kernel:
         """Run a cell; what it printed, or the name of its error."""
         printed: list[str] = []
 
-        def output(message: dict) -> None:
+        def output(message: dict[str, Any]) -> None:
             if message["msg_type"] == "stream":
                 printed.append(message["content"]["text"])
 
@@ -75,50 +76,50 @@ def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
     return reply["content"].get("ename", ""), shown
 
 
-def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
+def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     error, _ = interrupted(kernel, "print('busy', flush=True)\nwhile True:\n    pass")
     assert error == "KeyboardInterrupt"
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_measured(kernel: Kernel):
+def test_waiting_for_a_load_shows_progress_and_an_interrupt_keeps_the_measurements(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
     assert error == "KeyboardInterrupt"
-    told = [each for each in shown if each]
-    assert told
-    assert all(" sent, " in each for each in told)
+    progress = [row for row in shown if row]
+    assert progress
+    assert all(" sent, " in line for line in progress)
     assert shown[-1] == ""
     assert kernel.run("load.wait(60); print(load.done, load.completed == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
+def test_waiting_for_a_finished_load_shows_nothing(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[str] = []
     cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
-    kernel.client.execute_interactive(cell, output_hook=lambda each: shown.append(each["msg_type"]), timeout=60)
+    kernel.client.execute_interactive(cell, output_hook=lambda message: shown.append(message["msg_type"]), timeout=60)
     assert "stream" in shown
     assert "display_data" not in shown
 
 
-def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel):
+def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
-    shown: list[dict] = []
+    shown: list[dict[str, Any]] = []
     cell = (
         'sweep = tnb.sweep(server["add_sub"], count=[1, 2], rate=100, requests=40, live=True)\n'
         "print(len(sweep.wait().trials))"
     )
     kernel.client.execute_interactive(cell, output_hook=shown.append, timeout=60)
-    kinds = [each["msg_type"] for each in shown]
+    kinds = [row["msg_type"] for row in shown]
     assert kinds.count("display_data") == 1
-    texts = [each["content"]["data"]["text/plain"] for each in shown if "data" in each["content"]]
+    texts = [row["content"]["data"]["text/plain"] for row in shown if "data" in row["content"]]
     assert texts[0].startswith("sweep: ")
     assert not any("object" in text for text in texts)
 
 
-def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
+def test_running_the_cell_again_takes_the_same_port(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))
     for _ in range(3):
@@ -127,7 +128,7 @@ def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
         assert int(kernel.run(PORT)) == port
 
 
-def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
+def test_restarting_the_kernel_frees_the_port(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))
     kernel.manager.restart_kernel(now=True)
@@ -136,17 +137,17 @@ def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
     assert kernel.run(ASK) == ANSWER
 
 
-def test_top_level_await_works(kernel: Kernel):
+def test_top_level_await_works(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     ask = 'outputs = await server["add_sub"].infer_async(INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])\n'
     assert kernel.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
 
 
-def test_nested_loops_lose_no_cell(kernel: Kernel):
+def test_nested_loops_lose_no_cell(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0) + "tnb.allow_nested()\nimport asyncio")
     nested = 'print(asyncio.run(server["add_sub"].infer_async(INPUT0=[[1] * 4], INPUT1=[[1] * 4]))["OUTPUT0"].tolist())'
     messages = [kernel.client.execute(nested) for _ in range(5)]
-    replies = set()
+    replies: set[str] = set()
     while len(replies) < len(messages):
         reply = kernel.client.get_shell_msg(timeout=30)
         if reply["parent_header"]["msg_id"] in messages:
@@ -154,7 +155,7 @@ def test_nested_loops_lose_no_cell(kernel: Kernel):
             replies.add(reply["parent_header"]["msg_id"])
 
 
-def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel):
+def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel) -> None:
     interval = "print(round(sys.getswitchinterval() * 1e6))"
     kernel.run(SERVE.format(port=0) + "import sys")
     assert kernel.run(interval) == "500\n"

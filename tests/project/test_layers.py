@@ -47,7 +47,7 @@ def imported(path: Path) -> Iterator[str]:
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom) and node.module == "tritonnb":
-            yield from (each.name for each in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonnb."):
             yield str(node.module).split(".")[1]
 
@@ -61,5 +61,5 @@ def upwards() -> Iterator[tuple[str, str]]:
                 yield module.as_posix(), other
 
 
-def test_a_layer_imports_the_layers_below_it_only():
+def test_a_layer_imports_the_layers_below_it_only() -> None:
     assert set(upwards()) == EXCEPT

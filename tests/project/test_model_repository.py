@@ -31,28 +31,28 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_materializing_again_leaves_everything_as_it_is():
+def test_materializing_again_leaves_everything_as_it_is() -> None:
     skipped = [line for line in materialize(EXAMPLES).lines if "skipped" in line]
     assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": already there")] == skipped
 
 
-def test_a_damaged_file_is_created_again(tmp_path: Path):
+def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "magika", tmp_path / "magika")
     (tmp_path / "magika" / "1" / "model.onnx").write_bytes(b"damaged")
     report = materialize(tmp_path)
     assert "magika/1/model.onnx: created, 3.2 MB" in report.lines
 
 
-def test_digits_is_right_on_images_it_has_not_seen(server: Server):
+def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
     images, classes = held_out()
-    found = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
-    assert (found.argmax(axis=1) == classes).mean() >= 0.95
+    scores = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
+    assert (scores.argmax(axis=1) == classes).mean() >= 0.95
     with torch.inference_mode():
-        plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()
-    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-6)
+        plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()  # type: ignore[no-untyped-call]
+    np.testing.assert_allclose(scores, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_dense_is_the_network_of_its_seed(server: Server):
+def test_dense_is_the_network_of_its_seed(server: Server) -> None:
     x = np.random.default_rng(0).random((3, dense.WIDTH), dtype=np.float32)
     session = ort.InferenceSession(EXAMPLES / "dense/1/model.onnx")
     np.testing.assert_allclose(
@@ -60,35 +60,36 @@ def test_dense_is_the_network_of_its_seed(server: Server):
     )
 
 
-def test_magika_says_what_the_package_says(server: Server):
+def test_magika_says_what_the_package_says(server: Server) -> None:
     from magika import Magika
 
     labels = server.labels("magika", "target_label")
     contents = [
-        each.read_bytes() for each in (Path(__file__), EXAMPLES / "digits/1/model.pt", EXAMPLES.parent / "LICENSE")
+        path.read_bytes() for path in (Path(__file__), EXAMPLES / "digits/1/model.pt", EXAMPLES.parent / "LICENSE")
     ]
     for content in contents:
         scores = server["magika"](bytes=magika.features(content))["target_label"][0]
         official = Magika().identify_bytes(content)
-        assert labels[scores.argmax()] == official.dl.label
+        assert labels[scores.argmax()] == official.dl.label  # type: ignore[index]
         assert scores.max() == pytest.approx(official.score, abs=1e-3)
 
 
-def test_strings_are_made_capital(server: Server):
+def test_strings_are_made_capital(server: Server) -> None:
     assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [[b"STRASSE"]]
 
 
 # --- accumulator ---------------------------------------------------------------------------------
 
 
-def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path):
+def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path) -> None:
     accumulator.write_onnx(tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
     accumulator.write_torchscript(tmp_path / "model.pt")
-    made, committed = (
-        torch.jit.load(path) for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
+    written, committed = (
+        torch.jit.load(path)  # type: ignore[no-untyped-call]
+        for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
     )
-    assert made.code == committed.code
+    assert written.code == committed.code
 
 
 ACCUMULATORS = [
@@ -107,37 +108,37 @@ class Accumulator:
 
     def add(self, value: int, sequence: int, **flags: bool) -> int:
         """The sequence's total."""
-        given = http.InferInput(self._name, [1, 1], "INT32")
-        given.set_data_from_numpy(np.array([[value]], np.int32))
-        answer = self._client.infer(self._model, [given], sequence_id=sequence, **flags)
+        tensor = http.InferInput(self._name, [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.array([[value]], np.int32))
+        answer = self._client.infer(self._model, [tensor], sequence_id=sequence, **flags)
         return int(answer.as_numpy(self._result).item())
 
     def totals(self, sequence: int, values: range) -> list[int]:
         """Those of a whole sequence."""
         last = values[-1]
         return [
-            self.add(each, sequence, sequence_start=each == values[0], sequence_end=each == last) for each in values
+            self.add(value, sequence, sequence_start=value == values[0], sequence_end=value == last) for value in values
         ]
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str):
+def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str) -> None:
     accumulator = Accumulator(server, model, name, result)
-    found = [
+    sums = [
         [accumulator.add(sequence * step, sequence, sequence_start=step == 1) for sequence in (3, 1, 2)]
         for step in (1, 2, 3)
     ]
-    assert found == [[3, 1, 2], [9, 3, 6], [18, 6, 12]]
+    assert sums == [[3, 1, 2], [9, 3, 6], [18, 6, 12]]
     assert accumulator.add(5, 3, sequence_start=True) == 5
     assert accumulator.add(5, 2, sequence_end=True) == 17
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: str, name: str, result: str):
+def test_twelve_concurrent_sequences_on_eight_slots_add_up(server: Server, model: str, name: str, result: str) -> None:
     def run(sequence: int) -> list[int]:
         return Accumulator(server, model, name, result).totals(sequence, range(sequence, sequence + 6))
 
     sequences = range(101, 113)
     with ThreadPoolExecutor(len(sequences)) as pool:
-        found = list(pool.map(run, sequences))
-    assert found == [np.cumsum(range(each, each + 6)).tolist() for each in sequences]
+        sums = list(pool.map(run, sequences))
+    assert sums == [np.cumsum(range(first, first + 6)).tolist() for first in sequences]

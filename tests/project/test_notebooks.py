@@ -16,8 +16,8 @@ NEEDED = {"07_ensembles_and_bls": "rapidocr_onnxruntime"}
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
-def test_it_runs_from_top_to_bottom(path: Path):
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_from_top_to_bottom(path: Path) -> None:
     needed = NEEDED.get(path.stem)
     if needed is not None and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
@@ -27,7 +27,7 @@ def test_it_runs_from_top_to_bottom(path: Path):
     assert any("image/png" in output.get("data", {}) for output in shown)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
-def test_it_is_committed_without_outputs(path: Path):
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_committed_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []

@@ -36,9 +36,9 @@ def server() -> Iterator[Server]:
 
 def read(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The text and the boxes."""
-    said = server["ocr"](IMAGE=image)
-    assert len(said["SCORE"]) == len(said["TEXT"])
-    return [each.decode() for each in said["TEXT"]], said["BOXES"]
+    outputs = server["ocr"](IMAGE=image)
+    assert len(outputs["SCORE"]) == len(outputs["TEXT"])
+    return [line.decode() for line in outputs["TEXT"]], outputs["BOXES"]
 
 
 def read_step_by_step(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -46,18 +46,18 @@ def read_step_by_step(server: Server, image: np.ndarray) -> tuple[list[str], np.
     text_map = server["ocr_detection"](IMAGE=image[np.newaxis])["TEXT_MAP"][0]
     cut = server["ocr_crop"](IMAGE=image, TEXT_MAP=text_map)
     (probabilities,) = server["ocr_recognition"](x=cut["CROPS"]).values()
-    said = server["ocr_text"](PROBABILITIES=probabilities, BOXES=cut["BOXES"])
-    return [each.decode() for each in said["TEXT"]], said["TEXT_BOXES"]
+    outputs = server["ocr_text"](PROBABILITIES=probabilities, BOXES=cut["BOXES"])
+    return [line.decode() for line in outputs["TEXT"]], outputs["TEXT_BOXES"]
 
 
-def test_lines_are_read_from_top_to_bottom(server: Server):
+def test_lines_are_read_from_top_to_bottom(server: Server) -> None:
     text, boxes = read(server, ocr.draw(LINES))
     assert text == LINES
     assert (boxes[0, [0, 1]] < boxes[0, [2, 3]]).all()
     assert boxes[0, 3] <= boxes[1, 1]
 
 
-def test_the_ensemble_says_what_its_parts_say(server: Server):
+def test_the_ensemble_says_what_its_parts_say(server: Server) -> None:
     image = ocr.draw(LINES)
     text, boxes = read(server, image)
     text_by_steps, boxes_by_steps = read_step_by_step(server, image)
@@ -65,18 +65,18 @@ def test_the_ensemble_says_what_its_parts_say(server: Server):
     assert (boxes == boxes_by_steps).all()
 
 
-def test_a_client_over_http_gets_the_text(server: Server):
+def test_a_client_over_http_gets_the_text(server: Server) -> None:
     image = ocr.draw(LINES)
-    given = http.InferInput("IMAGE", list(image.shape), "UINT8").set_data_from_numpy(image)
-    answer = http.InferenceServerClient(server.url.removeprefix("http://")).infer("ocr", [given])
-    assert [each.decode() for each in answer.as_numpy("TEXT")] == LINES
+    tensor = http.InferInput("IMAGE", list(image.shape), "UINT8").set_data_from_numpy(image)
+    answer = http.InferenceServerClient(server.url.removeprefix("http://")).infer("ocr", [tensor])
+    assert [line.decode() for line in answer.as_numpy("TEXT")] == LINES
 
 
-def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server):
+def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server) -> None:
     images = [ocr.draw([f"page {number}", "of four"]) for number in range(1, 5)]
 
     async def together() -> list[dict[str, np.ndarray]]:
-        return await asyncio.gather(*(server["ocr"].infer_async(IMAGE=each) for each in images))
+        return await asyncio.gather(*(server["ocr"].infer_async(IMAGE=image) for image in images))
 
     with server.record() as rec:
         answers = asyncio.run(together())
@@ -87,7 +87,7 @@ def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server):
     assert rows == 2 * len(images)
 
 
-def test_the_box_of_a_line_holds_its_letters(server: Server):
+def test_the_box_of_a_line_holds_its_letters(server: Server) -> None:
     image = ocr.draw(["Hello"])
     _, ((left, top, right, bottom),) = read(server, image)
     dark = np.argwhere(image.min(axis=2) < 128)
@@ -95,39 +95,39 @@ def test_the_box_of_a_line_holds_its_letters(server: Server):
     assert (dark.max(axis=0) < [bottom, right]).all()
 
 
-def test_a_line_wider_than_others_is_read_whole(server: Server):
+def test_a_line_wider_than_others_is_read_whole(server: Server) -> None:
     line = "a line that goes on and on, up to the 64th letter of its length."
     assert read(server, ocr.draw([line]))[0] == [line]
 
 
 @pytest.mark.parametrize("size", [(20, 20), (33, 65)])
-def test_an_image_without_text_says_nothing(server: Server, size: tuple[int, int]):
+def test_an_image_without_text_says_nothing(server: Server, size: tuple[int, int]) -> None:
     text, boxes = read(server, np.full((*size, 3), 255, np.uint8))
     assert (text, boxes.shape) == ([], (0, 4))
 
 
-def test_images_of_one_size_are_detected_in_one_batch(server: Server):
+def test_images_of_one_size_are_detected_in_one_batch(server: Server) -> None:
     images = np.stack([ocr.draw(["one"]), ocr.draw(["two"])])
     together = server["ocr_detection"](IMAGE=images)["TEXT_MAP"]
-    alone = [server["ocr_detection"](IMAGE=each[np.newaxis])["TEXT_MAP"][0] for each in images]
+    alone = [server["ocr_detection"](IMAGE=image[np.newaxis])["TEXT_MAP"][0] for image in images]
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
 @pytest.mark.parametrize("quarter_turns", [0, 1, 2, 3])
-def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: int):
+def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: int) -> None:
     lying = np.ascontiguousarray(np.rot90(ocr.draw(LINES), -quarter_turns))
-    said = server["ocr_upright"](IMAGE=lying)
-    assert [each.decode() for each in said["TEXT"]] == LINES
-    assert said["QUARTER_TURNS"].tolist() == [quarter_turns]
+    outputs = server["ocr_upright"](IMAGE=lying)
+    assert [line.decode() for line in outputs["TEXT"]] == LINES
+    assert outputs["QUARTER_TURNS"].tolist() == [quarter_turns]
 
 
-def test_without_text_every_way_up_is_tried(server: Server):
+def test_without_text_every_way_up_is_tried(server: Server) -> None:
     before = server["ocr"].stats()["inference_count"]
-    said = server["ocr_upright"](IMAGE=np.full((40, 40, 3), 255, np.uint8))
-    assert (said["TEXT"].tolist(), said["QUARTER_TURNS"].tolist()) == ([], [0])
+    outputs = server["ocr_upright"](IMAGE=np.full((40, 40, 3), 255, np.uint8))
+    assert (outputs["TEXT"].tolist(), outputs["QUARTER_TURNS"].tolist()) == ([], [0])
     assert server["ocr"].stats()["inference_count"] == before + 4
 
 
-def test_an_error_of_the_ensemble_is_the_answer(server: Server):
+def test_an_error_of_the_ensemble_is_the_answer(server: Server) -> None:
     with pytest.raises(TritonError, match="in ensemble 'ocr'"):
         server["ocr_upright"](IMAGE=np.zeros((0, 40, 3), np.uint8))

@@ -19,7 +19,7 @@ from docs.sitegen.public_names import public_objects, returned_classes
 
 
 @pytest.mark.parametrize("module", [tritonnb.backend, tritonnb.errors])
-def test_every_name_of_a_public_module_is_documented_and_listed_in_order(module: ModuleType):
+def test_every_name_of_a_public_module_is_documented_and_listed_in_order(module: ModuleType) -> None:
     assert module.__all__ == sorted(module.__all__)
     items = {name: getattr(module, name) for name in module.__all__}
     assert [name for name, item in items.items() if callable(item) and not inspect.getdoc(item)] == []
@@ -37,7 +37,7 @@ def promised_exceptions(item: object) -> Iterator[str]:
                 yield from re.split(r",\s*", line)
 
 
-def test_exceptions_that_public_docstrings_promise_are_public():
+def test_exceptions_that_public_docstrings_promise_are_public() -> None:
     items = [*public_objects().values(), *returned_classes()]
     items += [getattr(tritonnb.backend, name) for name in tritonnb.backend.__all__]
     promised = {name for item in items for name in promised_exceptions(item)}
@@ -45,7 +45,7 @@ def test_exceptions_that_public_docstrings_promise_are_public():
     assert {name for name in promised if not hasattr(builtins, name)} <= set(tritonnb.errors.__all__)
 
 
-def test_the_tutorial_backend_imports_only_public_modules():
+def test_the_tutorial_backend_imports_only_public_modules() -> None:
     tree = ast.parse(Path(tritonnb.backends.minimal.__file__).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert modules == {"__future__", "tritonnb.backend", "tritonnb.errors"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ async def stream(model: ModelHandle, sequence_id: int, frames: np.ndarray) -> li
     """What the server says, frame by frame."""
     heard = []
     for number, frame in enumerate(frames):
-        flags = {"sequence_start": number == 0, "sequence_end": number == len(frames) - 1}
+        flags: dict[str, Any] = {"sequence_start": number == 0, "sequence_end": number == len(frames) - 1}
         answer = await model.infer_async(AUDIO=frame[np.newaxis], sequence_id=sequence_id, **flags)
         heard.append(answer["output"].item())
     return heard
@@ -55,49 +56,53 @@ def hear(server: Server, recordings: list[np.ndarray]) -> list[list[float]]:
 
     async def together() -> list[list[float]]:
         model = server["silero_vad"]
-        return await asyncio.gather(*(stream(model, number + 1, each) for number, each in enumerate(recordings)))
+        return await asyncio.gather(
+            *(stream(model, number + 1, recording) for number, recording in enumerate(recordings))
+        )
 
     return asyncio.run(together())
 
 
-def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server):
+def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server) -> None:
     random = np.random.default_rng(0)
     streams = [random.normal(0, 0.1, (20 + number, silero_vad.FRAME)).astype(np.float32) for number in range(5)]
     with server.record() as rec:
         heard = hear(server, streams)
-    assert heard == [official(each) for each in streams]
+    assert heard == [official(stream) for stream in streams]
     assert max(batch.size for batch in rec.batches) >= 4
 
 
 @needs_recordings
-def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server: Server):
+def test_nine_recordings_on_eight_slots_speech_is_detected_and_noise_is_not(server: Server) -> None:
     recordings = {path.stem: silero_vad.frames(path) for path in RECORDINGS}
     heard = dict(zip(recordings, hear(server, list(recordings.values())), strict=True))
     assert heard == {name: official(frames) for name, frames in recordings.items()}
-    speaking = {name: sum(each > 0.5 for each in probabilities) for name, probabilities in heard.items()}
+    speaking = {name: sum(probability > 0.5 for probability in probabilities) for name, probabilities in heard.items()}
     assert speaking.pop("Noise") == 0
     assert min(speaking.values()) > 20
 
 
-def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server):
+def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
     silence = np.zeros((1, silero_vad.FRAME), np.float32)
 
     async def nine() -> None:
         model = server["silero_vad"]
-        started = [model.infer_async(AUDIO=silence, sequence_id=each, sequence_start=True) for each in range(11, 19)]
+        started = [
+            model.infer_async(AUDIO=silence, sequence_id=number, sequence_start=True) for number in range(11, 19)
+        ]
         await asyncio.gather(*started)
         waiting = asyncio.create_task(
             model.infer_async(AUDIO=silence, sequence_id=19, sequence_start=True, sequence_end=True)
         )
         await model.infer_async(AUDIO=silence, sequence_id=12)
         assert not waiting.done()
-        ended = [model.infer_async(AUDIO=silence, sequence_id=each, sequence_end=True) for each in range(11, 19)]
+        ended = [model.infer_async(AUDIO=silence, sequence_id=number, sequence_end=True) for number in range(11, 19)]
         await asyncio.gather(waiting, *ended)
 
     asyncio.run(nine())
 
 
-def test_a_recording_of_another_kind_is_refused(tmp_path: Path):
+def test_a_recording_of_another_kind_is_refused(tmp_path: Path) -> None:
     import wave
 
     with wave.open(str(tmp_path / "a.wav"), "wb") as file:

@@ -43,7 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
+def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
     assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
@@ -56,7 +56,7 @@ def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path: Path):
+def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
@@ -67,14 +67,14 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     subprocess.run(pip, check=True, capture_output=True)
     # What it depends on is lent by this environment: only tritonnb itself is under test.
     (Path(site) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    found = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
+    process = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
     command = environment / "bin" / "tritonnb"
     state = "compiled" if shutil.which("cc") else "interpreted"
     assert f", {state} (behaves as Triton" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)
 
 
 @pytest.mark.timeout(600)
-def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path):
+def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path) -> None:
     assert build(tmp_path, CC="false").name.endswith("-none-any.whl")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ PATIENT = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_micros
 ARRIVALS = [(0, 4), (0, 2), (17_000, 2), (33_000, 6), (33_000, 2)]
 
 
-def simulated(config: str, arrivals=ARRIVALS) -> tnb.Recording:
+def simulated(config: str, arrivals: Any = ARRIVALS) -> tnb.Recording:
     return tnb.simulate(config, arrivals, tnb.fixed(50))
 
 
@@ -27,7 +29,7 @@ def both() -> tnb.Comparison:
     return tnb.compare(simulated(EAGER), simulated(PATIENT), names=("eager", "patient"))
 
 
-def test_numbers_of_both_stand_side_by_side(both):
+def test_numbers_of_both_stand_side_by_side(both: tnb.Comparison) -> None:
     rows = {name: (one, other) for name, one, other in both.table()}
     assert rows["batches"] == (3, 2)
     assert rows["requests"] == (5, 5)
@@ -36,17 +38,17 @@ def test_numbers_of_both_stand_side_by_side(both):
     assert "batches 3 → 2" in both.verdict()
 
 
-def test_text_and_html_have_a_column_for_each_under_its_name(both):
+def test_text_and_html_have_a_column_for_each_under_its_name(both: tnb.Comparison) -> None:
     assert "     eager   patient\n" in repr(both)
     assert "<th>eager</th><th>patient</th>" in both._repr_html_()
     assert "null rows" in repr(both)
     assert "null rows" in both._repr_html_()
 
 
-def test_null_rows_are_counted():
+def test_null_rows_are_counted() -> None:
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
     rec = tnb.simulate(config, tnb.sequences([3, 3, 3], every_ms=20, stagger_ms=5), tnb.fixed(4))
-    nulls = sum(each.requests.count(None) for each in rec.batches)
+    nulls = sum(batch.requests.count(None) for batch in rec.batches)
     assert nulls > 0
     assert ("null_rows", nulls, nulls) in tnb.compare(rec, rec).table()
     assert ("null_rows", nulls, nulls) in rec.what_if().table()
@@ -59,52 +61,52 @@ def test_null_rows_are_counted():
         (live(simulated(EAGER)), simulated(PATIENT), "patient is simulated: its times and rates are virtual"),
     ],
 )
-def test_what_is_virtual_is_said_to_be(one, other, note):
-    found = tnb.compare(one, other, names=("eager", "patient"))
-    assert note in repr(found)
-    assert note in found._repr_html_()
+def test_simulated_recordings_are_labelled_as_virtual(one: tnb.Recording, other: tnb.Recording, note: str) -> None:
+    comparison = tnb.compare(one, other, names=("eager", "patient"))
+    assert note in repr(comparison)
+    assert note in comparison._repr_html_()
 
 
-def test_between_two_live_recordings_nothing_is_virtual():
-    found = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
-    assert "virtual" not in repr(found) + found._repr_html_()
+def test_between_two_live_recordings_nothing_is_virtual() -> None:
+    comparison = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
+    assert "virtual" not in repr(comparison) + comparison._repr_html_()
 
 
-def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path):
+def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path: Path) -> None:
     rec = simulated(EAGER)
     rec.save(tmp_path / "rec.jsonl")
-    for each in (
+    for recording in (
         rec,
         tnb.Recording.load(tmp_path / "rec.jsonl"),
         rec.for_model("m"),
         rec.between(0, 20),
         rec.what_if().after,
     ):
-        assert each.simulated
-        assert "virtual" in repr(each)
-        assert "virtual" in each._repr_html_()
+        assert recording.simulated
+        assert "virtual" in repr(recording)
+        assert "virtual" in recording._repr_html_()
     assert not live(rec).simulated
     assert "virtual" not in repr(live(rec))
 
 
-def test_batches_are_compared_where_the_arrivals_are_the_same(both):
+def test_batches_are_compared_where_the_arrivals_are_the_same(both: tnb.Comparison) -> None:
     assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
-    requests = [{each.requests for each in run.batches} for run in (both.before, both.after)]
+    requests = [{batch.requests for batch in run.batches} for run in (both.before, both.after)]
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
-        assert numbers == {each.number for each in run.batches if each.requests not in other} != set()
-    other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
-    assert other.difference() == "the arrivals differ, so the batches are not compared one by one"
-    assert other.changed_batches() == (set(), set())
+        assert numbers == {batch.number for batch in run.batches if batch.requests not in other} != set()
+    unlike = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
+    assert unlike.difference() == "the arrivals differ, so the batches are not compared one by one"
+    assert unlike.changed_batches() == (set(), set())
 
 
-def test_the_serials_of_requests_do_not_matter():
+def test_the_serials_of_requests_do_not_matter() -> None:
     rec = simulated(EAGER)
     shifted = tnb.simulate(EAGER.replace('"m"', '"other"'), ARRIVALS, tnb.fixed(50))
     both_models = tnb.Recording([*rec.events, *shifted.events])
     assert tnb.compare(rec, both_models.for_model("other")).difference() == "the batches are the same"
 
 
-def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both):
+def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both: tnb.Comparison) -> None:
     figure = both.plot()
     one, other = figure.axes
     assert one.get_xlim() == other.get_xlim()
@@ -115,7 +117,7 @@ def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both):
     part.savefig(io.BytesIO())
 
 
-def test_both_open_in_one_view(both):
+def test_both_open_in_one_view(both: tnb.Comparison) -> None:
     _, before, _, after, _ = both.view().children
     assert before.value == "<b>eager</b>"
     assert after.value.startswith("<b>patient</b>: batch 1 differs")
@@ -128,12 +130,12 @@ def test_both_open_in_one_view(both):
         ((simulated(EAGER), None), "compare expected two recordings, got NoneType"),
     ],
 )
-def test_what_is_no_recording_is_refused(arguments, words):
+def test_other_objects_than_recordings_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(tnb.TritonError, match=words):
         tnb.compare(*arguments)
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
-def test_names_are_two(names):
+def test_names_are_two(names: Any) -> None:
     with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,15 @@ DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
 CHEAP = tnb.linear(per_row_ms=0.1, base_ms=5)
 
 
-def found(rec: tnb.Recording) -> dict:
-    return {each.name: each for each in rec.diagnoses()}
+def by_name(rec: tnb.Recording) -> dict[str, Any]:
+    return {diagnosis.name: diagnosis for diagnosis in rec.diagnoses()}
 
 
-def test_one_client_that_waits_for_each_answer():
+def test_one_client_that_waits_for_each_answer() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_ms=0.2), CHEAP)
-    told = found(rec)["one_at_a_time"]
-    assert told.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
-    assert "each was sent 0.20 ms (median) after the previous response" in str(told)
+    diagnosis = by_name(rec)["one_at_a_time"]
+    assert diagnosis.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
+    assert "each was sent 0.20 ms (median) after the previous response" in str(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +35,15 @@ def test_one_client_that_waits_for_each_answer():
         (BATCHING % "", tnb.ClosedLoop(clients=1, requests=5)),  # too few to tell
     ],
 )
-def test_other_workloads_are_not_one_client(config, arrivals):
-    assert "one_at_a_time" not in found(tnb.simulate(config, arrivals, CHEAP))
+def test_other_workloads_are_not_one_client(config: str, arrivals: Any) -> None:
+    assert "one_at_a_time" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
-def test_a_delay_that_full_batches_never_reach():
+def test_a_delay_that_full_batches_never_reach() -> None:
     rec = tnb.simulate(DELAY, tnb.bursts(8, every_ms=20, duration=0.4), CHEAP)
-    told = found(rec)["delay_never_reached"]
-    assert told.evidence == {"batches": 20, "delay_ms": 5.0, "longest_wait_ms": 0.0}
-    assert "max_queue_delay 5 ms was never reached: all 20 batches were complete earlier" in str(told)
+    diagnosis = by_name(rec)["delay_never_reached"]
+    assert diagnosis.evidence == {"batches": 20, "delay_ms": 5.0, "longest_wait_ms": 0.0}
+    assert "max_queue_delay 5 ms was never reached: all 20 batches were complete earlier" in str(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -53,19 +54,19 @@ def test_a_delay_that_full_batches_never_reach():
         (DELAY, tnb.bursts(8, every_ms=20, duration=0.1)),  # too few to tell
     ],
 )
-def test_other_delays_are_reached_or_absent(config, arrivals):
-    assert "delay_never_reached" not in found(tnb.simulate(config, arrivals, CHEAP))
+def test_other_delays_are_reached_or_absent(config: str, arrivals: Any) -> None:
+    assert "delay_never_reached" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
 SLOTS = 'name: "m" max_batch_size: 4 sequence_batching { %s max_sequence_idle_microseconds: %d }'
 
 
-def test_null_rows_of_the_direct_strategy():
+def test_null_rows_of_the_direct_strategy() -> None:
     rec = tnb.simulate(SLOTS % ("direct { }", 10**6), tnb.sequences([6] * 4, every_ms=20, stagger_ms=5), tnb.fixed(1))
-    told = found(rec)["null_rows"]
-    rows = sum(each.size for each in rec.batches)
-    assert told.evidence == {"nulls": rows - 24, "rows": rows, "batches": 24, "without_nulls": 6}
-    assert f"60% of the rows were null requests: {rows - 24} of {rows} rows in 24 batches" in str(told)
+    diagnosis = by_name(rec)["null_rows"]
+    rows = sum(batch.size for batch in rec.batches)
+    assert diagnosis.evidence == {"nulls": rows - 24, "rows": rows, "batches": 24, "without_nulls": 6}
+    assert f"60% of the rows were null requests: {rows - 24} of {rows} rows in 24 batches" in str(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,9 @@ def test_null_rows_of_the_direct_strategy():
         "direct { max_queue_delay_microseconds: 9000 minimum_slot_utilization: 1.0 }",
     ],
 )
-def test_without_padding_no_null_rows(strategy):
+def test_without_padding_no_null_rows(strategy: str) -> None:
     arrivals = tnb.sequences([12] * 4, every_ms=20, stagger_ms=1)
-    assert "null_rows" not in found(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
+    assert "null_rows" not in by_name(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
 
 
 def silent_for(ms: float) -> tnb.Recording:
@@ -89,74 +90,76 @@ def silent_for(ms: float) -> tnb.Recording:
     return tnb.simulate(SLOTS % ("direct { }", 50_000), arrivals, tnb.fixed(1))
 
 
-def test_a_sequence_killed_by_the_idle_timeout():
-    told = found(silent_for(90))["idle_timeout"]
-    assert told.evidence == {"sequence": "A", "idle_ms": 50.0, "gap_ms": 90.0, "refused": 2}
-    assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request arrived after 90.0 ms" in str(told)
-    assert "is 50 ms, so 2 requests were refused" in str(told)
+def test_a_sequence_killed_by_the_idle_timeout() -> None:
+    diagnosis = by_name(silent_for(90))["idle_timeout"]
+    assert diagnosis.evidence == {"sequence": "A", "idle_ms": 50.0, "gap_ms": 90.0, "refused": 2}
+    assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request arrived after 90.0 ms" in str(
+        diagnosis
+    )
+    assert "is 50 ms, so 2 requests were refused" in str(diagnosis)
 
 
-def test_a_sequence_in_time_is_not_killed():
-    assert "idle_timeout" not in found(silent_for(40))
+def test_a_sequence_in_time_is_not_killed() -> None:
+    assert "idle_timeout" not in by_name(silent_for(40))
 
 
-def test_a_model_whose_cost_is_proportional_to_its_batch():
+def test_a_model_whose_cost_is_proportional_to_its_batch() -> None:
     arrivals = tnb.poisson(rate=80, duration=1, seed=4)
     rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=10, base_ms=0.5))
-    told = found(rec)["cost_in_proportion"]
-    assert told.evidence["row_ms"][1] == pytest.approx(10.5)
-    assert "Batching does not pay: a row takes 10.50 ms in batches of 1 row" in str(told)
+    diagnosis = by_name(rec)["cost_in_proportion"]
+    assert diagnosis.evidence["row_ms"][1] == pytest.approx(10.5)
+    assert "Batching does not pay: a row takes 10.50 ms in batches of 1 row" in str(diagnosis)
 
 
-def test_a_model_with_a_fixed_cost_gains():
+def test_a_model_with_a_fixed_cost_gains() -> None:
     arrivals = tnb.poisson(rate=150, duration=1, seed=4)
     rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=5, base_ms=5))
     assert len(rec.batch_sizes()) > 2
-    assert "cost_in_proportion" not in found(rec)
+    assert "cost_in_proportion" not in by_name(rec)
 
 
-def test_concurrency_beyond_capacity_obeys_littles_law():
+def test_concurrency_beyond_capacity_obeys_littles_law() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=64, requests=3200), tnb.fixed(10))
-    told = found(rec)["beyond_capacity"]
-    assert told.evidence["rows_in_server"] == pytest.approx(64, rel=0.05)
-    assert told.evidence["row_capacity"] == 8
-    assert told.evidence["rows_per_second"] == pytest.approx(800, rel=0.01)
-    assert told.evidence["rows_in_server"] == pytest.approx(
-        told.evidence["rows_per_second"] * told.evidence["latency_ms"] / 1000
+    diagnosis = by_name(rec)["beyond_capacity"]
+    assert diagnosis.evidence["rows_in_server"] == pytest.approx(64, rel=0.05)
+    assert diagnosis.evidence["row_capacity"] == 8
+    assert diagnosis.evidence["rows_per_second"] == pytest.approx(800, rel=0.01)
+    assert diagnosis.evidence["rows_in_server"] == pytest.approx(
+        diagnosis.evidence["rows_per_second"] * diagnosis.evidence["latency_ms"] / 1000
     )
-    assert "Little's law" in str(told)
-    assert "with 8 rows in the server the latency would be 10.0 ms" in str(told)
+    assert "Little's law" in str(diagnosis)
+    assert "with 8 rows in the server the latency would be 10.0 ms" in str(diagnosis)
 
 
-def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency():
+def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.poisson(rate=2400, duration=2, seed=1), tnb.fixed(10))
-    told = found(rec)["beyond_capacity"]
-    assert told.evidence["arriving_rows_per_second"] == pytest.approx(2400, rel=0.05)
-    assert str(told).startswith("Overloaded: 2")
-    assert "and 798 rows/s are served" in str(told)
-    assert "concurrency" not in str(told).lower()
+    diagnosis = by_name(rec)["beyond_capacity"]
+    assert diagnosis.evidence["arriving_rows_per_second"] == pytest.approx(2400, rel=0.05)
+    assert str(diagnosis).startswith("Overloaded: 2")
+    assert "and 798 rows/s are served" in str(diagnosis)
+    assert "concurrency" not in str(diagnosis).lower()
 
 
 @pytest.mark.parametrize(
     "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
 )
-def test_within_capacity_nothing_is_said(arrivals):
-    assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
+def test_no_finding_within_capacity(arrivals: Any) -> None:
+    assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 
-def test_of_what_took_no_time_nothing_is_said():
-    assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
+def test_no_finding_for_executions_without_duration() -> None:
+    assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
 
 
-def test_findings_stand_under_the_verdict():
+def test_findings_stand_under_the_verdict() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40), CHEAP)
-    (told,) = rec.diagnoses()
-    assert repr(rec).splitlines()[-1] == f"  ! {told}"
+    (diagnosis,) = rec.diagnoses()
+    assert repr(rec).splitlines()[-1] == f"  ! {diagnosis}"
     assert "<li>Concurrency is 1" in rec._repr_html_()
     assert "<li>" not in tnb.Recording()._repr_html_()
 
 
-def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
+def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed() -> None:
     waited = tnb.simulate(DELAY, [(0, 1), (1000, 2)], tnb.fixed(1)).verdict()
     assert waited == (
         "2 requests ran in 1 batch: mean batch size 3.0 rows; 100% of the rows shared a batch; "
@@ -168,19 +171,19 @@ def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
     assert "longest time in the queue 0.0 ms." in plain
 
 
-def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one():
+def test_the_verdict_does_not_blame_busy_instances_if_one_was_idle() -> None:
     punctual = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
     late = [
-        replace(each, exec_start_ns=each.exec_start_ns + 400_000) if isinstance(each, BatchExecuted) else each
-        for each in punctual.events
+        replace(event, exec_start_ns=event.exec_start_ns + 400_000) if isinstance(event, BatchExecuted) else event
+        for event in punctual.events
     ]
-    told = tnb.Recording(late, punctual.configs).verdict()
-    assert told.endswith(
+    verdict = tnb.Recording(late, punctual.configs).verdict()
+    assert verdict.endswith(
         "longest time in the queue 5.4 ms (max_queue_delay 5 ms plus the dispatch to an idle instance)."
     )
 
 
-def test_a_delay_that_runs_out_while_the_instance_is_busy_is_said_to_split_batches():
+def test_a_delay_that_expires_while_the_instance_is_busy_is_found_to_split_batches() -> None:
     traffic = tnb.poisson(rate=400, duration=1, seed=1)
     config = "max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: %d }"
     rec = tnb.simulate(config % 100, traffic, tnb.linear(0.5, 8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -31,24 +32,24 @@ NAMES = ["timeline", "batch_sizes", "latency", "queue"]
         (-100, 1000, range(1, 11)),
     ],
 )
-def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms, end_ms, batches):
+def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms: float | None, end_ms: float | None, batches: Any) -> None:
     part = REGULAR.between(start_ms, end_ms)
     expected = [*([3] if start_ms == 23 else []), *batches]
-    assert [each.number for each in part.batches] == expected
+    assert [batch.number for batch in part.batches] == expected
     assert len(part.requests) == len(part.arrivals()) == len(expected)
-    assert part.batches == [each for each in REGULAR.batches if each.number in expected]
+    assert part.batches == [batch for batch in REGULAR.batches if batch.number in expected]
 
 
-def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs():
+def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs() -> None:
     rec = tnb.simulate("max_batch_size: 1", [(0, 1), (1000, 1)], tnb.fixed(10))
     part = rec.between(2, 5)
     assert len(part.requests) == 2
     assert "1 request waited at the same time" in part.plot.alt("timeline")
     boxes = part.plot.timeline().axes[0].collections
-    assert max(len(each.get_paths()) for each in boxes if "Poly" in type(each).__name__) == 1
+    assert max(len(box.get_paths()) for box in boxes if "Poly" in type(box).__name__) == 1
 
 
-def test_times_count_from_the_beginning_of_the_recording():
+def test_times_count_from_the_beginning_of_the_recording() -> None:
     [ax] = REGULAR.plot.timeline(start_ms=25, end_ms=45).axes
     assert ax.get_xlim() == pytest.approx((25 - 0.4, 45 + 0.4))
     assert "at 30.0 ms; 1 row on m_0_0 at 40.0 ms" in REGULAR.between(25, 45).plot.alt("timeline")
@@ -56,7 +57,7 @@ def test_times_count_from_the_beginning_of_the_recording():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name):
+def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name: str) -> None:
     ax = Figure().add_subplot()
     assert getattr(REGULAR.plot, name)(ax, start_ms=25, end_ms=45) is ax.figure
     for figure in (getattr(REGULAR.plot, name)(start_ms=5, end_ms=9), getattr(REGULAR.plot, name)(end_ms=45)):
@@ -64,22 +65,24 @@ def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name):
     assert getattr(REGULAR.plot, name)(start_ms=5, end_ms=9).axes[0].texts[0].get_text() == "Nothing was executed."
 
 
-def test_slots_keep_their_sequences_and_numbers():
+def test_slots_keep_their_sequences_and_numbers() -> None:
     part = SLOTS.between(18, 30)
-    assert {each.sequence for each in part.slot_occupancy} < {each.sequence for each in SLOTS.slot_occupancy} | {0}
-    labels = {each.get_text() for each in part.plot.slots().axes[0].texts}
+    assert {occupancy.sequence for occupancy in part.slot_occupancy} < {
+        occupancy.sequence for occupancy in SLOTS.slot_occupancy
+    } | {0}
+    labels = {text.get_text() for text in part.plot.slots().axes[0].texts}
     assert "1·2" in labels
     assert "1·1" not in labels
     SLOTS.plot.slots(start_ms=18, end_ms=30).savefig(io.BytesIO())
 
 
-def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either():
+def test_a_figure_that_a_recording_does_not_have_is_refused_for_a_part_too() -> None:
     with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         REGULAR.plot.slots(start_ms=5, end_ms=9)
 
 
 @pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
-def test_a_part_without_a_length_is_refused(window):
+def test_a_part_without_a_length_is_refused(window: tuple[int, ...] | tuple[Any, ...]) -> None:
     with pytest.raises(
         tnb.TritonError,
         match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms",
@@ -88,19 +91,19 @@ def test_a_part_without_a_length_is_refused(window):
 
 
 @pytest.mark.parametrize("rec", [REGULAR, SLOTS, tnb.Recording()], ids=["dynamic", "stateful", "empty"])
-def test_an_overview_has_the_main_figures(rec):
+def test_an_overview_has_the_main_figures(rec: tnb.Recording) -> None:
     figure = rec.plot()
     figure.savefig(io.BytesIO())
-    assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt
-    assert rec.plot.alt("latency") in figure.alt
+    assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt  # type: ignore[attr-defined]
+    assert rec.plot.alt("latency") in figure.alt  # type: ignore[attr-defined]
 
 
-def test_an_overview_takes_a_part_of_the_time():
-    assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt
+def test_an_overview_takes_a_part_of_the_time() -> None:
+    assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt  # type: ignore[attr-defined]
     assert "plot() for an overview" in repr(REGULAR.plot)
 
 
-def test_who_had_waited_before_a_part_is_not_drawn_as_waiting():
+def test_requests_that_waited_before_a_part_are_not_drawn_as_waiting() -> None:
     rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1), *[(1000, 1)] * 3], tnb.fixed(10))
     assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at the same time")) == 2
     assert "At most 0 requests waited at the same time" in rec.between(12, 15).plot.alt("timeline")

@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, Packed, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 
@@ -22,7 +22,7 @@ def sent(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m
 
 
 def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchExecuted:
-    requests = tuple((each, 1, at - 2 * MS, at - MS, "") for each in members)
+    requests = tuple((member, 1, at - 2 * MS, at - MS, "") for member in members)
     return BatchExecuted(
         at + 4 * MS,
         model,
@@ -43,100 +43,100 @@ def recording() -> Recording:
     return Recording([sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)])
 
 
-def test_null_requests_keep_nobody_company():
+def test_null_requests_do_not_count_as_sharing_a_batch() -> None:
     config = "max_batch_size: 2 sequence_batching { direct { } }"
     rec = tnb.simulate(config, tnb.sequences([2, 3], every_ms=5, stagger_ms=2), tnb.fixed(1))
     assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
     assert rec.summary()["rows_batched"] == 0.0
 
 
-def test_batches_join_what_was_sent_with_how_it_ran(recording):
+def test_batches_join_what_was_sent_with_how_it_ran(recording: Recording) -> None:
     first = recording.batches[0]
     assert (first.requests, first.size, first.queue_depth) == ((1, 2, 3), 3, 3)
     assert first.compute_ns == 4 * MS
     assert first.queue_ns == MS
 
 
-def test_a_batch_says_why_in_words(recording):
+def test_a_batch_says_why_in_words(recording: Recording) -> None:
     assert "5.0 ms" in recording.batches[0].why
 
 
-def test_the_summary_counts_requests_rows_and_batches(recording):
-    found = recording.summary()
-    assert (found["requests"], found["rows"], found["batches"]) == (4, 4, 2)
-    assert found["mean_batch_size"] == 2.0
-    assert found["rows_batched"] == 0.75
-    assert found["longest_queue_ms"] == 1.0
+def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> None:
+    summary = recording.summary()
+    assert (summary["requests"], summary["rows"], summary["batches"]) == (4, 4, 2)
+    assert summary["mean_batch_size"] == 2.0
+    assert summary["rows_batched"] == 0.75
+    assert summary["longest_queue_ms"] == 1.0
 
 
-def test_a_null_request_is_nobody_to_share_a_batch_with():
-    alone = Recording([sent(1, None, 2), executed(1, 2)])
+def test_a_batch_of_one_request_and_a_null_request_is_not_shared() -> None:
+    alone = Recording([sent(1, None, 2), executed(1, 2)])  # type: ignore[arg-type]
     assert alone.batches[0].size == 2
     assert alone.summary()["rows_batched"] == 0
 
 
-def test_the_verdict_is_the_first_line_of_the_repr(recording):
+def test_the_verdict_is_the_first_line_of_the_repr(recording: Recording) -> None:
     assert repr(recording).splitlines()[0] == recording.verdict()
     assert "2 batches" in recording.verdict()
     assert "<table>" in recording._repr_html_()
 
 
-def test_a_batch_that_began_before_the_recording_is_left_out():
+def test_a_batch_that_began_before_the_recording_is_left_out() -> None:
     assert Recording([executed(7, 1)]).batches == []
 
 
-def test_refused_requests_are_kept_apart():
+def test_refused_requests_are_kept_apart() -> None:
     refused = RequestRefused(1, "m", 1, 1, 1, 0, "Request timeout expired", "REJECTED")
     assert Recording([refused]).refused == [refused]
 
 
-def test_one_model_can_be_looked_at_alone(recording):
+def test_one_model_can_be_looked_at_alone(recording: Recording) -> None:
     both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
-    assert [each.model for each in both.for_model("n").batches] == ["n"]
+    assert [batch.model for batch in both.for_model("n").batches] == ["n"]
 
 
-def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording):
+def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording: Recording) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^recording expected one of the models 'm', got 'digit'$"):
         recording.for_model("digit")
     with pytest.raises(InvalidArgumentError, match="expected one of the models"):
         Recording().for_model("m")
 
 
-def test_a_model_that_was_served_and_never_asked_has_an_empty_recording():
+def test_a_model_without_requests_has_an_empty_recording() -> None:
     idle = Recording([], {"m": pb.ModelConfig(name="m")})
     assert idle.for_model("m").events == []
 
 
-def test_the_stream_keeps_the_newest_events_and_tells_of_them_all():
+def test_the_stream_keeps_the_newest_events_and_passes_all_to_its_sinks() -> None:
     stream = EventStream(ring_size=2)
-    seen = []
+    seen: list[Packed] = []
     stream.attach(seen.append)
     events = [sent(number) for number in range(3)]
     for event in events:
         stream.emit(event)
-    assert [unpack(each) for each in stream.recent] == events[1:]
-    assert seen == [pack(each) for each in events]
+    assert [unpack(packed) for packed in stream.recent] == events[1:]
+    assert seen == [pack(emitted) for emitted in events]
 
 
-def test_a_detached_sink_hears_nothing_more():
+def test_a_detached_sink_receives_no_events() -> None:
     stream = EventStream()
-    seen = []
+    seen: list[Packed] = []
     stream.attach(seen.append)
     stream.detach(seen.append)
     stream.emit(sent(1))
     assert seen == []
 
 
-def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visit():
+def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visit() -> None:
     packed = [pack(sent(1, 2, 3)), pack(executed(1, 2, 3))]
     gc.collect()
     assert not any(map(gc.is_tracked, packed))
 
 
-@pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
-def test_an_event_comes_out_as_it_was_packed(event):
+@pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])  # type: ignore[arg-type]
+def test_an_event_comes_out_as_it_was_packed(event: Event) -> None:
     assert unpack(pack(event)) == event
 
 
-def test_a_recording_of_nothing_says_so_and_shows_no_table():
+def test_a_recording_of_nothing_says_so_and_shows_no_table() -> None:
     assert tnb.Recording()._repr_html_() == "<p><b>Nothing was executed.</b></p>"

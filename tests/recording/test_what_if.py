@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -19,16 +21,16 @@ def rec() -> tnb.Recording:
 
 
 def sizes(rec: tnb.Recording) -> list[int]:
-    return [each.size for each in rec.batches]
+    return [batch.size for batch in rec.batches]
 
 
-def test_without_an_edit_nothing_changes(rec):
+def test_without_an_edit_nothing_changes(rec: tnb.Recording) -> None:
     again = rec.what_if()
     assert again.before.events == again.after.events == rec.events
     assert again.verdict() == "Without an edit: nothing changes."
 
 
-def test_an_edit_changes_the_batches(rec):
+def test_an_edit_changes_the_batches(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert sizes(changed.before) == [8, 8]
     assert sizes(changed.after) == [4, 4, 8]
@@ -38,7 +40,7 @@ def test_an_edit_changes_the_batches(rec):
     assert "<table" in changed._repr_html_()
 
 
-def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec):
+def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec: tnb.Recording) -> None:
     assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
     slower = rec.what_if(service=tnb.fixed(70), count=2)
     assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
@@ -53,31 +55,31 @@ def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec):
         ({"count": 2, "max_queue_delay_microseconds": 0}, [4, 2, 8, 2]),
     ],
 )
-def test_any_field_may_be_edited(rec, edits, expected):
+def test_any_field_may_be_edited(rec: tnb.Recording, edits: dict[str, Any], expected: list[int]) -> None:
     assert sum(sizes(rec.what_if(**edits).after)) == 16
     assert sorted(sizes(rec.what_if(**edits).after)) == sorted(expected)
 
 
-def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit():
+def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit() -> None:
     config = parse_text('name: "m" max_batch_size: 8 dynamic_batching { }').config
     normalize(config)  # as of a live model
     rec = tnb.simulate(config, [(0, 8), (0, 8), (1, 8)], tnb.fixed(50))
     assert sizes(rec.what_if(max_batch_size=16).after) == [8, 16]
 
 
-def test_a_field_that_does_not_exist_is_named(rec):
+def test_a_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match="model 'm': the configuration has no field 'max_candidate_sequences'"):
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
         rec.what_if(max_batch_size="many")
 
 
-def test_a_recording_of_nothing_cannot_be_replayed():
+def test_a_recording_of_nothing_cannot_be_replayed() -> None:
     with pytest.raises(tnb.TritonError, match=r"of one model, got one of no model$"):
         tnb.Recording().what_if(max_batch_size=1)
 
 
-def test_arrivals_are_those_that_were_simulated():
+def test_arrivals_are_those_that_were_simulated() -> None:
     arrivals = [
         tnb.Arrival(0, 2, priority=1, timeout_us=7000),
         tnb.Arrival(10, 1, priority=2),
@@ -87,12 +89,19 @@ def test_arrivals_are_those_that_were_simulated():
         priority_levels: 2 default_priority_level: 1 default_queue_policy { allow_timeout_override: true }
     }"""
     assert tnb.simulate(config, arrivals, tnb.fixed(5)).arrivals() == [
-        tnb.Arrival(each.time_us, each.rows, each.priority, each.timeout_us, batch_key=0, cancel_us=each.cancel_us)
-        for each in arrivals
+        tnb.Arrival(
+            arrival.time_us,
+            arrival.rows,
+            arrival.priority,
+            arrival.timeout_us,
+            batch_key=0,
+            cancel_us=arrival.cancel_us,
+        )
+        for arrival in arrivals
     ]
 
 
-def test_the_first_difference_is_called_out(rec):
+def test_the_first_difference_is_described(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert changed.difference() == (
         "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: max_batch_size 8 reached; "
@@ -102,12 +111,12 @@ def test_the_first_difference_is_called_out(rec):
     assert rec.what_if().difference() == "the batches are the same"
 
 
-def test_batches_that_the_other_run_does_not_have_are_told(rec):
+def test_batches_that_the_other_run_does_not_have_are_listed(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
-    requests = [{each.requests for each in run.batches} for run in (changed.before, changed.after)]
-    told = [
-        {each.requests for each in run.batches if each.number in numbers}
+    requests = [{batch.requests for batch in run.batches} for run in (changed.before, changed.after)]
+    missing = [
+        {batch.requests for batch in run.batches if batch.number in numbers}
         for run, numbers in zip((changed.before, changed.after), changed.changed_batches(), strict=True)
     ]
-    assert told == [requests[0] - requests[1], requests[1] - requests[0]]
+    assert missing == [requests[0] - requests[1], requests[1] - requests[0]]
     assert rec.what_if().changed_batches() == (set(), set())

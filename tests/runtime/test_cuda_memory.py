@@ -76,7 +76,7 @@ def regions(cuda: FakeCuda) -> SharedMemory:
     return regions
 
 
-def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: FakeCuda):
+def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.memory[4:7] = b"abc"
     assert bytes(regions.part("g", 4, 3).read()) == b"abc"
     regions.part("g", 1, 2).write(b"xy")
@@ -84,7 +84,7 @@ def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: 
     assert [each.to_dict() for each in regions.status(CudaRegion)] == [{"name": "g", "device_id": 0, "byte_size": 32}]
 
 
-def test_a_part_beyond_the_region_is_refused(regions: SharedMemory):
+def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
     with pytest.raises(TritonError, match="Invalid offset \\+ byte size for shared memory region: 'g'"):
         regions.part("g", 30, 3)
 
@@ -100,14 +100,14 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory):
 )
 def test_what_cannot_be_opened_is_refused(
     regions: SharedMemory, cuda: FakeCuda, name: str, handle: bytes, device: int, size: int, message: str
-):
+) -> None:
     with pytest.raises(TritonError) as raised:
         regions.register_cuda(name, handle, device, size)
     assert raised.value.message == message
     assert cuda.open == 1
 
 
-def test_the_two_kinds_are_told_apart(regions: SharedMemory):
+def test_the_two_kinds_are_told_apart(regions: SharedMemory) -> None:
     created = Object(create=True, size=8)
     try:
         regions.register_system("s", created.name, 0, 8)
@@ -127,7 +127,7 @@ def test_the_two_kinds_are_told_apart(regions: SharedMemory):
         created.unlink()
 
 
-def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, cuda: FakeCuda):
+def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, cuda: FakeCuda) -> None:
     part = regions.part("g", 0, 4)
     regions.unregister(CudaRegion)
     assert cuda.open == 1
@@ -136,25 +136,25 @@ def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, 
     assert cuda.open == 0
 
 
-def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cuda: FakeCuda):
+def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.copies = Status.cudaErrorIllegalAddress
     with pytest.raises(InternalError, match="cudaErrorIllegalAddress"):
         regions.part("g", 0, 4).read()
 
 
-def test_an_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda):
+def test_an_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda) -> None:
     regions.part("g", 0, 4).write(b"")
     assert cuda.memory[0:4] == bytes(4)
 
 
-def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: SharedMemory, cuda: FakeCuda):
+def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.closes = Status.cudaErrorInvalidValue
     with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
         regions.unregister(CudaRegion, "g")
     assert [each.name for each in regions.status(CudaRegion)] == ["g"]
 
 
-def test_memory_whose_size_is_not_known_is_closed_again(cuda: FakeCuda):
+def test_memory_whose_size_is_not_known_is_closed_again(cuda: FakeCuda) -> None:
     cuda.ranges = Status.cudaErrorInvalidValue
     with pytest.raises(TritonError, match="failed to register shared memory region: invalid args"):
         SharedMemory().register_cuda("g", HANDLE, 0, 8)

@@ -21,7 +21,7 @@ def gate() -> Gate:
     return Gate()
 
 
-def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Driver, gate: Gate):
+def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     answers = [driver.send(1)]
     gate.wait_begun()
@@ -34,14 +34,14 @@ def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Dri
     assert [each["batch_size"] for each in stats["batch_stats"]] == [1, 3]
 
 
-def test_without_a_batcher_every_request_runs_alone(driver: Driver):
+def test_without_a_batcher_every_request_runs_alone(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="")
     assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
     assert gate.batches == [[1], [2]]
 
 
-def test_two_instances_run_at_the_same_time_and_none_twice_at_once(driver: Driver, gate: Gate):
+def test_two_instances_run_at_the_same_time_and_none_twice_at_once(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="instance_group { count: 2 kind: KIND_CPU }")
     answers = [driver.send(each) for each in (1, 2, 3)]
     assert sorted(gate.wait_begun() + gate.wait_begun()) == [1, 2]
@@ -50,7 +50,7 @@ def test_two_instances_run_at_the_same_time_and_none_twice_at_once(driver: Drive
     assert gate.overlaps == 0
 
 
-def test_an_exception_answers_every_request_of_the_batch_that_has_no_answer_yet(driver: Driver, gate: Gate):
+def test_an_exception_answers_every_request_of_the_batch_that_has_no_answer_yet(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     first = driver.send(0)
     gate.wait_begun()
@@ -63,7 +63,7 @@ def test_an_exception_answers_every_request_of_the_batch_that_has_no_answer_yet(
     assert driver.stats()["inference_stats"]["fail"]["count"] == 2
 
 
-def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
+def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 9 } }")
     running = driver.send(1)
     gate.wait_begun()
@@ -75,7 +75,7 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
     assert gate.batches == [[1]]
 
 
-def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(driver: Driver):
+def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(driver: Driver) -> None:
     class Unable(GatedModel):
         def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
             raise ValueError("no room")
@@ -89,7 +89,7 @@ def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(dri
         driver.background.run(driver.engine.load_source(source))
 
 
-def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate):
+def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate) -> None:
     queued = "dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     driver.serve(gate, extra=queued)
     running = driver.send(1)
@@ -102,7 +102,7 @@ def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Drive
     assert outputs(running) == [1]
 
 
-def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate):
+def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
     accepted = [driver.send(1)]
     gate.wait_begun()
@@ -114,7 +114,7 @@ def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate):
     assert driver.stats()["inference_stats"]["fail"]["count"] == 0
 
 
-def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Driver, gate: Gate):
+def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Driver, gate: Gate) -> None:
     policy = "default_queue_policy { default_timeout_microseconds: 1000 }"
     driver.serve(gate, extra=f"dynamic_batching {{ {policy} }}")
     running = driver.send(1)
@@ -124,20 +124,20 @@ def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Drive
     assert outputs(running) == [1]
 
 
-def test_a_request_that_need_not_wait_does_not_expire(driver: Driver):
+def test_a_request_that_need_not_wait_does_not_expire(driver: Driver) -> None:
     policy = "default_queue_policy { default_timeout_microseconds: 1 }"
     driver.serve(Gate(opened=True), extra=f"dynamic_batching {{ {policy} }}")
     assert outputs(driver.send(1)) == [1]
 
 
-def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver):
+def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")
     assert [outputs(each) for each in driver.send_at_once((1,), (2,))] == [[1], [2]]
     assert gate.batches == [[1, 2]]
 
 
-def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate):
+def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate) -> None:
     driver.serve(
         gate,
         extra="dynamic_batching { preserve_ordering: true } instance_group { count: 2 kind: KIND_CPU }",
@@ -156,7 +156,7 @@ def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate
     assert order == [1, 2]
 
 
-def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Driver, gate: Gate):
+def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     accepted = [driver.send(1)]
     gate.wait_begun()
@@ -169,7 +169,7 @@ def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Dri
     assert [outputs(each) for each in accepted] == [[1], [2]]
 
 
-def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, gate: Gate):
+def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     old = driver.send(1)
     gate.wait_begun()
@@ -181,7 +181,7 @@ def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, 
     assert (gate.batches, newer.batches) == ([[1]], [[2]])
 
 
-def test_stopping_waits_for_what_was_accepted(gate: Gate):
+def test_stopping_waits_for_what_was_accepted(gate: Gate) -> None:
     driver = Driver()
     driver.serve(gate)
     accepted = driver.send(1)
@@ -193,14 +193,14 @@ def test_stopping_waits_for_what_was_accepted(gate: Gate):
     assert gate.finalized == ["m_0"]
 
 
-def test_a_server_is_not_ready_before_its_models_are():
+def test_a_server_is_not_ready_before_its_models_are() -> None:
     engine = Engine(EngineOptions())
     assert not asyncio.run(engine.is_ready())
     asyncio.run(engine.start())
     assert asyncio.run(engine.is_ready())
 
 
-def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: pytest.LogCaptureFixture):
+def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), ())
     with pytest.raises(InvalidArgumentError):
         driver.background.run(driver.engine.load_source(source))
@@ -209,7 +209,7 @@ def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: py
     ]
 
 
-def test_where_neither_file_nor_backend_tells_the_configuration_the_model_is_refused(driver: Driver):
+def test_where_neither_file_nor_backend_tells_the_configuration_the_model_is_refused(driver: Driver) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), (1,), GatedBackend(Gate()), is_config_given=False)
     with pytest.raises(InvalidArgumentError, match="Not found: model configuration is not provided for model 'm';"):
         driver.background.run(driver.engine.load_source(source))

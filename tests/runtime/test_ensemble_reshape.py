@@ -76,13 +76,13 @@ def test_a_reshape_of_an_output_is_undone(
     step: tuple[str, int],
     sent: tuple[int, ...],
     answered: tuple[int, ...],
-):
+) -> None:
     serve_copy(driver, "m", *step)
     serve_ensemble(driver, "m: X -> Y", tensors=tensors(input, output), batch=batch)
     assert answered_shape(driver, sent) == answered
 
 
-def test_an_ensemble_in_an_ensemble_has_a_reshape_of_its_own(driver: Driver):
+def test_an_ensemble_in_an_ensemble_has_a_reshape_of_its_own(driver: Driver) -> None:
     serve_copy(driver, "m", "4,1,2", 8)
     serve_ensemble(driver, "m: X -> Y", name="inner", tensors=tensors(R, R))
     serve_ensemble(driver, "inner: X -> Y", tensors=tensors("2,2,2 -> 8", "2,2,2 -> 8"))

@@ -112,14 +112,14 @@ def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferRe
     return done.result(timeout=30)
 
 
-def test_data_flows_from_step_to_step(driver: Driver):
+def test_data_flows_from_step_to_step(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", plus(10))
     serve_ensemble(driver, "b: mid -> Y", "a: X -> mid")
     assert outputs(driver.send(1, 2, model="e")) == [12, 13]
 
 
-def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: Driver):
+def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     tensors = TENSORS + 'output { name: "Z" data_type: TYPE_INT32 dims: 1 }'
     serve_ensemble(driver, "a: X -> Y", "a: X -> Z", tensors=tensors)
@@ -128,14 +128,14 @@ def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: 
         assert [each.name for each in answer.outputs] == ["Z", "Y"]
 
 
-def test_every_response_says_to_which_sequence_it_belongs(driver: Driver):
+def test_every_response_says_to_which_sequence_it_belongs(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=7, flags=1)
     assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
 
 
-def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_stays_the_same(driver: Driver):
+def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_stays_the_same(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
@@ -146,7 +146,7 @@ def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_s
     assert seen.get(timeout=30).correlation_id == 2**64 - 3
 
 
-def test_steps_share_batches_with_everybody(driver: Driver):
+def test_steps_share_batches_with_everybody(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a")
     serve_ensemble(driver, "a: X -> Y")
@@ -158,7 +158,7 @@ def test_steps_share_batches_with_everybody(driver: Driver):
     assert gate.batches == [[1], [2, 3, 4]]
 
 
-def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver):
+def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
 
     def look(request: InferRequest):
@@ -174,7 +174,7 @@ def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver):
     assert request.requested_outputs == ("Y",)
 
 
-def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver):
+def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     parameters = {"sequence_id": "s", "sequence_start": True}
     serve_function(driver, "a", lambda request: (*plus(1)(request), parameters))
@@ -186,7 +186,7 @@ def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver):
     assert answer.parameters["sequence_id"] == "s"
 
 
-def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver):
+def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> None:
     serve_function(driver, "a", lambda request: (*plus(1)(request), {"sequence_start": 1}))
     serve_ensemble(driver, "a: X -> Y")
     assert error_of(driver.send(1, model="e")).message == (
@@ -194,7 +194,7 @@ def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver):
     )
 
 
-def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver):
+def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver) -> None:
     def refuse(request: InferRequest):
         raise UnsupportedError("boom")
 
@@ -207,7 +207,7 @@ def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Drive
     assert driver.stats("b")["execution_count"] == 0
 
 
-def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver):
+def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", plus(1), extra="sequence_batching { }")
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
@@ -216,7 +216,7 @@ def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver
     )
 
 
-def test_an_ensemble_is_charged_the_sum_of_its_steps(driver: Driver):
+def test_an_ensemble_is_charged_the_sum_of_its_steps(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, 2, model="e"))
@@ -227,7 +227,7 @@ def test_an_ensemble_is_charged_the_sum_of_its_steps(driver: Driver):
         assert ensemble["inference_stats"][name] == {"count": 1, "ns": step["inference_stats"][name]["ns"]}
 
 
-def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driver):
+def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, model="e"))
@@ -241,7 +241,7 @@ def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driv
     assert len({each.step_serial for each in steps}) == 2
 
 
-def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_and_goes(driver: Driver):
+def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_and_goes(driver: Driver) -> None:
     seen: SimpleQueue[tuple[int, ...]] = SimpleQueue()
 
     def look(request: InferRequest):
@@ -257,7 +257,7 @@ def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_a
     assert [seen.get(timeout=30) for _ in range(4)] == [(1, 1), (1,), (1, 1), (1, 1)]
 
 
-def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver):
+def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver) -> None:
     def overwrite(request: InferRequest):
         array = request.inputs["X"].array
         assert not array.flags.writeable
@@ -268,7 +268,7 @@ def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(drive
     assert outputs(driver.send(3, model="e")) == [3]
 
 
-def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Driver):
+def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Driver) -> None:
     serve_function(driver, "d", counting, DECOUPLED)
     serve_function(driver, "a", plus(10))
     serve_ensemble(driver, "d: X -> mid", "a: mid -> Y")
@@ -280,7 +280,7 @@ def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Drive
     assert alone.empty
 
 
-def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver):
+def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver) -> None:
     """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
     sent = SimpleQueue()
 
@@ -305,7 +305,7 @@ def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver):
     assert gate.batches == [[0], [1], [2], [3], [4]]
 
 
-def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver):
+def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a", extra="dynamic_batching { default_queue_policy { max_queue_size: 9 } }")
     serve_ensemble(driver, "a: X -> Y")
@@ -319,7 +319,7 @@ def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver):
     assert gate.batches == [[1]]
 
 
-def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Driver):
+def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a", extra="")
     serve_ensemble(driver, "a: X -> Y", options="max_inflight_requests: 1")
@@ -333,7 +333,7 @@ def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Dri
     assert gate.batches == [[1]]
 
 
-def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
+def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a", extra="")
     serve_function(driver, "b", plus(1))
@@ -347,7 +347,9 @@ def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
     assert outputs(answer) == [2]
 
 
-def test_an_output_without_labels_has_those_of_the_step_that_writes_it(driver: Driver, tmp_path: Path, monkeypatch):
+def test_an_output_without_labels_has_those_of_the_step_that_writes_it(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
     (tmp_path / "own.txt").write_text("Katze\nHund\n")
@@ -370,7 +372,7 @@ def test_an_output_without_labels_has_those_of_the_step_that_writes_it(driver: D
     assert labels("unlabelled") is None
 
 
-def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver):
+def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_ensemble(driver, "e: X -> Y", name="outer")
@@ -380,7 +382,7 @@ def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver):
     assert outputs(driver.send(1, model="outer")) == [3]
 
 
-def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver):
+def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_function(driver, "a", plus(1), tensors=TENSORS.replace("INT32", "FP32"))
@@ -394,13 +396,13 @@ def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver):
         (["e: X -> Y"], "circular dependency between ensembles: e -> ... -> e -> e"),
     ],
 )
-def test_an_ensemble_whose_steps_are_at_fault_does_not_load(driver: Driver, steps: list[str], complaint: str):
+def test_an_ensemble_whose_steps_are_at_fault_does_not_load(driver: Driver, steps: list[str], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         serve_ensemble(driver, *steps)
     assert caught.value.message == f"load failed for model 'e': {complaint}\n"
 
 
-def test_stopping_waits_for_all_steps_of_what_was_accepted():
+def test_stopping_waits_for_all_steps_of_what_was_accepted() -> None:
     driver = Driver()
     gate = Gate()
     driver.serve(gate, name="a", extra="")
@@ -414,7 +416,7 @@ def test_stopping_waits_for_all_steps_of_what_was_accepted():
     assert outputs(answer) == [2]
 
 
-def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver):
+def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver) -> None:
     def refuse(request: InferRequest):
         raise TritonError("no", Status.ALREADY_EXISTS)
 

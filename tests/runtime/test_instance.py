@@ -41,7 +41,7 @@ class SlowToReturn:
             assert self.go_on.wait(60)
 
 
-def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it():
+def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it() -> None:
     """Or else a client would be told that its shared memory is still in use."""
 
     async def main() -> None:
@@ -72,7 +72,7 @@ class Fails(BackendModelInstance):
         raise ValueError("nor there")
 
 
-def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture):
+def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> list[str]:
         finished: asyncio.Queue[TritonError] = asyncio.Queue()
         instance = Instance(

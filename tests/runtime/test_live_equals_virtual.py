@@ -98,7 +98,9 @@ def background() -> Iterator[BackgroundLoop]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(sent, min_size=1, max_size=25))
-def test_the_live_engine_decides_what_virtual_time_decides(name: str, background: BackgroundLoop, workload: list[Sent]):
+def test_the_live_engine_decides_what_virtual_time_decides(
+    name: str, background: BackgroundLoop, workload: list[Sent]
+) -> None:
     config = gated_config("m", CONFIGS[name], max_batch_size=1 if "default" in name else 4)
     sequenced = config.HasField("sequence_batching")
     events = background.run(play(config, workload, sequenced))

@@ -14,7 +14,7 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.runtime.execution.loop import BackgroundLoop
 
 
-def test_who_waits_when_the_loop_ends_is_told():
+def test_who_waits_when_the_loop_ends_is_told() -> None:
     background = BackgroundLoop()
     begun = threading.Event()
     outcome: list[BaseException] = []
@@ -37,7 +37,7 @@ def test_who_waits_when_the_loop_ends_is_told():
     assert [str(each) for each in outcome] == ["the server has been stopped"]
 
 
-def test_who_asks_after_the_loop_was_told_to_stop_is_told():
+def test_who_asks_after_the_loop_was_told_to_stop_is_told() -> None:
     background = BackgroundLoop()
     held = threading.Event()
     background.loop.call_soon_threadsafe(held.wait)
@@ -49,7 +49,7 @@ def test_who_asks_after_the_loop_was_told_to_stop_is_told():
     background.stop()
 
 
-def test_a_loop_that_has_ended_by_itself_can_still_be_stopped():
+def test_a_loop_that_has_ended_by_itself_can_still_be_stopped() -> None:
     background = BackgroundLoop()
     background.loop.call_soon_threadsafe(background.loop.stop)
     while not background.loop.is_closed():
@@ -59,14 +59,14 @@ def test_a_loop_that_has_ended_by_itself_can_still_be_stopped():
     assert not background.alive
 
 
-def test_a_loop_cannot_wait_for_itself():
+def test_a_loop_cannot_wait_for_itself() -> None:
     background = BackgroundLoop()
-    with pytest.raises(RuntimeError, match="own loop"):
+    with pytest.raises(RuntimeError, match="cannot wait for itself"):
         background.call(lambda: background.call(int))
     background.stop()
 
 
-def test_what_a_failing_call_held_is_free_at_once():
+def test_what_a_failing_call_held_is_free_at_once() -> None:
     class Large:
         """Stands for what a frame on the loop holds."""
 

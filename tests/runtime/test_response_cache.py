@@ -99,11 +99,15 @@ def test_what_is_written_to_an_answer_before_or_after_does_not_reach_the_cache()
         ([X, Z], 4 + 2 * (28 + 1 + 5 + 16 + 8)),
     ],
 )
-def test_an_answer_takes_as_much_as_triton_packs_it_into(outputs: list[Tensor], size: int, caplog) -> None:
+def test_an_answer_takes_as_much_as_triton_packs_it_into(
+    outputs: list[Tensor], size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = ResponseCache(size)
     cache.insert(b"a", InferResponse(outputs))
     assert cache.used == size
     small = ResponseCache(size - 1)
     assert small.insert(b"a", InferResponse(outputs)), "that it is too large is for the log, not for the client"
     assert (len(small), small.used) == (0, 0)
-    assert caplog.messages == [f"Failed to insert key [61] into response cache: {size} bytes are more than it may hold"]
+    assert caplog.messages == [
+        f"Failed to insert key [61] into response cache: its {size} bytes exceed the size of the cache"
+    ]

@@ -28,7 +28,7 @@ def regions(shared: Object) -> SharedMemory:
     return regions
 
 
-def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object):
+def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object) -> None:
     shared.buf[4096 + 10 : 4096 + 13] = b"abc"
     assert bytes(regions.part("r", 10, 3).read()) == b"abc"
     regions.part("r", 0, 2).write(b"xy")
@@ -53,7 +53,7 @@ def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object)
         ),
     ],
 )
-def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str):
+def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str) -> None:
     with pytest.raises(TritonError) as raised:
         regions.part("r", offset, size)
     assert raised.value.message == message
@@ -69,28 +69,28 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int,
         (0, 0, "unable to process address spaceInvalid argument"),
     ],
 )
-def test_a_region_beyond_the_object_is_refused(shared: Object, offset: int, size: int, reason: str):
+def test_a_region_beyond_the_object_is_refused(shared: Object, offset: int, size: int, reason: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", shared.name, offset, size)
     assert raised.value.message == f"failed to register shared memory region 'x': {reason}"
 
 
 @pytest.mark.parametrize("key", ["/no_such_object", "/a/../b", "a\0b"])
-def test_an_object_that_cannot_be_opened_is_refused(key: str):
+def test_an_object_that_cannot_be_opened_is_refused(key: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
     assert raised.value.message == f"Unable to open shared memory region: '{key}'"
 
 
 @pytest.mark.parametrize("key", ["", "/", "//"])
-def test_a_key_without_a_name_is_refused(key: str):
+def test_a_key_without_a_name_is_refused(key: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
     assert raised.value.message == f"cannot register shared memory region 'x' - invalid shm key '{key}'"
 
 
 @pytest.mark.parametrize("slashes", ["", "/", "//"])
-def test_the_objects_of_tritons_python_backend_are_refused(slashes: str):
+def test_the_objects_of_tritons_python_backend_are_refused(slashes: str) -> None:
     key = f"{slashes}triton_python_backend_shm_region_7"
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
@@ -100,14 +100,16 @@ def test_the_objects_of_tritons_python_backend_are_refused(slashes: str):
     )
 
 
-def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Object):
+def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Object) -> None:
     regions.register_system("second", shared.name, 4096, 10)
     regions.part("second", 0, 1).write(b"z")
     assert bytes(regions.part("r", 0, 1).read()) == b"z"
 
 
 @pytest.mark.parametrize("name", ["r", ""], ids=["one", "all"])
-def test_a_region_in_use_is_unregistered_when_its_requests_are_done(regions: SharedMemory, shared: Object, name: str):
+def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
+    regions: SharedMemory, shared: Object, name: str
+) -> None:
     regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
     regions.unregister(SystemRegion, name)
@@ -122,7 +124,7 @@ def test_a_region_in_use_is_unregistered_when_its_requests_are_done(regions: Sha
         regions.part("r", 0, 3)
 
 
-def test_an_output_that_is_too_large_leaves_the_region_alone():
+def test_an_output_that_is_too_large_leaves_the_region_alone() -> None:
     room = bytearray(4)
     with pytest.raises(TritonError) as raised:
         fill("Y", SystemPart(memoryview(room)), b"12345")

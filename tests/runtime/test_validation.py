@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import BYTES, FP32, INT32, DataType, encode_bytes
+from tritonnb.core.datatypes import BYTES, FP32, INT32, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.models.validation import IncompleteStringError, RequestValidator
 
 TWO = """
@@ -97,7 +97,7 @@ MISSING = "Please provide all required input(s)."
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list, text: str):
+def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list, text: str) -> None:
     assert complaint(TWO, request(*inputs)) == f"[request id: <id_unknown>] {text}"
     assert complaint(TWO, request(*inputs, id="7")) == f"[request id: 7] {text}"
 
@@ -119,14 +119,14 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
         ((-1, 0), b"", "inference request batch-size must be <= 4 for 'any'"),
     ],
 )
-def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, ...], content: bytes, text: str):
+def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, ...], content: bytes, text: str) -> None:
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
 @pytest.mark.parametrize(
     ("shape", "size"), [((1, -2, -3), 24), ((1, -1, 2), 8), ((1, 2, -1), 8), ((1, 0, -2), 0), ((1, -2, 0), 0)]
 )
-def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...], size: int):
+def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...], size: int) -> None:
     config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
     assert complaint(config, request(raw("A", shape, bytes(size)))) == (
         "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
@@ -134,17 +134,17 @@ def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape:
     )
 
 
-def test_of_strings_no_dimension_may_be_negative():
+def test_of_strings_no_dimension_may_be_negative() -> None:
     assert "All input dimensions" in complaint(TEXT, request(raw("S", (1, -2), strings(b"a", b"b"), BYTES)))
 
 
-def test_a_batch_dimension_of_nothing_is_one():
+def test_a_batch_dimension_of_nothing_is_one() -> None:
     given_ = request(raw("A", (0, 2), bytes(8)))
     validator(VARIABLE).check(given_)
     assert given_.inputs["A"].array.shape == (1, 2)
 
 
-def test_names_are_refused_without_the_id():
+def test_names_are_refused_without_the_id() -> None:
     good = (tensor("A", 1, 2), tensor("B", 1, 2))
     assert complaint(TWO, request(tensor("A", 1, 2), tensor("X", 1, 2), id="7")) == (
         "unexpected inference input 'X' for model 'two'"
@@ -154,7 +154,7 @@ def test_names_are_refused_without_the_id():
     )
 
 
-def test_output_names_are_looked_at_first_then_counts_names_and_batch():
+def test_output_names_are_looked_at_first_then_counts_names_and_batch() -> None:
     bad = request(tensor("X", 9, 9), requested_outputs=("NO",))
     assert "inference output" in complaint(TWO, bad)
     assert "expected 2 inputs" in complaint(TWO, request(tensor("X", 9, 9)))
@@ -163,7 +163,7 @@ def test_output_names_are_looked_at_first_then_counts_names_and_batch():
     assert "batch-size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 9, 9, datatype=INT32)))
 
 
-def test_without_batching_the_whole_shape_counts():
+def test_without_batching_the_whole_shape_counts() -> None:
     assert complaint(PLAIN, request(tensor("A", 2), tensor("B", 1, 2))) == (
         "[request id: <id_unknown>] unexpected shape for input 'B' for model 'plain'. Expected [2], got [1,2]. "
     )
@@ -205,11 +205,11 @@ def test_without_batching_the_whole_shape_counts():
         ),
     ],
 )
-def test_strings_are_counted(shape: tuple[int, ...], content: bytes, text: str):
+def test_strings_are_counted(shape: tuple[int, ...], content: bytes, text: str) -> None:
     assert complaint(TEXT, request(raw("S", shape, content, BYTES))) == f"[request id: <id_unknown>] {text}"
 
 
-def test_a_string_that_is_cut_off_is_noticed_last():
+def test_a_string_that_is_cut_off_is_noticed_last() -> None:
     with pytest.raises(IncompleteStringError) as raised:
         validator(TEXT).check(request(raw("S", (1, 2), strings(b"a") + b"\x64\0\0\0abc", BYTES), id="7"))
     assert raised.value.message == (
@@ -218,20 +218,20 @@ def test_a_string_that_is_cut_off_is_noticed_last():
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
-def test_strings_are_decoded(elements: list[bytes]):
+def test_strings_are_decoded(elements: list[bytes]) -> None:
     given_ = request(raw("S", (1, len(elements)), strings(*elements), BYTES))
     validator(TEXT).check(given_)
     assert given_.inputs["S"].array.tolist() == [elements]
 
 
-def test_bytes_that_fit_become_an_array():
+def test_bytes_that_fit_become_an_array() -> None:
     given_ = request(tensor("A", 3, 2), raw("B", (3, 2), np.arange(6, dtype="<f4").tobytes()))
     validator(TWO).check(given_)
     assert given_.inputs["B"].array.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert given_.batch_size == 3
 
 
-def test_batches_of_one_have_a_batch_dimension_too():
+def test_batches_of_one_have_a_batch_dimension_too() -> None:
     config = TWO.replace("max_batch_size: 4", "max_batch_size: 1")
     validator(config).check(request(tensor("A", 1, 2), tensor("B", 1, 2)))
     assert "batch-size must be <= 1" in complaint(config, request(tensor("A", 2, 2), tensor("B", 2, 2)))
@@ -241,7 +241,7 @@ def test_batches_of_one_have_a_batch_dimension_too():
 OPTIONAL = TWO.replace('name: "B"', 'name: "B" optional: true').replace("two", "some")
 
 
-def test_of_optional_inputs_only_the_number_counts():
+def test_of_optional_inputs_only_the_number_counts() -> None:
     validator(OPTIONAL).check(request(tensor("A", 1, 2)))
     validator(OPTIONAL).check(request(tensor("B", 1, 2)))  # Triton's model is left to notice
     assert complaint(OPTIONAL, request()) == (
@@ -256,29 +256,29 @@ def key(config: str, *inputs: Tensor) -> object:
     return given_.batch_key
 
 
-def test_fixed_shapes_always_share_a_batch():
+def test_fixed_shapes_always_share_a_batch() -> None:
     assert key(TWO, tensor("A", 1, 2), tensor("B", 1, 2)) is None
 
 
-def test_variable_shapes_share_a_batch_when_they_are_equal():
+def test_variable_shapes_share_a_batch_when_they_are_equal() -> None:
     config = TWO.replace("dims: [ 2 ]", "dims: [ -1 ]")
     key_of_3 = key(config, tensor("A", 1, 3), tensor("B", 1, 3))
     assert key_of_3 == key(config, tensor("B", 2, 3), tensor("A", 2, 3))
     assert key_of_3 != key(config, tensor("A", 1, 3), tensor("B", 1, 4))
 
 
-def test_ragged_inputs_always_share_a_batch():
+def test_ragged_inputs_always_share_a_batch() -> None:
     config = TWO.replace("dims: [ 2 ]", "dims: [ -1 ] allow_ragged_batch: true", 2)
     assert key(config, tensor("A", 1, 3), tensor("B", 1, 4)) == key(config, tensor("A", 1, 1), tensor("B", 1, 1))
 
 
-def test_optional_inputs_share_a_batch_when_the_same_ones_are_there():
+def test_optional_inputs_share_a_batch_when_the_same_ones_are_there() -> None:
     both, one = (tensor("A", 1, 2), tensor("B", 1, 2)), (tensor("A", 1, 2),)
     assert key(OPTIONAL, *both) == key(OPTIONAL, *reversed(both))
     assert key(OPTIONAL, *both) != key(OPTIONAL, *one)
 
 
-def test_shape_tensors_share_a_batch_when_they_hold_the_same():
+def test_shape_tensors_share_a_batch_when_they_hold_the_same() -> None:
     config = TWO.replace('name: "B" data_type: TYPE_FP32', 'name: "B" data_type: TYPE_INT32 is_shape_tensor: true')
 
     def holding(value: int) -> object:
@@ -288,7 +288,7 @@ def test_shape_tensors_share_a_batch_when_they_hold_the_same():
     assert holding(1) != holding(2)
 
 
-def test_reshape_is_what_the_model_gets():
+def test_reshape_is_what_the_model_gets() -> None:
     config = TWO.replace(
         'name: "B" data_type: TYPE_FP32 dims: [ 2 ]',
         'name: "B" data_type: TYPE_FP32 dims: [ 4 ] reshape { shape: [ 2, 2 ] }',
@@ -298,7 +298,7 @@ def test_reshape_is_what_the_model_gets():
     assert given_.inputs["B"].shape == (3, 2, 2)
 
 
-def test_reshape_keeps_the_sizes_of_variable_dimensions():
+def test_reshape_keeps_the_sizes_of_variable_dimensions() -> None:
     config = TWO.replace(
         'name: "B" data_type: TYPE_FP32 dims: [ 2 ]',
         'name: "B" data_type: TYPE_FP32 dims: [ -1, 2, 2 ] reshape { shape: [ -1, 4 ] }',
@@ -322,7 +322,9 @@ def test_reshape_keeps_the_sizes_of_variable_dimensions():
         ("TYPE_STRING", "seven", None),
     ],
 )
-def test_the_correlation_id_has_the_type_of_its_control(control_type: str, correlation_id: int | str, text: str | None):
+def test_the_correlation_id_has_the_type_of_its_control(
+    control_type: str, correlation_id: int | str, text: str | None
+) -> None:
     control = f"""sequence_batching {{ control_input {{
         name: "CORRID" control {{ kind: CONTROL_SEQUENCE_CORRID data_type: {control_type} }}
     }} }}"""
@@ -334,7 +336,7 @@ def test_the_correlation_id_has_the_type_of_its_control(control_type: str, corre
         assert refused == f"[request id: 9] sequence batching control 'CORRID' data-type is {text}"
 
 
-def test_without_a_control_the_correlation_id_has_any_type():
+def test_without_a_control_the_correlation_id_has_any_type() -> None:
     for correlation_id in (7, "seven"):
         inputs = tensor("A", 1, 2), tensor("B", 1, 2)
         validator(TWO + "sequence_batching {}").check(request(*inputs, correlation_id=correlation_id))

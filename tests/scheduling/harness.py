@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.slots import Sequence
 from tritonnb.scheduling.virtual_time import VirtualTime
@@ -33,6 +33,7 @@ class Request:
     flags: int = 0
     cancelled: bool = False
     queued_ns: int = 0
+    received_ns: int = 0
     serial: int = field(default_factory=_serials.__next__)
 
     @property
@@ -64,18 +65,18 @@ class Play:
     """Plays arrivals to a scheduler in virtual time, its invariants checked at every step."""
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
-        self.by_id = {each.id: each for each in arrivals}
+        self.by_id = {arrival.id: arrival for arrival in arrivals}
         self.time = VirtualTime(scheduler, self._service, instances, validate=True)
         self.requests: dict[str, Request] = {}
-        for each in arrivals:
+        for arrival in arrivals:
             request = Request(
-                each.id, each.size, each.key, each.priority, int(each.timeout * 1000),
-                each.sequence, START * each.start | END * each.end,
+                arrival.id, arrival.size, arrival.key, arrival.priority, int(arrival.timeout * 1000),
+                arrival.sequence, START * arrival.start | END * arrival.end,
             )  # fmt: skip
-            self.requests[each.id] = request
-            self.time.arrive(int(each.at * MS), request)
-            if each.cancel_at is not None:
-                self.time.cancel(int(each.cancel_at * MS), request)
+            self.requests[arrival.id] = request
+            self.time.arrive(int(arrival.at * MS), request)
+            if arrival.cancel_at is not None:
+                self.time.cancel(int(arrival.cancel_at * MS), request)
         self.time.run()
 
     def _service(self, decision: Execute) -> int:
@@ -85,18 +86,22 @@ class Play:
     @property
     def batches(self) -> list[tuple[str, float]]:
         """Each batch: its members in order (``-`` for a null request), and when it began."""
-        return [(members(each.decision), each.start_ns / MS) for each in self.time.batches]
+        return [(members(batch.decision), batch.start_ns / MS) for batch in self.time.batches]
 
     @property
     def rules(self) -> list[str]:
-        return [each.decision.reason.rule for each in self.time.batches]
+        return [batch.decision.reason.rule for batch in self.time.batches]
 
     @property
     def answers(self) -> list[tuple[str, float, str]]:
         """Each answer: id, rounded time, and error text (``ok`` for none)."""
         return [
-            (each.request.id, round(each.time_ns / MS, 3), "ok" if each.error is None else str(each.error))
-            for each in self.time.responses
+            (
+                response.request.id,
+                round(response.time_ns / MS, 3),
+                "ok" if response.error is None else str(response.error),
+            )
+            for response in self.time.responses
         ]
 
     @property
@@ -117,5 +122,7 @@ class Begun(dict[int | str, Sequence]):
         super().__setitem__(id, sequence)
 
 
-def members(decision: Execute) -> str:
+def members(decision: Decision) -> str:
+    """The ids of the requests that a decision executes; ``-`` is a null request."""
+    assert isinstance(decision, Execute)
     return " ".join("-" if request is None else request.id for request in decision.requests)

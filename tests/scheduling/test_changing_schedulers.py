@@ -16,7 +16,8 @@ from tests.scheduling.harness import END, MS, START, Request, members
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 
 NONE = ""
 BATCHES = "dynamic_batching { }"
@@ -33,12 +34,12 @@ def config(text: str) -> pb.ModelConfig:
 def test_waiting_requests_are_batched_by_the_dynamic_batcher_that_comes() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     scheduler.instance_idle(0, 0)
-    assert [members(each) for each in scheduler.enqueue(Request("a"), 0)] == ["a"]
+    assert [members(decision) for decision in scheduler.enqueue(Request("a"), 0)] == ["a"]
     for name in "bcd":
         scheduler.enqueue(Request(name), 1)
     scheduler, decisions = reconfigure_scheduler(scheduler, config(BATCHES), 2)
     assert not decisions
-    assert [members(each) for each in scheduler.instance_idle(0, 3)] == ["b c d"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["b c d"]
 
 
 def test_payloads_that_were_formed_are_taken_apart_when_the_batcher_goes() -> None:
@@ -48,16 +49,16 @@ def test_payloads_that_were_formed_are_taken_apart_when_the_batcher_goes() -> No
         scheduler.enqueue(Request(name), 0)
     scheduler, decisions = reconfigure_scheduler(scheduler, config(NONE), 1)
     assert not decisions
-    assert [members(each) for each in scheduler.instance_idle(1, 2)] == ["b"]
-    assert [members(each) for each in scheduler.instance_idle(0, 3)] == ["c"]
+    assert [members(decision) for decision in scheduler.instance_idle(1, 2)] == ["b"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["c"]
 
 
-def test_a_batch_that_still_waited_for_its_delay_runs_at_once_when_the_batcher_goes() -> None:
+def test_a_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(WAITS), 1, {})
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("a"), 0)
     _, decisions = reconfigure_scheduler(scheduler, config(NONE), 1)
-    assert [members(each) for each in decisions] == ["a"]
+    assert [members(decision) for decision in decisions] == ["a"]
 
 
 def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that_comes() -> None:
@@ -71,7 +72,7 @@ def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that
         scheduler.enqueue(Request("d"), 2)
 
 
-def test_the_dynamic_batcher_that_comes_heeds_what_was_cancelled_before() -> None:
+def test_an_added_dynamic_batcher_knows_earlier_cancellations() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     cancelled = Request("a")
     for request in (cancelled, Request("b")):
@@ -80,15 +81,15 @@ def test_the_dynamic_batcher_that_comes_heeds_what_was_cancelled_before() -> Non
     assert not scheduler.cancel(cancelled, 4)
     scheduler, (refused,) = reconfigure_scheduler(scheduler, config(BATCHES), 10)
     assert (refused.request, refused.counted_as, refused.reason.facts) == (cancelled, "CANCELED", {"waited_ns": 7})
-    assert [members(each) for each in scheduler.instance_idle(0, 11)] == ["b"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 11)] == ["b"]
 
 
 @pytest.mark.parametrize("text", [NONE, BATCHES, WAITS])
-def test_who_has_handed_its_requests_over_has_none_left(text: str) -> None:
+def test_a_scheduler_has_no_requests_after_export_waiting(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
         scheduler.enqueue(Request(name), 0)
-    decisions, waiting = scheduler.export_waiting(1)
+    decisions, waiting = scheduler.export_waiting(1)  # type: ignore[attr-defined]
     assert not decisions
     assert [request.id for request in waiting] == list("abcdef")
     assert scheduler.queue_depth() == 0
@@ -104,7 +105,7 @@ def sequences(text: str) -> SequenceBatcher:
 def test_sequences_end_under_the_strategy_under_which_they_began() -> None:
     scheduler = sequences("direct { }")
     begun = Request("a1", correlation_id=1, flags=START)
-    assert [members(each) for each in scheduler.enqueue(begun, 0)] == ["a1"]
+    assert [members(decision) for decision in scheduler.enqueue(begun, 0)] == ["a1"]
     other, decisions = reconfigure_scheduler(
         scheduler, config("sequence_batching { oldest { max_candidate_sequences: 2 } }"), MS
     )
@@ -133,7 +134,7 @@ def test_a_sequence_that_never_ends_holds_the_new_strategy_up_for_its_idle_time(
     reconfigure_scheduler(scheduler, wanted, 2 * MS)
     scheduler.enqueue(Request("b1", correlation_id=2, flags=START), 3 * MS)
     assert scheduler.next_wake_ns == 10 * MS
-    assert [members(each) for each in scheduler.wake(10 * MS)] == ["b1"]
+    assert [members(decision) for decision in scheduler.wake(10 * MS)] == ["b1"]
 
 
 def test_a_strategy_that_comes_back_in_time_never_left() -> None:
@@ -146,7 +147,7 @@ def test_a_strategy_that_comes_back_in_time_never_left() -> None:
     scheduler.enqueue(waiting, 2 * MS)
     scheduler.released(begun, 3 * MS)
     scheduler.instance_idle(0, 3 * MS)
-    assert [members(each) for each in scheduler.reconfigure(before, 4 * MS)] == ["- b1"]
+    assert [members(decision) for decision in scheduler.reconfigure(before, 4 * MS)] == ["- b1"]
 
 
 class History(RuleBasedStateMachine):

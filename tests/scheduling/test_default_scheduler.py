@@ -10,7 +10,7 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.reasons import explain
 
 
-def test_the_reason_of_a_batch_of_one_tells_how_long_both_had_waited() -> None:
+def test_the_reason_of_a_batch_of_one_has_the_waits_of_request_and_instance() -> None:
     scheduler = DefaultScheduler(2)
     scheduler.enqueue(Request("a", 3), 4 * MS)
     (waited,) = scheduler.instance_idle(0, 6 * MS)
@@ -28,7 +28,7 @@ def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
     scheduler.stop()
     with pytest.raises(UnavailableError, match=r"^\[request id: b\] Server is stopping"):
         scheduler.enqueue(Request("b"), 1)
-    assert [members(each) for each in scheduler.instance_idle(0, 2)] == ["a"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 2)] == ["a"]
     assert scheduler.queue_depth() == 0
 
 
@@ -37,7 +37,7 @@ def test_a_cancelled_request_is_executed_and_none_is_executed_twice() -> None:
     request = Request("a")
     scheduler.enqueue(request, 0)
     assert not scheduler.cancel(request, 1)
-    assert [members(each) for each in scheduler.instance_idle(0, 2)] == ["a"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 2)] == ["a"]
     with pytest.raises(InvalidArgumentError):
         scheduler.reschedule(request, 3)
 
@@ -48,4 +48,4 @@ def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
     scheduler.set_instances([1], 1)
     assert (scheduler.uses(0), scheduler.uses(1)) == (False, True)
     assert not scheduler.enqueue(Request("a"), 2)
-    assert [each.instance for each in scheduler.instance_idle(1, 3)] == [1]
+    assert [decision.instance for decision in scheduler.instance_idle(1, 3)] == [1]

@@ -300,7 +300,7 @@ def scheduler_for(settings: DynamicBatcherSettings | None, instances: int) -> Sc
     return DynamicBatcher(settings, instances) if settings else DefaultScheduler(instances)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario(scenario: Scenario) -> None:
     play = Play(scheduler_for(scenario.settings, scenario.instances), scenario.arrivals, scenario.instances)
     assert [who for who, _ in play.batches] == [who for who, _ in scenario.batches]
@@ -308,7 +308,7 @@ def test_scenario(scenario: Scenario) -> None:
     assert [when for _, when in play.batches] == pytest.approx(starts, abs=1e-3)
     if scenario.rules is not None:
         assert play.rules == scenario.rules
-    assert [each for each in play.answers if each[2] != "ok"] == (scenario.refused or [])
+    assert [answer for answer in play.answers if answer[2] != "ok"] == (scenario.refused or [])
     for batch in play.time.batches:
         assert explain(batch.decision.reason)
 

@@ -35,7 +35,7 @@ def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
     assert [members(decision) for decision in scheduler.wake(DELAY)] == ["a"]
 
 
-def test_new_settings_apply_at_once_and_lose_no_waiting_request() -> None:
+def test_new_settings_apply_immediately_and_lose_no_waiting_request() -> None:
     scheduler = DynamicBatcher(waits(), 1)
     scheduler.instance_idle(0, 0)
     requests = [Request("low", priority=2), Request("high", priority=1)]
@@ -91,14 +91,14 @@ def test_a_reason_names_the_first_request_that_was_too_much() -> None:
 
 def test_once_the_delay_has_passed_the_whole_line_goes_also_beyond_the_preferred_size() -> None:
     line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [
-        Arrival(*each) for each in (("a", 50, 3), ("b", 60, 2), ("c", 70))
+        Arrival(*fields) for fields in (("a", 50, 3), ("b", 60, 2), ("c", 70))
     ]
     (*_, last) = Play(DynamicBatcher(waits(FOUR, delay_ms=20), 1), line).time.batches
     assert (members(last.decision), last.decision.reason.rule) == ("a b c", FULL)
     assert last.decision.reason.facts["merged"] == 0, "it was formed at once"
 
 
-def test_who_has_waited_too_long_on_a_lower_level_takes_all_before_it_along() -> None:
+def test_a_request_that_waited_too_long_on_a_lower_level_is_sent_with_all_before_it() -> None:
     levels = QueueSettings(priority_levels=2, default_priority_level=2)
     line = [Arrival("B", 0, 8, run=400), Arrival("old", 50), Arrival("a", 300, 3, priority=1)]
     play = Play(DynamicBatcher(replace(waits(FOUR), queue=levels), 1), [*line, Arrival("b", 310, 2, priority=1)])
@@ -153,7 +153,7 @@ def test_timeouts_run_on_under_new_settings_that_keep_the_queue_policy() -> None
     assert scheduler.next_wake_ns == 260 * MS + 1
 
 
-def test_a_cancelled_request_tells_how_long_it_had_waited_and_none_is_executed_twice() -> None:
+def test_the_reason_of_a_cancellation_has_the_wait_and_no_request_is_executed_twice() -> None:
     scheduler = DynamicBatcher(waits(), 1)
     request = Request("a")
     scheduler.enqueue(request, 3)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -14,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.scheduling.harness import Request
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import explain
+from tritonnb.scheduling.response_order import ResponseOrder
 
 MAX_BATCH_SIZE = 8
 
@@ -64,7 +66,7 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.waiting: dict[Request, int] = {}  # accepted and neither executed nor refused -> position
-        self.running: dict[int, tuple[Execute, object]] = {}
+        self.running: dict[int, tuple[Execute, ResponseOrder | None]] = {}
         self.accepted = 0
         self.refused: set[Request] = set()
         self.placed: list[Request] = []
@@ -83,7 +85,7 @@ class History(RuleBasedStateMachine):
     def queue_settings(self) -> QueueSettings:
         return self.batcher.settings.queue
 
-    def follow(self, decisions) -> None:
+    def follow(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             assert explain(decision.reason)
             if isinstance(decision, Execute):
@@ -176,7 +178,7 @@ class History(RuleBasedStateMachine):
         before = self.batcher.queue_depth()
         decisions = self.batcher.reconfigure(replace(batcher, max_batch_size=MAX_BATCH_SIZE), self.now)
         after = self.batcher.queue_depth() + sum(
-            len(each.requests) if isinstance(each, Execute) else 1 for each in decisions
+            len(decision.requests) if isinstance(decision, Execute) else 1 for decision in decisions
         )
         assert before == after
         self.follow(decisions)

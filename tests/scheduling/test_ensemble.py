@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.scheduling.ensemble import (
     EndRequest,
+    EnsembleDecision,
     EnsembleGraph,
     EnsembleRun,
     EnsembleScheduler,
@@ -22,34 +24,36 @@ from tritonnb.scheduling.reasons import explain
 
 def graph(*steps: str, inputs: str = "in", outputs: str = "out", decoupled: str = "", limit: int = 0) -> EnsembleGraph:
     """Steps such as ``"a: in other -> mid"``; the model's tensors are called as the ensemble's."""
-    made = []
+    built = []
     for index, step in enumerate(steps):
         name, _, maps = step.partition(":")
         read, _, write = maps.partition("->")
-        made.append(
+        built.append(
             Step(index, name, -1, {t: t for t in read.split()}, {t: t for t in write.split()}, name in decoupled)
         )
-    return EnsembleGraph("e", made, inputs.split(), outputs.split(), ["extra"], limit)
+    return EnsembleGraph("e", built, inputs.split(), outputs.split(), ["extra"], limit)
 
 
 class Play:
     """A scheduler and what it decided."""
 
-    def __init__(self, *steps: str, **options) -> None:
+    def __init__(self, *steps: str, **options: Any) -> None:
         self.scheduler = EnsembleScheduler(graph(*steps, **options))
         self.running: list[RunStep] = []
-        self.answers: list[tuple[dict, bool]] = []
+        self.answers: list[tuple[dict[str, Any], bool]] = []
         self.ends: list[TritonError | None] = []
 
-    def begin(self, requested=None, **inputs) -> list[str]:
+    def begin(self, requested: Any = None, **inputs: object) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
         run = EnsembleRun(request, self.scheduler.graph.plan(requested))
         return self._take(self.scheduler.begin(run, inputs))
 
-    def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named) -> list[str]:
+    def respond(
+        self, name: str, outputs: dict[str, Any] | None = None, final: bool = True, **named: object
+    ) -> list[str]:
         sent = self._sent(name, final)
-        given = None if outputs is None and not named and not final else {**(outputs or {}), **named}
-        return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, given, final))
+        tensors = None if outputs is None and not named and not final else {**(outputs or {}), **named}
+        return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, tensors, final))
 
     def end(self, name: str) -> list[str]:
         sent = self._sent(name, True)
@@ -60,24 +64,24 @@ class Play:
         return self._take(self.scheduler.failed(sent.run, sent.step, TritonError(message, Status.UNSUPPORTED), True))
 
     def _sent(self, name: str, final: bool) -> RunStep:
-        sent = next(each for each in self.running if each.step.model_name == name)
+        sent = next(execution for execution in self.running if execution.step.model_name == name)
         if final:
             self.running.remove(sent)
         return sent
 
-    def _take(self, decisions) -> list[str]:
-        for each in decisions:
-            if isinstance(each, RunStep):
-                self.running.append(each)
-            elif isinstance(each, SendResponse):
-                self.answers.append((each.outputs, each.final))
+    def _take(self, decisions: list[EnsembleDecision]) -> list[str]:
+        for decision in decisions:
+            if isinstance(decision, RunStep):
+                self.running.append(decision)
+            elif isinstance(decision, SendResponse):
+                self.answers.append((decision.outputs, decision.final))
             else:
-                assert isinstance(each, EndRequest)
-                self.ends.append(each.error)
-        return [each.step.model_name for each in decisions if isinstance(each, RunStep)]
+                assert isinstance(decision, EndRequest)
+                self.ends.append(decision.error)
+        return [decision.step.model_name for decision in decisions if isinstance(decision, RunStep)]
 
 
-def test_steps_run_when_their_inputs_are_there_whatever_their_order():
+def test_steps_run_when_their_inputs_are_there_whatever_their_order() -> None:
     play = Play("join: left right -> out", "r: mid -> right", "l: mid -> left", "first: in -> mid")
     assert play.begin(**{"in": 1}) == ["first"]
     assert play.respond("first", mid=2) == ["r", "l"]
@@ -89,7 +93,7 @@ def test_steps_run_when_their_inputs_are_there_whatever_their_order():
     assert (play.answers, play.ends) == ([({"out": 5}, True)], [])
 
 
-def test_steps_that_no_requested_output_needs_do_not_run():
+def test_steps_that_no_requested_output_needs_do_not_run() -> None:
     play = Play("a: in -> one", "b: in -> mid", "c: mid -> two", outputs="one two")
     assert play.begin(requested=["two"], **{"in": 1}) == ["b"]
     play.respond("b", mid=2)
@@ -97,7 +101,7 @@ def test_steps_that_no_requested_output_needs_do_not_run():
     assert play.answers == [({"two": 3}, True)]
 
 
-def test_a_tensor_that_is_missing_satisfies_its_readers():
+def test_a_tensor_that_is_missing_satisfies_its_readers() -> None:
     play = Play("a: in extra -> mid", "b: mid -> out", inputs="in extra")
     assert play.begin(**{"in": 1}) == ["a"]
     assert play.running[0].inputs == {"in": 1, "extra": None}
@@ -107,23 +111,23 @@ def test_a_tensor_that_is_missing_satisfies_its_readers():
     assert play.answers == [({"out": None}, True)]
 
 
-def test_without_an_input_that_is_not_optional_no_step_can_run():
+def test_without_an_input_that_is_not_optional_no_step_can_run() -> None:
     play = Play("a: in other -> out", inputs="in other")
     assert play.begin(**{"in": 1}) == []
     assert "unexpected deadlock" in play.ends[0].message
 
 
-def test_the_first_error_is_the_answer_once_nothing_runs_any_more():
+def test_the_first_error_is_the_answer_once_nothing_runs_any_more() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out")
     play.begin(**{"in": 1})
     play.fail("a", "first")
     assert play.ends == []
     play.fail("b", "second")
-    assert [(each.message, each.status) for each in play.ends] == [("in ensemble 'e', first", Status.UNSUPPORTED)]
+    assert [(end.message, end.status) for end in play.ends] == [("in ensemble 'e', first", Status.UNSUPPORTED)]
     assert play.answers == []
 
 
-def test_after_an_error_no_step_begins():
+def test_after_an_error_no_step_begins() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: two -> three", "d: one three -> out")
     play.begin(**{"in": 1})
     play.fail("a")
@@ -131,12 +135,12 @@ def test_after_an_error_no_step_begins():
     assert len(play.ends) == 1
 
 
-def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows():
+def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows() -> None:
     play = Play("d: in -> mid", "a: mid -> out", decoupled="d")
     play.begin(**{"in": 1})
     assert play.respond("d", final=False, mid=10) == ["a"]
     assert play.respond("d", final=False, mid=11) == ["a"]
-    assert [each.iteration for each in play.running] == [0, 0, 1]
+    assert [execution.iteration for execution in play.running] == [0, 0, 1]
     play.respond("a", out=20)
     play.end("d")
     play.respond("a", out=21)
@@ -144,7 +148,7 @@ def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows():
     assert play.ends == []
 
 
-def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors():
+def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors() -> None:
     play = Play("a: in -> mid side", "b: mid -> left", "c: left side -> out", decoupled="a")
     play.begin(**{"in": 1})
     assert play.respond("a", final=False, mid=10, side="first") == ["b"]
@@ -156,7 +160,7 @@ def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors
     assert play.running[-1].inputs == {"left": 11, "side": "first"}
 
 
-def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too():
+def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too() -> None:
     play = Play("a: in -> mid", "b: mid -> out", outputs="mid out")
     play.begin(**{"in": 1})
     assert play.respond("a", mid=2) == ["b"]
@@ -165,7 +169,7 @@ def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too():
     assert play.answers == [({"mid": 2, "out": 3}, True)]
 
 
-def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone():
+def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone() -> None:
     play = Play("d: in -> out", decoupled="d")
     play.begin(**{"in": 1})
     play.respond("d", final=False, out=1)
@@ -173,22 +177,22 @@ def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone():
     assert (play.answers, play.ends) == ([({"out": 1}, False)], [None])
 
 
-def test_no_response_at_all_is_legal_for_a_decoupled_ensemble():
+def test_no_response_at_all_is_legal_for_a_decoupled_ensemble() -> None:
     play = Play("d: in -> mid", "a: mid -> out", decoupled="d")
     play.begin(**{"in": 1})
     play.end("d")
     assert (play.answers, play.ends) == ([], [None])
 
 
-def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests():
+def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests() -> None:
     play = Play("a: in -> out", limit=2)
-    assert [play.begin(**{"in": each}) for each in range(4)] == [["a"], ["a"], [], []]
+    assert [play.begin(**{"in": number}) for number in range(4)] == [["a"], ["a"], [], []]
     assert play.respond("a", out=0) == ["a"]
     assert explain(play.running[-1].reason).startswith("fewer than max_inflight_requests 2")
     assert play.running[-1].inputs == {"in": 2}
 
 
-def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over():
+def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out", limit=1)
     play.begin(**{"in": 1})
     assert play.begin(**{"in": 2}) == []
@@ -197,10 +201,10 @@ def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over():
     assert play.running[-1].run is not first
     play.fail("a")
     assert len(play.ends) == 1
-    assert {each.step.model_name for each in play.running} == {"a", "b"}
+    assert {execution.step.model_name for execution in play.running} == {"a", "b"}
 
 
-def test_a_cancelled_request_ends_when_its_running_steps_do():
+def test_a_cancelled_request_ends_when_its_running_steps_do() -> None:
     play = Play("a: in -> mid", "b: mid -> out")
     play.begin(**{"in": 1})
     play._take(play.scheduler.cancel(play.running[0].run))
@@ -208,7 +212,7 @@ def test_a_cancelled_request_ends_when_its_running_steps_do():
     assert play.ends[0].status is Status.CANCELLED
 
 
-def test_an_output_that_can_no_longer_come_is_an_error():
+def test_an_output_that_can_no_longer_come_is_an_error() -> None:
     play = Play("a: in -> out")
     play.begin(**{"in": 1})
     play.end("a")
@@ -217,7 +221,7 @@ def test_an_output_that_can_no_longer_come_is_an_error():
 
 
 @given(st.data())
-def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data):
+def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     names = ["in", *(f"t{index}" for index in range(count))]
     steps = [
@@ -226,10 +230,10 @@ def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data):
     ]
     play = Play(*data.draw(st.permutations(steps)), outputs=names[-1])
     play.begin(**{"in": 0})
-    (run,) = {id(each.run): each.run for each in play.running}.values()
+    (run,) = {id(execution.run): execution.run for execution in play.running}.values()
     ran = []
     while play.running:
-        name = data.draw(st.sampled_from([each.step.model_name for each in play.running]))
+        name = data.draw(st.sampled_from([execution.step.model_name for execution in play.running]))
         ran.append(name)
         play.respond(name, {f"t{name[1:]}": name})
     assert len(ran) == len(set(ran))

@@ -17,11 +17,12 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.instances import Instances, TakenInstance
+from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 
 
 def config(text: str) -> pb.ModelConfig:
@@ -46,13 +47,13 @@ def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_
     assert len(order) == 0
 
 
-def test_a_response_to_a_request_that_was_never_placed_leaves_at_once() -> None:
+def test_a_response_to_an_unknown_request_is_sent_immediately() -> None:
     order = ResponseOrder()
     order.add_request("a")
     assert order.add_response("x", "whatever") == [("x", "whatever")]
 
 
-def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
+def test_a_deadline_can_be_postponed_moved_forward_and_removed() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
@@ -65,7 +66,7 @@ def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
     assert deadlines.next() is None
 
 
-def test_deadlines_of_things_that_left_in_time_are_not_kept() -> None:
+def test_removed_deadlines_are_not_kept() -> None:
     deadlines: Deadlines[int] = Deadlines()
     for number in range(10_000):
         deadlines.set(number, 10**9 + number)
@@ -83,7 +84,7 @@ def test_what_was_due_once_can_be_due_again() -> None:
     assert deadlines.next() == 20
 
 
-def test_what_is_due_at_once_comes_in_the_order_in_which_it_was_set() -> None:
+def test_equal_deadlines_are_due_in_the_order_in_which_they_were_set() -> None:
     deadlines: Deadlines[object] = Deadlines()
     things = [object() for _ in range(9)]
     for thing in things:
@@ -112,7 +113,7 @@ def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str
             deadlines.forget(item)
             table.pop(item, None)
         else:
-            popped = [table.pop(each) for each in deadlines.pop_due(time)]
+            popped = [table.pop(request) for request in deadlines.pop_due(time)]
             assert popped == sorted(popped)
             assert all(due <= time for due in popped)
             assert all(due > time for due in table.values())
@@ -137,7 +138,8 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert not instances.release(2, 8)
     assert not instances.release(9, 8)
     instances.replace({0, 1})
-    assert instances.take() == TakenInstance(0, 6, has_run=False)
+    taken = instances.take()
+    assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)
 
 
 def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
@@ -193,7 +195,7 @@ def test_shape_tensors_are_compared_as_inputs_of_variable_shape_are() -> None:
     assert scheduler.settings.enforce_equal_shape
 
 
-def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> None:
+def test_sequence_batching_is_direct_unless_oldest_is_set() -> None:
     direct = make_scheduler(
         config('name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 5 }'),
         1,
@@ -271,4 +273,4 @@ def test_a_changed_configuration_is_applied_in_place() -> None:
     scheduler.enqueue(Request("a"), 0)
     same, decisions = reconfigure_scheduler(scheduler, config(text % 0), MS)
     assert same is scheduler
-    assert [members(each) for each in decisions] == ["a"]
+    assert [members(decision) for decision in decisions] == ["a"]

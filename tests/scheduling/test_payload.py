@@ -17,10 +17,10 @@ EIGHT = DynamicBatcherSettings(max_batch_size=8, preferred_batch_sizes=(8,), max
 
 
 def payload(*rows: int, oldest_ms: int = 0, key: Any = None, closed: bool = False) -> Payload:
-    made = Payload(oldest_ms * MS)
-    made.add([Request(f"{size}", size, key) for size in rows], oldest_ms * MS)
-    made.closed = closed
-    return made
+    formed = Payload(oldest_ms * MS)
+    formed.add([Request(f"{size}", size, key) for size in rows], oldest_ms * MS)
+    formed.closed = closed
+    return formed
 
 
 def merged(first: Payload, *others: Payload, now_ns: int = 20 * MS) -> tuple[int, int, int]:

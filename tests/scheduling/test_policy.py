@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
@@ -24,7 +26,7 @@ def test_a_request_may_ask_for_a_shorter_timeout_where_that_is_allowed(
 
 
 @pytest.mark.parametrize("rule", [{"default_timeout_ns": 1}, {"allow_timeout_override": True}, {"max_queue_size": 1}])
-def test_every_rule_for_waiting_keeps_payloads_from_being_built_ahead(rule: dict[str, int]) -> None:
+def test_every_rule_for_waiting_keeps_payloads_from_being_built_ahead(rule: dict[str, Any]) -> None:
     assert QueueSettings().supports_prefetching
     assert not QueueSettings(default_queue_policy=QueuePolicy(**rule)).supports_prefetching
 
@@ -41,7 +43,7 @@ def test_a_timeout_of_any_level_counts() -> None:
 
 
 @pytest.mark.parametrize(("priority", "level"), [(0, 2), (1, 1), (3, 3), (4, 2)])
-def test_a_priority_that_is_no_level_means_the_default_level(priority: int, level: int) -> None:
+def test_an_unknown_priority_uses_the_default_level(priority: int, level: int) -> None:
     assert LEVELS.level_of(priority) == level
 
 
@@ -50,6 +52,6 @@ def test_without_levels_all_stand_in_one_queue_whatever_the_default_level() -> N
     assert {settings.level_of(priority) for priority in range(4)} == {0}
 
 
-def test_a_level_without_a_policy_of_its_own_has_the_default_one() -> None:
+def test_a_level_without_a_policy_uses_the_default_policy() -> None:
     assert LEVELS.policy_of(1).max_queue_size == 7
     assert LEVELS.policy_of(2) is LEVELS.default_queue_policy

@@ -49,13 +49,13 @@ def test_a_delayed_request_can_still_leave() -> None:
     assert (queue.size, queue.rows, queue.candidate()) == (0, 0, None)
 
 
-def test_a_refusal_for_a_timeout_tells_how_long_it_waited_and_might_have() -> None:
+def test_the_reason_of_a_timeout_has_the_wait_and_the_limit() -> None:
     queue, _ = queue_of(QueuePolicy(default_timeout_ns=10 * MS), ("a", 3))
     (refused,) = queue.expire(15 * MS)
     assert refused.reason.facts == {"waited_ns": 12 * MS, "timeout_ns": 10 * MS}
 
 
-def test_who_was_delayed_stays_so_under_new_settings_and_nobody_else_becomes_it() -> None:
+def test_new_settings_keep_delayed_requests_delayed_and_delay_no_others() -> None:
     queue, _ = queue_of(DELAYING, ("delayed", 0), ("live", 5))
     queue.expire(11 * MS)
     queue.take()  # the live one, into the pending batch
@@ -68,7 +68,7 @@ def test_who_was_delayed_stays_so_under_new_settings_and_nobody_else_becomes_it(
     assert scanned(queue) == ["delayed", "live", "new"]
 
 
-def test_an_emptied_queue_knows_nobody() -> None:
+def test_an_emptied_queue_has_no_requests() -> None:
     queue, _ = queue_of(DELAYING, ("delayed", 0), ("a", 5), ("b", 5))
     queue.expire(11 * MS)
     queue.take()

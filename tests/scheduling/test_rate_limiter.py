@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -12,17 +14,17 @@ R = Resource("R", 1)
 A, B, C = (1, 0), (2, 0), (3, 0)
 
 
-def stage(limiter: RateLimiter, instance: InstanceKey, batch: object) -> list:
+def stage(limiter: RateLimiter, instance: InstanceKey, batch: object) -> list[Any]:
     limiter.stage(instance, batch)
     return limiter.grant()
 
 
-def release(limiter: RateLimiter, instance: InstanceKey) -> list:
+def release(limiter: RateLimiter, instance: InstanceKey) -> list[Any]:
     limiter.released(instance)
     return limiter.grant()
 
 
-def test_the_lower_priority_number_is_served_more_often_as_recorded():
+def test_the_lower_priority_number_is_served_more_often_as_recorded() -> None:
     """Models a (priority 1) and b (priority 3) share one resource; eight batches of each wait behind a0."""
     limiter = RateLimiter()
     limiter.add(A, [R], 1)
@@ -42,7 +44,7 @@ def test_the_lower_priority_number_is_served_more_often_as_recorded():
     assert " ".join(order) == "a0 a1 a2 a3 b1 a4 a5 a6 b2 a7 a8 b3 b4 b5 b6 b7 b8"
 
 
-def test_without_limits_there_is_enough_for_the_most_demanding_instance():
+def test_without_limits_there_is_enough_for_the_most_demanding_instance() -> None:
     limiter = RateLimiter()
     limiter.add(A, [Resource("R", 3)], 0)
     limiter.add(B, [Resource("R", 1)], 0)
@@ -51,7 +53,7 @@ def test_without_limits_there_is_enough_for_the_most_demanding_instance():
     assert release(limiter, B) == ["l"]
 
 
-def test_behind_a_batch_that_lacks_resources_nothing_else_runs():
+def test_behind_a_batch_that_lacks_resources_nothing_else_runs() -> None:
     limiter = RateLimiter([Resource("R", 2)])
     for name, count in ((A, 1), (B, 2), (C, 1)):
         limiter.add(name, [Resource("R", count)], 0)
@@ -62,7 +64,7 @@ def test_behind_a_batch_that_lacks_resources_nothing_else_runs():
     assert release(limiter, B) == [3]
 
 
-def test_instances_without_resources_are_not_held():
+def test_instances_without_resources_are_not_held() -> None:
     limiter = RateLimiter()
     limiter.add(A, [], 0)
     limiter.add(B, [], 0)
@@ -70,7 +72,7 @@ def test_instances_without_resources_are_not_held():
     assert stage(limiter, B, 2) == [2]
 
 
-def test_a_device_has_resources_of_its_own():
+def test_each_device_has_separate_resources() -> None:
     limiter = RateLimiter([Resource("R", 1)])
     limiter.add(A, [Resource("R", 1, 0)], 0)
     limiter.add(B, [Resource("R", 1, 1)], 0)
@@ -79,8 +81,8 @@ def test_a_device_has_resources_of_its_own():
 
 
 @pytest.mark.parametrize("limits", [[Resource("R", 1)], [Resource("other", 9)]])
-def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]):
-    available = sum(each.count for each in limits if each.name == "R")
+def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]) -> None:
+    available = sum(limit.count for limit in limits if limit.name == "R")
     with pytest.raises(InvalidArgumentError) as caught:
         RateLimiter(limits).add(A, [Resource("R", 2)], 0)
     assert str(caught.value) == (
@@ -89,7 +91,7 @@ def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]):
     )
 
 
-def test_a_resource_belongs_to_the_server_or_to_devices():
+def test_a_resource_belongs_to_the_server_or_to_devices() -> None:
     limiter = RateLimiter()
     limiter.add(A, [R], 0)
     with pytest.raises(InvalidArgumentError, match='"R" is present as both global and device-specific'):

@@ -12,12 +12,13 @@ import pytest
 
 from tests.scheduling.harness import END, MS, START, Arrival, Play, Request, members
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 
@@ -234,7 +235,7 @@ SCENARIOS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario(scenario: Scenario) -> None:
     play = Play(scenario.scheduler, scenario.arrivals)
     assert [who for who, _ in play.batches] == [who for who, _ in scenario.batches]
@@ -242,7 +243,7 @@ def test_scenario(scenario: Scenario) -> None:
     assert [when for _, when in play.batches] == pytest.approx(starts, abs=1e-3)
     if scenario.rules is not None:
         assert play.rules == scenario.rules
-    assert [each for each in play.answers if each[2] != "ok"] == (scenario.refused or [])
+    assert [answer for answer in play.answers if answer[2] != "ok"] == (scenario.refused or [])
     for batch in play.time.batches:
         assert explain(batch.decision.reason)
 
@@ -284,7 +285,7 @@ def test_10_1_direct_two_instances_loaded() -> None:
     assert [who for instance, who in on_instances(play) if instance == 1] == ["B1", "B2 D1", "B3 D2"]
 
 
-def test_a_sequence_that_was_silent_for_too_long_in_the_backlog_cannot_go_on() -> None:
+def test_a_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:
     arrivals = steps(("A1^", 0), ("B1^", 20), ("A2", 200), ("A3$", 400), ("B2", 410), run=100)
     play = Play(direct(1, idle_ms=310), arrivals)
     assert play.batches == [("A1", 0), ("A2", 200), ("A3", 400), ("B1", 500)]
@@ -301,12 +302,12 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
     left = {"x": 4, "y": 2, "z": 1}
     seen: list[tuple[str, object, int]] = []
 
-    def runs_again(request: Request) -> bool:
+    def runs_again(request: Schedulable) -> bool:
         left[request.id] -= 1
         return left[request.id] > 0
 
     def service(decision: Execute) -> int:
-        seen.extend((each.id, each.correlation_id, each.flags) for each in decision.requests)
+        seen.extend((request.id, request.correlation_id, request.flags) for request in decision.requests)
         return 120 * MS
 
     time = VirtualTime(oldest(4, 2, iterative=True), service, validate=True, rescheduled=runs_again)
@@ -321,7 +322,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
 def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
     left = {"x": 3, "y": 1}
 
-    def runs_again(request: Request) -> bool:
+    def runs_again(request: Schedulable) -> bool:
         left[request.id] -= 1
         return left[request.id] > 0
 
@@ -348,7 +349,7 @@ def changed(**fields: float) -> SequenceBatcherSettings:
     return SequenceBatcherSettings("seq", DirectSettings(4, **fields), 10_000 * MS)  # type: ignore[arg-type]
 
 
-def test_another_delay_or_utilization_holds_at_once_for_what_waits() -> None:
+def test_a_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
     scheduler, _ = waiting()
     assert not scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=1.0), 20 * MS)
     assert scheduler.next_wake_ns == 110 * MS
@@ -357,7 +358,7 @@ def test_another_delay_or_utilization_holds_at_once_for_what_waits() -> None:
     scheduler.validate()
 
 
-def test_another_delay_of_the_oldest_strategy_holds_at_once_for_what_waits() -> None:
+def test_a_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
     scheduler = oldest(2, 4, delay_ms=400)
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 10 * MS)
@@ -366,7 +367,7 @@ def test_another_delay_of_the_oldest_strategy_holds_at_once_for_what_waits() -> 
     assert scheduler.next_wake_ns == 60 * MS
 
 
-def test_a_request_that_waits_for_other_slots_can_be_cancelled_at_once() -> None:
+def test_a_request_that_waits_for_other_slots_can_be_cancelled() -> None:
     scheduler, request = waiting()
     request.cancelled = True
     (decision,) = scheduler.cancel(request, 30 * MS)
@@ -375,20 +376,20 @@ def test_a_request_that_waits_for_other_slots_can_be_cancelled_at_once() -> None
     scheduler.validate()
 
 
-def test_a_batch_of_slots_tells_its_numbers() -> None:
+def test_the_reason_of_a_sequence_batch_has_its_numbers() -> None:
     scheduler, _ = waiting()
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
     scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
     (decision,) = scheduler.wake(410 * MS)
-    told = decision.reason.facts
-    assert (told["requests"], told["rows"], told["nulls"], told["ready"]) == (3, 3, 0, 3)
-    assert (told["waited_ns"], told["idle_ns"]) == (400 * MS, 410 * MS)
+    facts = decision.reason.facts
+    assert (facts["requests"], facts["rows"], facts["nulls"], facts["ready"]) == (3, 3, 0, 3)
+    assert (facts["waited_ns"], facts["idle_ns"]) == (400 * MS, 410 * MS)
     scheduler.instance_idle(0, 500 * MS)
     assert not scheduler.reconfigure(changed(minimum_slot_utilization=1.0), 500 * MS)
     (decision,) = scheduler.enqueue(Request("C2", correlation_id="C"), 520 * MS)
-    told = decision.reason.facts
+    facts = decision.reason.facts
     assert (members(decision), decision.reason.rule) == ("- - C2", NO_SLOT_WAIT)
-    assert (told["requests"], told["rows"], told["nulls"], told["idle_ns"]) == (1, 3, 2, 20 * MS)
+    assert (facts["requests"], facts["rows"], facts["nulls"], facts["idle_ns"]) == (1, 3, 2, 20 * MS)
 
 
 def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
@@ -412,18 +413,20 @@ def test_only_requests_of_an_iterative_model_can_run_again() -> None:
 
 
 @pytest.mark.parametrize("strategy", [DirectSettings(1), OldestSettings(1, DynamicBatcherSettings(1, (1,)))])
-def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(strategy) -> None:
+def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(
+    strategy: DirectSettings | OldestSettings,
+) -> None:
     settings = SequenceBatcherSettings("seq", strategy, 10 * MS, iterative=True)
     scheduler = SequenceBatcher(settings, 1)
     slow, waiting = Request("slow"), Request("waiting")
     scheduler.instance_idle(0, 0)
-    assert [members(each) for each in scheduler.enqueue(slow, 0)] == ["slow"]
+    assert [members(decision) for decision in scheduler.enqueue(slow, 0)] == ["slow"]
     scheduler.enqueue(waiting, 1)
     assert not scheduler.wake(10 * MS)
     with pytest.raises(InvalidArgumentError, match=r"sequence 1 to model 'seq' must specify the START flag"):
         scheduler.reschedule(slow, 11 * MS)
     decisions = [*scheduler.released(slow, 11 * MS), *scheduler.instance_idle(0, 11 * MS)]
-    assert [members(each) for each in decisions] == ["waiting"]
+    assert [members(decision) for decision in decisions] == ["waiting"]
     scheduler.validate()
 
 
@@ -458,7 +461,7 @@ def test_admission_refuses_in_tritons_words() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
+def test_a_stopped_scheduler_continues_sequences_and_starts_none() -> None:
     scheduler = direct(2)
     scheduler.instance_idle(0, 0)
     assert scheduler.enqueue(Request("A1", correlation_id=1, flags=1), 0)
@@ -466,7 +469,7 @@ def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
     with pytest.raises(UnavailableError, match=r"^Server is stopping"):
         scheduler.enqueue(Request("B1", correlation_id=2, flags=1), 1)
     scheduler.enqueue(Request("A2", correlation_id=1), 2)
-    assert [members(each) for each in scheduler.instance_idle(0, 3)] == ["A2"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["A2"]
 
 
 def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
@@ -481,14 +484,14 @@ def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
     assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
 
 
-def test_a_refusal_in_the_backlog_tells_how_long_it_waited() -> None:
+def test_the_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
     scheduler = direct(1)
     scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
     scheduler.enqueue(Request("B2", correlation_id="B"), 7 * MS)
     assert scheduler.next_wake_ns == 15 * MS
     decisions = scheduler.wake(15 * MS)
-    assert [each.reason.facts for each in decisions] == [
+    assert [decision.reason.facts for decision in decisions] == [
         {"sequence": "B", "waited_ns": 10 * MS},
         {"sequence": "B", "waited_ns": 8 * MS},
     ]
@@ -523,7 +526,7 @@ def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one()
     scheduler.enqueue(Request("B1", correlation_id="B", flags=1), 1)
     assert not scheduler.set_instances([1], 2)
     assert scheduler.uses(0)
-    assert [(each.instance, members(each)) for each in scheduler.instance_idle(1, 3)] == [(1, "B1")]
+    assert [(decision.instance, members(decision)) for decision in scheduler.instance_idle(1, 3)] == [(1, "B1")]
     assert not scheduler.instance_idle(0, 4)
     (last,) = scheduler.enqueue(Request("A2", correlation_id="A", flags=2), 5)
     assert (last.instance, members(last)) == (0, "A2")
@@ -541,7 +544,7 @@ def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:
     assert play.batches == [("A1 B1 C1", 2)]
 
 
-def test_a_full_backlog_alone_is_enough_where_nothing_is_said_of_slots() -> None:
+def test_a_full_backlog_is_enough_if_no_number_of_requests_is_configured() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]

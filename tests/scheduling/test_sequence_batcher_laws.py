@@ -20,7 +20,8 @@ from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import explain
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot
 
@@ -100,8 +101,8 @@ class History(RuleBasedStateMachine):
             assert self.next_of[sequence].pop(0) is request, "overtaken inside its sequence"
             assert sequence.slot is not None
             assert (sequence.slot.instance, sequence.slot.index) == (decision.instance, slot)
-            others = [each for batch in self.running.values() for each in batch.requests]
-            assert not any(self.unanswered.get(each) is sequence for each in others), "two in flight"
+            others = [queued for batch in self.running.values() for queued in batch.requests]
+            assert not any(self.unanswered.get(other) is sequence for other in others), "two in flight"
         self.running[decision.instance] = decision
 
     @rule(
@@ -181,7 +182,7 @@ class History(RuleBasedStateMachine):
 
     @rule(members=st.sets(st.integers(0, 3), min_size=1, max_size=2))
     def change_instances(self, members: set[int]) -> None:
-        used = {each for each in range(4) if self.batcher.uses(each)} | set(self.running)
+        used = {number for number in range(4) if self.batcher.uses(number)} | set(self.running)
         added = members - self.members
         self.follow(self.batcher.set_instances(members, self.now))
         self.members = members
@@ -199,11 +200,11 @@ class History(RuleBasedStateMachine):
             if sequence.slot is not None:
                 assert self.slot_of.setdefault(sequence, sequence.slot) is sequence.slot, "it has moved"
         backlog = list(self.batcher.table.backlog)
-        stayed = [each for each in self.backlog if each in self.batcher.table.backlog]
+        stayed = [request for request in self.backlog if request in self.batcher.table.backlog]
         assert backlog[: len(stayed)] == stayed, "the backlog has been reordered"
         if stayed:
             passed_over = self.backlog[self.backlog.index(stayed[0]) :]
-            assert all(each.slot is None for each in passed_over), "overtaken in the backlog"
+            assert all(request.slot is None for request in passed_over), "overtaken in the backlog"
         self.backlog = backlog
 
     def teardown(self) -> None:

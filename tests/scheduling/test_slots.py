@@ -42,7 +42,7 @@ def test_the_request_that_times_out_first_ends_its_sequence_in_the_backlog() -> 
     table.validate(slots)
 
 
-def test_who_got_a_slot_in_time_times_out_no_more_but_may_be_idle_for_too_long() -> None:
+def test_a_sequence_with_a_slot_does_not_time_out_but_may_be_idle_for_too_long() -> None:
     table, slots = table_of()
     begin(table, "owner", 0)
     waiting = begin(table, "waiting", 1, timeout_ms=10)
@@ -53,7 +53,7 @@ def test_who_got_a_slot_in_time_times_out_no_more_but_may_be_idle_for_too_long()
     table.validate(slots)
 
 
-def test_an_id_can_begin_anew_once_its_end_has_come_though_it_still_waits() -> None:
+def test_an_id_can_be_reused_after_its_end_request_arrived_even_while_that_waits() -> None:
     table, slots = table_of(slots=2)
     first = begin(table, "A", 0)
     more(table, first, 1, flags=END)
@@ -66,16 +66,16 @@ def test_an_id_can_begin_anew_once_its_end_has_come_though_it_still_waits() -> N
     table.validate(slots)
 
 
-def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_told_why() -> None:
+def test_a_cancelled_request_cancels_the_rest_of_its_sequence_with_a_reason_for_each() -> None:
     table, slots = table_of()
     sequence = begin(table, "A", 0)
     more(table, sequence, 3)
     sequence.waiting[0].cancelled = True
     decisions: list[Decision] = []
     assert table.head(slots[0], 10 * MS, decisions) is None
-    refused = [each for each in decisions if isinstance(each, Refuse)]
-    assert [each.reason.rule for each in refused] == [CANCELLED, SEQUENCE_CANCELLED]
-    assert [each.reason.facts for each in refused] == [
+    refused = [decision for decision in decisions if isinstance(decision, Refuse)]
+    assert [rejected.reason.rule for rejected in refused] == [CANCELLED, SEQUENCE_CANCELLED]
+    assert [rejected.reason.facts for rejected in refused] == [
         {"sequence": "A", "waited_ns": 10 * MS},
         {"sequence": "A", "waited_ns": 7 * MS},
     ]
@@ -98,7 +98,9 @@ def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_
         ),
     ],
 )
-def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(instances, slots, steps, taken) -> None:
+def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(
+    instances: int, slots: int, steps: str | list[str], taken: list[str]
+) -> None:
     by_name = {f"{i}.{index}": Slot(i, index) for i in range(instances) for index in range(slots)}
     free = FreeSlots()
     for slot in by_name.values():

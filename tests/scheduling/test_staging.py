@@ -10,7 +10,8 @@ from tests.scheduling.harness import MS, START, Request, members
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 
@@ -31,7 +32,7 @@ class HeldBack(VirtualTime):
         self.apply(lambda now: self.scheduler.begin(chosen, now))
 
     def batches_of(self) -> list[str]:
-        return [members(each.decision) for each in self.batches]
+        return [members(batch.decision) for batch in self.batches]
 
 
 def batcher(count: int = 1, **settings: Any) -> HeldBack:
@@ -41,13 +42,13 @@ def batcher(count: int = 1, **settings: Any) -> HeldBack:
 
 def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Request]:
     requests = [Request(name, **facts) for name in names]
-    for each in requests:
-        time.arrive(int(at * MS), each)
+    for request in requests:
+        time.arrive(int(at * MS), request)
     return requests
 
 
 @pytest.mark.parametrize("settings", [{}, {"enforce_equal_shape": True}, {"preferred": (3, 4)}])
-def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]):
+def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]) -> None:
     time = batcher(**settings)
     arrive(time, "a")
     arrive(time, "b", at=1)
@@ -56,7 +57,7 @@ def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]):
     assert time.batches_of() == ["a b c"]
 
 
-def test_what_comes_after_it_began_is_the_next_batch():
+def test_what_comes_after_it_began_is_the_next_batch() -> None:
     time = batcher()
     arrive(time, "a")
     arrive(time, "b", "c", at=2)
@@ -66,7 +67,7 @@ def test_what_comes_after_it_began_is_the_next_batch():
     assert time.batches_of() == ["a", "b c"]
 
 
-def test_what_does_not_fit_follows_in_another_batch_and_only_the_last_grows():
+def test_what_does_not_fit_follows_in_another_batch_and_only_the_last_grows() -> None:
     time = batcher()
     arrive(time, *"abc")
     arrive(time, "D", at=1, batch_size=2)
@@ -78,7 +79,7 @@ def test_what_does_not_fit_follows_in_another_batch_and_only_the_last_grows():
     assert time.batches_of() == ["a b c", "D e f", "g h"]
 
 
-def test_other_inputs_end_a_staged_batch():
+def test_other_inputs_end_a_staged_batch() -> None:
     time = batcher(enforce_equal_shape=True)
     arrive(time, "a")
     arrive(time, "B", at=1, batch_key="other")
@@ -88,7 +89,9 @@ def test_other_inputs_end_a_staged_batch():
 
 
 @pytest.mark.parametrize(("later", "expected"), [(1, "a"), (2, "a b0")])
-def test_with_a_delay_it_is_staged_when_that_runs_out_and_takes_enough_for_a_preferred_size(later: int, expected: str):
+def test_with_a_delay_it_is_staged_when_that_runs_out_and_takes_enough_for_a_preferred_size(
+    later: int, expected: str
+) -> None:
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2, 4))
     arrive(time, "a")
     arrive(time, *[f"b{index}" for index in range(later)], at=7)
@@ -98,7 +101,7 @@ def test_with_a_delay_it_is_staged_when_that_runs_out_and_takes_enough_for_a_pre
     assert time.batches_of() == [expected]
 
 
-def test_batches_whose_delay_has_passed_are_not_merged():
+def test_batches_whose_delay_has_passed_are_not_merged() -> None:
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2,))
     arrive(time, *"abcd")
     time.run(6 * MS)
@@ -107,18 +110,18 @@ def test_batches_whose_delay_has_passed_are_not_merged():
     assert time.batches_of() == ["a b c", "d"]
 
 
-def test_any_number_of_batches_is_prepared_ahead():
+def test_any_number_of_batches_is_prepared_ahead() -> None:
     time = batcher(max_queue_delay_ns=5 * MS)
     requests = arrive(time, *"abcdefghijklmnop")
     time.run(1 * MS)
-    for each in requests:
-        time.cancel(2 * MS, each)
+    for request in requests:
+        time.cancel(2 * MS, request)
     for at in (3, 13, 23, 33):
         time.grant(at)
     assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
 
 
-def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does():
+def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does() -> None:
     policy = QueuePolicy(default_timeout_ns=5 * MS)
     time = batcher(queue=QueueSettings(default_queue_policy=policy))
     arrive(time, "a")
@@ -126,10 +129,10 @@ def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does():
     time.grant(20)
     time.run()
     assert time.batches_of() == ["a"]
-    assert [(each.request.id, each.error is None) for each in time.responses] == [("b", False), ("a", True)]
+    assert [(response.request.id, response.error is None) for response in time.responses] == [("b", False), ("a", True)]
 
 
-def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later():
+def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later() -> None:
     time = batcher(2, preserve_ordering=True)
     arrive(time, *"abcde")
     time.run(1 * MS)
@@ -139,20 +142,20 @@ def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later():
     time.grant(14, instance=0)
     time.run()
     assert time.batches_of() == ["e", "a b c d"]
-    assert [each.request.id for each in time.responses] == list("abcde")
+    assert [response.request.id for response in time.responses] == list("abcde")
 
 
-def test_new_settings_leave_a_staged_batch_to_grow():
+def test_new_settings_leave_a_staged_batch_to_grow() -> None:
     time = batcher()
     arrive(time, "a")
     arrive(time, "b", at=2)
     time.run(1 * MS)
-    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))
+    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))  # type: ignore[attr-defined]
     time.grant(3)
     assert time.batches_of() == ["a b"]
 
 
-def test_the_oldest_strategy_stages_its_batches_too():
+def test_the_oldest_strategy_stages_its_batches_too() -> None:
     oldest = OldestSettings(4, DynamicBatcherSettings(4, (4,), rate_limited=True))
     time = HeldBack(SequenceBatcher(SequenceBatcherSettings("m", oldest), 1))
     arrive(time, "a", correlation_id=1, flags=START)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,11 @@ from tritonnb.scheduling.virtual_time import FinalResponse, VirtualTime
 TEN_MS = DynamicBatcherSettings(8, (8,), max_queue_delay_ns=10 * MS)
 
 
-def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options) -> VirtualTime:
+def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options: Any) -> VirtualTime:
     return VirtualTime(scheduler, lambda decision: 10 * MS, validate=True, **options)
 
 
-def test_time_passes_to_the_end_of_the_moment_that_is_asked_for_and_no_further() -> None:
+def test_run_until_processes_all_events_up_to_and_including_that_time() -> None:
     time = ten_ms_each(DefaultScheduler(1))
     assert time.now == 0
     time.arrive(5 * MS, Request("a"))
@@ -31,7 +32,7 @@ def test_time_passes_to_the_end_of_the_moment_that_is_asked_for_and_no_further()
     time.run(3 * MS)
     assert time.now == 12 * MS, "it does not run backwards"
     time.run()
-    assert [(each.request.id, each.time_ns) for each in time.responses] == [("a", 15 * MS), ("b", 25 * MS)]
+    assert [(response.request.id, response.time_ns) for response in time.responses] == [("a", 15 * MS), ("b", 25 * MS)]
     assert time.now == 25 * MS, "nothing more can happen"
 
 
@@ -44,7 +45,7 @@ def test_at_one_moment_executions_end_then_requests_arrive_then_they_are_cancell
     time.arrive(0, first)
     time.arrive(0, second)
     time.run()
-    assert [(each.request.id, each.time_ns / MS, each.error is None) for each in time.responses] == [
+    assert [(response.request.id, response.time_ns / MS, response.error is None) for response in time.responses] == [
         ("first", 10, True),
         ("third", 10, False),
         ("second", 20, True),
@@ -56,16 +57,16 @@ def test_a_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
     time.arrive(0, Request("a"))
     time.arrive(10 * MS, Request("b"))
     time.run()
-    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a b", 10 * MS)]
+    assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a b", 10 * MS)]
 
 
-def test_who_waits_on_is_counted_when_a_batch_starts() -> None:
+def test_the_requests_still_queued_are_counted_when_a_batch_starts() -> None:
     time = ten_ms_each(DefaultScheduler(1))
     for name in "abc":
         time.arrive(0, Request(name))
     time.run()
-    assert [each.queue_depth for each in time.batches] == [0, 1, 0]
-    assert [each.end_ns - each.start_ns for each in time.batches] == [10 * MS] * 3
+    assert [batch.queue_depth for batch in time.batches] == [0, 1, 0]
+    assert [batch.end_ns - batch.start_ns for batch in time.batches] == [10 * MS] * 3
 
 
 def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
@@ -76,17 +77,17 @@ def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
     time = ten_ms_each(DefaultScheduler(1), on_response=send_again)
     time.arrive(0, Request("first"))
     time.run()
-    assert [each.time_ns / MS for each in time.responses] == [10, 21, 32]
+    assert [response.time_ns / MS for response in time.responses] == [10, 21, 32]
 
 
-def test_where_nobody_limits_the_rate_a_staged_batch_runs_at_once() -> None:
+def test_without_a_rate_limiter_a_staged_batch_runs_immediately() -> None:
     time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(8, (8,), rate_limited=True), 1))
     time.arrive(3 * MS, Request("a"))
     time.run()
-    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a", 3 * MS)]
+    assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a", 3 * MS)]
 
 
-def test_one_instance_is_idle_at_first_unless_said() -> None:
+def test_one_instance_is_idle_at_the_beginning_by_default() -> None:
     one, two = ten_ms_each(DefaultScheduler(2)), ten_ms_each(DefaultScheduler(2), instance_count=2)
     for time in (one, two):
         for name in "ab":
@@ -95,7 +96,7 @@ def test_one_instance_is_idle_at_first_unless_said() -> None:
     assert (len(one.batches), len(two.batches)) == (1, 2)
 
 
-def test_invariants_are_checked_where_that_is_asked_for() -> None:
+def test_invariants_are_checked_if_validate_is_true() -> None:
     for validate in (False, True):
         scheduler = DefaultScheduler(1)
         time = VirtualTime(scheduler, lambda decision: 1, validate=validate)

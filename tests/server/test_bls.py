@@ -92,22 +92,28 @@ def scripted(server: Server, write_model: Write) -> Callable[..., Callable[[floa
     return serve
 
 
-def test_a_model_asks_another_one_and_an_ensemble_of_them(server: Server, scripted):
+def test_a_model_calls_another_model_and_an_ensemble(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     ask = scripted('return value(ask("double", x).exec()) + 1')
     assert ask(3) == [7]
 
 
-def test_names_may_come_from_string_tensors(scripted):
+def test_names_may_come_from_string_tensors(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
 
 
-def test_what_it_asks_goes_through_the_others_scheduler(server: Server, scripted):
+def test_a_call_goes_through_the_scheduler_of_the_called_model(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     scripted('return value(ask("double", x).exec())')(3)
-    stats = {each["name"]: each["inference_count"] for each in server.stats()["model_stats"]}
+    stats = {entry["name"]: entry["inference_count"] for entry in server.stats()["model_stats"]}
     assert stats["double"] == stats["caller"] == 1
 
 
-def test_several_requests_run_at_the_same_time_with_async_exec(scripted):
+def test_several_requests_run_at_the_same_time_with_async_exec(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 async def all_of_them():
@@ -118,7 +124,9 @@ return [value(each) for each in asyncio.run(all_of_them())]
     assert ask(4) == [0, 2, 4, 6]
 
 
-def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(scripted):
+def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted('return [len(each.output_tensors()) for each in ask("count", x).exec(decoupled=True)]')
     assert ask(3) == [1, 1, 1, 0]
     assert ask(0) == [0]
@@ -137,14 +145,16 @@ class TritonPythonModel:
 """
 
 
-def test_an_error_among_the_responses_of_a_decoupled_model_comes_too(server: Server, write_model: Write, scripted):
+def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
+    server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
     server.load("moody")
-    asked = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
-    assert asked(0) == [True, False, False]
+    model = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
+    assert model(0) == [True, False, False]
 
 
-def test_responses_can_be_iterated_again(scripted):
+def test_responses_can_be_iterated_again(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 responses = ask("count", x).exec(decoupled=True)
@@ -154,7 +164,7 @@ return [sum(1 for _ in responses), sum(1 for _ in responses)]
     assert ask(2) == [3, 3]
 
 
-def test_a_decoupled_model_answers_async_exec(scripted):
+def test_a_decoupled_model_answers_async_exec(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 async def count():
@@ -165,7 +175,9 @@ return [len(each.output_tensors()) for each in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
-def test_iterating_again_goes_on_where_it_was_left(scripted):
+def test_a_second_iteration_continues_where_the_first_one_stopped(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 responses = ask("count", x).exec(decoupled=True)
@@ -177,8 +189,8 @@ return [first] + [value(each) for each in responses if each.output_tensors()]
 
 
 def test_async_exec_of_a_decoupled_model_lets_others_run_before_its_first_response(
-    server: Server, write_model, scripted
-):
+    server: Server, write_model: Callable[..., Path], scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     write_model("pairs", IN_PAIRS, "model_transaction_policy { decoupled: true }")
     server.load("pairs")
     ask = scripted(
@@ -193,7 +205,7 @@ return asyncio.run(both())
     assert ask(0) == [1, 1]
 
 
-def test_the_error_of_a_called_model_keeps_its_code(scripted):
+def test_the_error_of_a_called_model_keeps_its_code(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 response = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Z"], inputs=[]).exec()
@@ -203,7 +215,9 @@ return response.error().code() == pb_utils.TritonError.INVALID_ARG
     assert ask(1) == [1]
 
 
-def test_outputs_are_in_the_memory_of_the_cpu_wherever_they_are_preferred(scripted):
+def test_outputs_are_in_the_memory_of_the_cpu_wherever_they_are_preferred(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 preferred = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
@@ -214,7 +228,9 @@ return pb_utils.get_output_tensor_by_name(response, "Y").is_cpu()
     assert ask(1) == [1]
 
 
-def test_a_process_that_a_model_forks_cannot_ask_the_server(scripted):
+def test_a_process_that_a_model_forks_cannot_ask_the_server(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 import os
@@ -259,14 +275,18 @@ return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         ),
     ],
 )
-def test_what_is_wrong_with_a_request_is_its_response(scripted, request_: str, message: str):
+def test_what_is_wrong_with_a_request_is_its_response(
+    scripted: Callable[..., Callable[[float], list[float]]], request_: str, message: str
+) -> None:
     ask = scripted(f"response = {request_}.exec()\nreturn value(response)")
     with pytest.raises(TritonError) as caught:
         ask(1)
     assert message in str(caught.value)
 
 
-def test_parameters_id_and_sequence_travel_with_the_request(server: Server, scripted, write_model: Write):
+def test_parameters_id_and_sequence_travel_with_the_request(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
+) -> None:
     write_model(
         "look",
         python_model(
@@ -281,7 +301,7 @@ def test_parameters_id_and_sequence_travel_with_the_request(server: Server, scri
     assert ask(0) == [2000 + 300 + 20 + len('{"p":true}')]
 
 
-def test_any_thread_of_a_model_may_ask(scripted):
+def test_any_thread_of_a_model_may_ask(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 import threading
@@ -295,12 +315,16 @@ return answers
     assert ask(4) == [8]
 
 
-def test_a_model_with_an_instance_to_spare_may_call_itself(scripted):
+def test_a_model_with_an_instance_to_spare_may_call_itself(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=3)
     assert ask(2) == [2]
 
 
-def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(scripted):
+def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
     assert ask(1) == [1]
     with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
@@ -308,25 +332,31 @@ def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiti
     assert ask(1) == [1]
 
 
-def test_a_request_that_a_model_was_given_can_be_sent_like_its_own(scripted):
+def test_a_request_that_a_model_was_given_can_be_sent_like_its_own(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
         scripted("return value(request.exec())", count=2)(1)
 
 
-def test_a_circle_over_several_models_is_noticed_too(scripted):
+def test_a_circle_over_several_models_is_noticed_too(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     scripted('return value(ask("first", x).exec())', name="second")
     ask = scripted('return value(ask("second", x).exec())', name="first")
     with pytest.raises(TritonError, match="wait for one another"):
         ask(1)
 
 
-def test_all_instances_of_the_caller_may_wait_for_the_callee(scripted):
+def test_all_instances_of_the_caller_may_wait_for_the_callee(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted('return value(ask("double", x).exec())', count=2)
     with ThreadPoolExecutor(8) as pool:
-        assert [each for (each,) in pool.map(ask, range(50))] == [2.0 * each for each in range(50)]
+        assert [value for (value,) in pool.map(ask, range(50))] == [2.0 * number for number in range(50)]
 
 
-def test_a_model_loads_and_unloads_another(server: Server, scripted, write_model: Write):
+def test_a_model_loads_and_unloads_another(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
+) -> None:
     write_model("late", python_model("x + 100"))
     ask = scripted(
         """
@@ -341,7 +371,9 @@ return [before, answer, *version, pb_utils.is_model_ready("late")]
     assert ask(1) == [0, 101, 1, 0, 0]
 
 
-def test_a_model_may_bring_the_files_of_the_model_it_loads(server: Server, scripted):
+def test_a_model_may_bring_the_files_of_the_model_it_loads(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     ask = scripted(
         f"""
 import json
@@ -356,7 +388,7 @@ return value(ask("made", x).exec())
     assert {"name": "made", "version": "1", "state": "READY"} in server.index()
 
 
-def test_a_load_that_fails_raises_in_the_model(scripted):
+def test_a_load_that_fails_raises_in_the_model(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 try:
@@ -369,14 +401,18 @@ except pb_utils.TritonModelException as error:
     assert ask(0) == [1]
 
 
-def test_without_explicit_model_control_a_model_loads_nothing(server: Server, scripted):
+def test_without_explicit_model_control_a_model_loads_nothing(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     scripted('pb_utils.load_model("double")')
     with Server(server.engine.options.model_repositories, port=0) as other, pytest.raises(TritonError) as caught:
         other["caller"](X=np.array([[1]], np.float32))
     assert "explicit model load / unload is not allowed" in str(caught.value)
 
 
-def test_two_servers_in_one_process_have_models_that_ask_their_own_server(server: Server, scripted):
+def test_two_servers_in_one_process_have_models_that_ask_their_own_server(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     scripted('return pb_utils.is_model_ready("double")')
     with Server(server.engine.options.model_repositories, port=0) as other:
         server.unload("double")
@@ -384,7 +420,7 @@ def test_two_servers_in_one_process_have_models_that_ask_their_own_server(server
         assert server["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 0
 
 
-def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
+def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> None:
     from tritonnb.backends.python import pb_utils
 
     request = pb_utils.InferenceRequest(model_name="double", requested_output_names=[], inputs=[])
@@ -393,7 +429,7 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
 
 
 @pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
-def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: Write, place: str):
+def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
     ask = f"""
     {"@staticmethod" if place == "auto_complete_config" else ""}
     def {place}(*arguments):
@@ -404,14 +440,18 @@ def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: W
         server.load("caller")
 
 
-def test_a_model_that_is_finalised_asks_no_others(server: Server, write_model: Write, caplog):
+def test_a_model_cannot_call_others_in_finalize(
+    server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     write_model("caller", HEAD + '\n    def finalize(self):\n        ask("double", 1).exec()\n')
     server.load("caller")
     server.stop()
     assert "BLS is only supported during the 'execute' function." in caplog.text
 
 
-def test_models_define_metrics_that_go_with_them(server: Server, scripted):
+def test_models_define_metrics_that_go_with_them(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     ask = scripted(
         """
 family = pb_utils.MetricFamily(name="requests_seen", description="requests", kind=pb_utils.MetricFamily.COUNTER)
@@ -424,13 +464,13 @@ return counter.value()
     assert [ask(0), ask(0)] == [[2], [4]]
     (family,) = server.engine.custom_metrics.snapshot()
     assert (family.name, family.kind.value) == ("requests_seen", "counter")
-    assert [(each.labels, each.value) for each in family.samples] == [((("model", "caller"),), 4.0)]
+    assert [(sample.labels, sample.value) for sample in family.samples] == [((("model", "caller"),), 4.0)]
     server.unload("caller")
     while server.engine.custom_metrics.snapshot():  # until the model is gone
         pass
 
 
-def test_a_metric_ends_with_its_family(scripted):
+def test_a_metric_ends_with_its_family(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 family = pb_utils.MetricFamily(name="forgotten", description="", kind=pb_utils.MetricFamily.GAUGE)
@@ -484,13 +524,13 @@ class TritonPythonModel:
 """
 
 
-def test_execute_may_be_a_coroutine(server: Server, write_model: Write):
+def test_execute_may_be_a_coroutine(server: Server, write_model: Write) -> None:
     write_model("coroutine", ASYNC)
     server.load("coroutine")
     assert server["coroutine"](X=np.array([[2]], np.float32))["Y"].item() == 4
 
 
-def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, write_model: Write):
+def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, write_model: Write) -> None:
     write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
     server.load("coroutine")
     handle = server["coroutine"]
@@ -498,18 +538,18 @@ def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, writ
         first = pool.submit(handle.infer_all, X=np.array([[0]], np.float32))
         while not server.stats("coroutine")["model_stats"][0]["execution_count"]:
             pass
-        assert [each["Y"].item() for each in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
-        assert [each["Y"].item() for each in first.result(timeout=30)] == [0]
+        assert [response["Y"].item() for response in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
+        assert [response["Y"].item() for response in first.result(timeout=30)] == [0]
 
 
-def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write):
+def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write) -> None:
     write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
     server.load("coroutine")
     with pytest.raises(TritonError, match="ValueError: negative"):
         list(server["coroutine"].infer_all(X=np.array([[-1]], np.float32)))
 
 
-def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Server, write_model: Write):
+def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Server, write_model: Write) -> None:
     repository = write_model("count2", COUNTING.replace("np.full((1, 1)", "np.full((1,)"))
     config = repository / "count2" / "config.pbtxt"
     text = config.read_text().replace(
@@ -517,19 +557,21 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
     )
     config.write_text(text + " model_transaction_policy { decoupled: true }")
     server.load("count2")
-    shapes = [each["Y"].shape for each in server["count2"].infer_all(X=np.array([[2]], np.float32)) if each]
+    shapes = [response["Y"].shape for response in server["count2"].infer_all(X=np.array([[2]], np.float32)) if response]
     assert shapes == [(1, 1), (1, 1)]
 
 
-def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_instance(server: Server, scripted):
+def test_a_refused_load_by_a_model_names_its_instance(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     refused = pytest.raises(
         TritonError,
         match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed "
         "to get model version from specified version string 'x'",
     )
-    asked = scripted('return pb_utils.is_model_ready("double", "x")')
+    model = scripted('return pb_utils.is_model_ready("double", "x")')
     with refused:
-        asked(0)
-    asked = scripted('return pb_utils.is_model_ready("double", 1)')
+        model(0)
+    model = scripted('return pb_utils.is_model_ready("double", 1)')
     with pytest.raises(TritonError, match="TypeError: expected str or bytes, got int"):
-        asked(0)
+        model(0)

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,8 +75,8 @@ class Process:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.log += line
-            if found := re.search(pattern, line):
-                return found
+            if match := re.search(pattern, line):
+                return match
         raise AssertionError(f"{pattern!r} is not in the log:\n{self.log}")
 
     def client(self) -> httpclient.InferenceServerClient:
@@ -120,17 +121,19 @@ def write_held(write_model: Callable[..., Path]) -> Path:
 
 
 def x_input() -> httpclient.InferInput:
-    given = httpclient.InferInput("X", [1, 1], "FP32")
-    given.set_data_from_numpy(np.ones((1, 1), np.float32))
-    return given
+    tensor = httpclient.InferInput("X", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+    return tensor
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: Callable[..., Path], number: int):
+def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
+    write_model: Callable[..., Path], number: int
+) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()
-        answers: list = []
+        answers: list[Any] = []
         asking = threading.Thread(target=lambda: answers.append(client.infer("held", [x_input()]).as_numpy("Y")))
         asking.start()
         process.wait_for("executing")
@@ -142,7 +145,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: 
     assert answers[0].tolist() == [[1.0]]
 
 
-def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
+def test_explicit_mode_loads_the_named_models_and_lets_clients_load_others() -> None:
     with serving(f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub") as process:
         client = process.client()
         assert client.is_model_ready("add_sub")
@@ -153,7 +156,7 @@ def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
         assert not client.is_model_ready("string_upper")
 
 
-def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[..., Path]):
+def test_a_failing_model_ends_the_server_by_default(write_model: Callable[..., Path]) -> None:
     write_model("good", python_model("x"))
     repository = write_model("broken", "raise RuntimeError('not today')")
     with serving("--model-repository", str(repository)) as process:
@@ -166,19 +169,19 @@ def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[...
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
 
-def test_a_missing_repository_is_an_error():
+def test_a_missing_repository_is_an_error() -> None:
     with serving("--model-repository=/nowhere") as process:
         assert process.exit_status() == 1
     assert "'/nowhere' is not a directory" in process.log
 
 
-def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]):
+def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
         assert process.exit_status() == 1
     assert "--backend-config option format is" in process.log
 
 
-def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
+def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"))
     (repository / "m" / "config.pbtxt").unlink()
     with serving("--model-repository", str(repository), "--disable-auto-complete-config") as process:
@@ -186,7 +189,7 @@ def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
     assert "Poll failed for model directory 'm': failed to open text file for read" in process.log
 
 
-def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path):
+def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [
         f"--model-repository={write_model('m', python_model('x'))}",
@@ -206,10 +209,10 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
     with serving(*arguments) as process:
         grpc_port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)
         metrics_port = process.wait_for(r"Started Metrics Service at 127\.0\.0\.1:(\d+)").group(1)
-        given = grpcclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
-            assert client.infer("m", [given]).as_numpy("Y").tolist() == [[1.0]]
+            assert client.infer("m", [tensor]).as_numpy("Y").tolist() == [[1.0]]
             with pytest.raises(Exception, match="expecting header 'triton-grpc-protocol-key'"):
                 client.get_inference_statistics("m")
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics") as answer:
@@ -217,7 +220,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         assert re.search(r'nv_inference_request_summary_us\{model="m",version="1",quantile="0.75"\} \d+', text)
         assert process.end() == 0
     assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ ", process.log, re.M)
-    stamps = [each["name"] for entry in json.loads(trace.read_text()) for each in entry.get("timestamps", ())]
+    stamps = [stamp["name"] for entry in json.loads(trace.read_text()) for stamp in entry.get("timestamps", ())]
     assert {"GRPC_SEND_END", "COMPUTE_START"} <= set(stamps)
 
 
@@ -239,7 +242,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
     ],
 )
-def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str):
+def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str) -> None:
     with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
         assert process.exit_status() in (1, 2)
     assert complaint in process.log
@@ -267,7 +270,9 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
         (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
     ],
 )
-def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: list[str], complaint: str):
+def test_a_flag_is_complained_of_as_triton_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+) -> None:
     parser = FlagParser()
     add_flags(parser)
 
@@ -279,7 +284,7 @@ def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: l
     assert complaint in (capsys.readouterr().err or str(caught.value))
 
 
-def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path):
+def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]
@@ -297,7 +302,7 @@ def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path:
     assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
 
 
-def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path):
+def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None:
     """They start every server of release 26.04 and later with shared memory allowed."""
     parser = FlagParser()
     add_flags(parser)
@@ -312,7 +317,7 @@ def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path):
     assert server_options(default)["allow_client_shm"] is False
 
 
-def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path):
+def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path) -> None:
     with serving(f"--model-repository={tmp_path / 'nowhere'}", "--exit-on-error=false") as process:
         client = process.client()
         assert not client.is_server_live()
@@ -320,7 +325,7 @@ def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Pat
         assert client.get_server_metadata()["name"] == "triton"
 
 
-def test_a_taken_port_is_named_with_its_service(tmp_path: Path):
+def test_a_taken_port_is_named_with_its_service(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(f"--model-repository={tmp_path}", f"--grpc-port={port}") as process:
@@ -341,7 +346,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]):
+def test_a_load_is_retried_as_often_as_configured(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", FLAKY)
     with Server(repository, port=0) as server:
         assert "not yet" in str(server.load_errors["m"])
@@ -350,7 +355,7 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
         assert list(server) == ["m"]
 
 
-def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]):
+def test_a_signal_that_any_thread_receives_ends_the_server(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", STOPS))) as process:
         client = process.client()
         process.wait_for("Started Metrics Service")  # which is the last that it does before it waits
@@ -358,48 +363,48 @@ def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable
         assert process.exit_status() == 0
 
 
-def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):
+def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
-        given = grpcclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
             answered = threading.Event()
-            client.async_infer("held", [given], lambda result, error: answered.set())
+            client.async_infer("held", [tensor], lambda result, error: answered.set())
             process.wait_for("executing")
             process.tell(signal.SIGTERM)
             process.wait_for(r"Model 'held' \(version 1\) has 1 in-flight inferences")
             with pytest.raises(InferenceServerException, match="Server is stopping, scheduler for model has stopped"):
-                client.infer("held", [given])
+                client.infer("held", [tensor])
             (repository / "gate").write_text("")
             assert answered.wait(30)
         assert process.exit_status() == 0
 
 
-def test_a_stopping_server_lets_sequences_go_on_to_their_end():
+def test_a_stopping_server_lets_sequences_go_on_to_their_end() -> None:
     models = Path(__file__).parents[1] / "models"
     options = ["--model-control-mode", "explicit", "--load-model", "accumulate"]
     with serving("--model-repository", str(models), *options) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
-        given = grpcclient.InferInput("INPUT0", [1, 1], "INT32")
-        given.set_data_from_numpy(np.ones((1, 1), np.int32))
+        tensor = grpcclient.InferInput("INPUT0", [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
-            client.infer("accumulate", [given], sequence_id=1, sequence_start=True)
+            client.infer("accumulate", [tensor], sequence_id=1, sequence_start=True)
             process.tell(signal.SIGTERM)
             process.wait_for(r"Model 'accumulate' \(version 1\) has 1 in-flight inferences")
-            for each in (1, 2):
+            for sequence_id in (1, 2):
                 with pytest.raises(InferenceServerException, match="scheduler for model has stopped accepting"):
-                    client.infer("accumulate", [given], sequence_id=each, sequence_start=True)
-            result = client.infer("accumulate", [given], sequence_id=1, sequence_end=True)
+                    client.infer("accumulate", [tensor], sequence_id=sequence_id, sequence_start=True)
+            result = client.infer("accumulate", [tensor], sequence_id=1, sequence_end=True)
             assert result.as_numpy("TOTAL").tolist() == [[2]]
         assert process.exit_status() == 0
         assert "successfully unloaded 'accumulate' version 1" in process.log
 
 
-def test_help_says_of_every_flag_what_it_is_for():
+def test_help_says_of_every_flag_what_it_is_for() -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}
@@ -409,14 +414,14 @@ def test_help_says_of_every_flag_what_it_is_for():
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
-def test_output_that_nobody_reads_any_more_ends_it_quietly(
+def test_a_closed_output_pipe_ends_the_program_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-):
+) -> None:
     """As in ``tritonnb doctor | head -1``; what is in a buffer is noticed at the end only."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "tritonnb", *(each.format(tmp_path) for each in arguments)]
+    command = [sys.executable, "-m", "tritonnb", *(argument.format(tmp_path) for argument in arguments)]
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(writing)
     assert ended.stderr == ""

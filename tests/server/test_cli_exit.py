@@ -36,7 +36,7 @@ def asking(process: Process, model: str) -> Iterator[None]:
     asker.join()
 
 
-def test_work_that_is_not_done_in_time_ends_it_in_tritons_words(write_model: Callable[..., Path]):
+def test_work_that_is_not_done_in_time_ends_it_in_tritons_words(write_model: Callable[..., Path]) -> None:
     repository = write_held(write_model)
     with serving(f"--model-repository={repository}", "--exit-timeout-secs=0") as process, asking(process, "held"):
         process.wait_for("executing")
@@ -45,7 +45,7 @@ def test_work_that_is_not_done_in_time_ends_it_in_tritons_words(write_model: Cal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(write_model: Callable[..., Path], number: int):
+def test_a_second_signal_ends_the_server_immediately(write_model: Callable[..., Path], number: int) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process, asking(process, "held"):
         process.wait_for("executing")
@@ -55,7 +55,7 @@ def test_a_second_signal_ends_it_at_once(write_model: Callable[..., Path], numbe
         assert f"signal {int(number)} received while stopping: exiting immediately" in process.log
 
 
-def test_a_crash_shows_where_it_was(write_model: Callable[..., Path]):
+def test_a_crash_shows_where_it_was(write_model: Callable[..., Path]) -> None:
     with (
         serving("--model-repository", str(write_model("crash", CRASHES))) as process,
         asking(process, "crash"),

@@ -79,7 +79,7 @@ MISTAKES = {
 )
 def test_what_is_loaded_ends_with_the_fix_and_carries_it(
     server: Server, tmp_path: Path, right: str, wrong: str, for_clients: str, hint: str, label: str
-):
+) -> None:
     text = TEXT.replace(right, wrong, 1)
     (tmp_path / "m" / "config.pbtxt").write_text(text)
     with pytest.raises(tnb.TritonError) as caught:
@@ -98,7 +98,7 @@ def test_what_is_loaded_ends_with_the_fix_and_carries_it(
 
 
 @pytest.mark.parametrize("name", ["constant", "backend", "zero", "rule"])
-def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: Server, name: str):
+def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: Server, name: str) -> None:
     right, wrong, _, hint, label = MISTAKES[name]
     config = server.load("m").config
 
@@ -115,7 +115,7 @@ def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: 
     assert server["m"].ready
 
 
-def test_a_gpu_where_there_is_none(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_where_there_is_none(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.runtime.repository.loader.cuda_devices", list)
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("KIND_CPU", "KIND_GPU"))
     with pytest.raises(tnb.TritonError) as caught:
@@ -126,7 +126,7 @@ def test_a_gpu_where_there_is_none(server: Server, tmp_path: Path, monkeypatch: 
     assert "KIND_CPU" in problem.fix.text
 
 
-def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path):
+def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "1").rename(tmp_path / "m" / "v1")
     with pytest.raises(tnb.TritonError) as caught:
         server.load("m")
@@ -139,7 +139,7 @@ def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path):
     )
 
 
-def test_a_model_that_is_in_no_repository(server: Server, tmp_path: Path):
+def test_a_model_that_is_in_no_repository(server: Server, tmp_path: Path) -> None:
     (tmp_path / "digits").mkdir()
     with pytest.raises(tnb.TritonError, match=r"model not found in any model repository; did you mean 'digits'\?$"):
         server.load("digit")
@@ -148,7 +148,7 @@ def test_a_model_that_is_in_no_repository(server: Server, tmp_path: Path):
     assert text_for_a_client(server, "digit") == "failed to load 'digit', failed to poll from model repository"
 
 
-def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: Path):
+def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "net" / "1").mkdir(parents=True)
     torch.jit.script(torch.nn.Linear(1, 1)).save(tmp_path / "net" / "1" / "model.pt")
@@ -156,7 +156,7 @@ def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: P
         server.load("net")
     assert str(caught.value).endswith(
         f"model configuration is not provided for model 'net'; write {tmp_path}/net/config.pbtxt with the inputs and "
-        "outputs, which backend 'pytorch' cannot tell from the model's file"
+        "outputs, which backend 'pytorch' cannot determine from the model's file"
     )
     assert repr(server["net"]) == (
         "model 'net' (not ready: version 1 is at UNAVAILABLE state: Not found: model configuration is not provided for "
@@ -164,7 +164,7 @@ def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: P
     )
 
 
-def test_a_handle_says_why_its_model_is_not_ready(server: Server):
+def test_a_handle_says_why_its_model_is_not_ready(server: Server) -> None:
     model = server.load("m")
     model.unload()
     server.run(server.engine._repository._lifecycle.wait_until_closed())
@@ -172,13 +172,15 @@ def test_a_handle_says_why_its_model_is_not_ready(server: Server):
 
 
 @pytest.mark.parametrize("kind", [dict, json.dumps, lambda config: {"config": config}])
-def test_a_configuration_of_any_form_is_loaded(server: Server, kind: type):
+def test_a_configuration_of_any_form_is_loaded(server: Server, kind: type) -> None:
     wanted = server.load("m").config.to_dict() | {"max_batch_size": 3, "dynamic_batching": {}}
     assert server.load("m", kind(wanted)).config.max_batch_size == 3
     assert server.load("m", TEXT.replace("max_batch_size: 8", "max_batch_size: 5")).config.max_batch_size == 5
 
 
-def test_the_log_has_the_hint_on_a_line_of_its_own(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_the_log_has_the_hint_on_a_separate_line(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("TYPE_FP32", "FP32", 1))
     caplog.set_level(logging.INFO, "tritonnb")
     text_for_a_client(server, "m")
@@ -191,7 +193,7 @@ def test_the_log_has_the_hint_on_a_line_of_its_own(server: Server, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("TYPE_FP32", "FP32"), ('"python"', '"pyton"')])
-def test_what_is_raised_is_not_printed_too_unless_logging_is_set_up(tmp_path: Path, right: str, wrong: str):
+def test_what_is_raised_is_not_printed_too_unless_logging_is_set_up(tmp_path: Path, right: str, wrong: str) -> None:
     shutil.copytree(EXAMPLES / "add_sub" / "1", tmp_path / "m" / "1")
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace(right, wrong, 1))
     script = f"""

@@ -40,20 +40,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def reaches_the_engine(case: Case) -> bool:
     """Whether the load request is one that the endpoint hands on."""
-    given = case.get("load_parameters", {})
-    return all(type(value) is str and (name == "config" or name.startswith("file:")) for name, value in given.items())
+    load_parameters = case.get("load_parameters", {})
+    return all(
+        type(value) is str and (name == "config" or name.startswith("file:")) for name, value in load_parameters.items()
+    )
 
 
-PLAYED = [each for each in CASES if each["id"] not in NEWER_FIELDS and reaches_the_engine(each)]
+PLAYED = [case for case in CASES if case["id"] not in NEWER_FIELDS and reaches_the_engine(case)]
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["id"])
-def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case):
+def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case) -> None:
     repository = Path(server.engine.options.model_repositories[0])
     lay_out(repository, case)
     write_models(repository, case)
     name = case.get("model_name", case["id"])
-    answer, config = load(server, name, case)
+    answer, config = load(server, name, case)  # type: ignore[arg-type]
     assert ("fails" if answer else "loads") == case["verdict"], answer
     if not case.get("error_varies"):
         assert FRAMES.sub("", answer.replace(str(repository), "{REPO}")) == FRAMES.sub("", case.get("error", ""))
@@ -81,5 +83,5 @@ def write_models(repository: Path, case: Case) -> None:
 
 
 def parameters(case: Case) -> dict[str, str | bytes]:
-    given = case.get("load_parameters", {})
-    return {name: value if name == "config" else base64.b64decode(value) for name, value in given.items()}
+    load_parameters = case.get("load_parameters", {})
+    return {name: value if name == "config" else base64.b64decode(value) for name, value in load_parameters.items()}

@@ -70,16 +70,16 @@ MISTAKES: dict[str, Callable[[Server], Any]] = {
     "a configuration that is refused": apply_unknown_backend,
     "a port that is taken": lambda server: Server(port=server.port),
     "a port that is taken, by serve": lambda server: tnb.serve(port=server.port),
-    "a function that is none": lambda server: server.model("fails"),
+    "a function that is none": lambda server: server.model("fails"),  # type: ignore[call-overload]
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Server], Any]):
+def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Server], Any]) -> None:
     server.model(fails)
     error = raised(lambda: mistake(server))
-    files = [each.filename for each in traceback.extract_tb(error.__traceback__)]
-    assert [each for each in files if str(Path(tnb.__file__).parent) in each] == []
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    assert [path for path in files if str(Path(tnb.__file__).parent) in path] == []
     assert __file__ in files
 
 
@@ -93,7 +93,7 @@ def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Ser
 )
 def test_the_cause_is_what_the_model_raised_where_it_did(
     server: Server, mistake: Callable[[Server], Any], text: str, line: str
-):
+) -> None:
     server.model(fails)
     cause = raised(lambda: mistake(server)).__cause__
     assert repr(cause) == f"ValueError('{text}')"
@@ -101,7 +101,7 @@ def test_the_cause_is_what_the_model_raised_where_it_did(
     assert place.splitlines()[-1].strip() == line
 
 
-def test_a_function_that_fails_is_named_with_the_line(server: Server):
+def test_a_function_that_fails_is_named_with_the_line(server: Server) -> None:
     server.model(fails)
     line = fails.__code__.co_firstlineno + 1
     text = str(raised(lambda: server["fails"](x=[1.0])))
@@ -110,7 +110,7 @@ def test_a_function_that_fails_is_named_with_the_line(server: Server):
 
 def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_collector(
     server: Server, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(
         logging.getLogger("tritonnb.runtime.execution.instance"), "disabled", True
     )  # pytest keeps records
@@ -131,7 +131,7 @@ def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_colle
         gc.enable()
 
 
-def test_each_request_of_a_batch_gets_an_error_of_its_own(server: Server):
+def test_each_request_of_a_batch_gets_its_own_error(server: Server) -> None:
     server.model(fails, name="batched", max_batch_size=2, dynamic_batching={"max_queue_delay_microseconds": 10**7})
 
     async def ask() -> list[Any]:
@@ -167,7 +167,7 @@ def reports(repository: Path, *cells: str) -> str:
     return run.stdout
 
 
-def test_a_model_that_fails_to_load_is_reported_once(write_model: Write):
+def test_a_model_that_fails_to_load_is_reported_once(write_model: Write) -> None:
     repository = write_model("fails_to_load", FAILS_TO_LOAD)
     text = reports(repository)
     assert text.count("weights missing") == 1
@@ -186,7 +186,7 @@ def test_a_model_that_fails_to_load_is_reported_once(write_model: Write):
         ('%load_ext tritonnb\n%%config good\nbackend: "pyton"', 4),
     ],
 )
-def test_an_error_takes_few_lines_of_a_notebook(write_model: Write, cell: str, most: int):
+def test_an_error_takes_few_lines_of_a_notebook(write_model: Write, cell: str, most: int) -> None:
     cells = cell.split("\n", 1) if cell.startswith("%load_ext") else [cell]
     lines = reports(write_model("good", python_model("x")), *cells).splitlines()
     assert 0 < len(lines) <= most, "\n".join(lines)

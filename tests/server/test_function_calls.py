@@ -28,7 +28,7 @@ def countdown(server: Server, name: str, next_name: str, instances: int = 1) -> 
 
     @server.model(name=name, instance_group=[{"count": instances}])
     def model(x: tnb.FP32[1]) -> tnb.FP32[1]:
-        return x if x[0] <= 0 else server[next_name](x=x - 1)["OUTPUT"] + 1
+        return x if x[0] <= 0 else server[next_name](x=x - 1)["OUTPUT"] + 1  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def countdown(server: Server, name: str, next_name: str, instances: int = 1) -> 
 )
 def test_a_call_that_closes_a_circle_fails_and_one_that_a_free_instance_can_answer_succeeds(
     server: Server, models: dict[str, tuple[str, int]], x: int, succeeds: bool
-):
+) -> None:
     for name, (next_name, instances) in models.items():
         countdown(server, name, next_name, instances)
     if succeeds:
@@ -57,7 +57,7 @@ def test_a_call_that_closes_a_circle_fails_and_one_that_a_free_instance_can_answ
     assert server["me"](x=[0.0])["OUTPUT"].tolist() == [0]
 
 
-def test_a_circle_over_two_servers_fails_too(server: Server):
+def test_a_circle_over_two_servers_fails_too(server: Server) -> None:
     with Server(port=0) as second:
 
         @server.model
@@ -72,7 +72,7 @@ def test_a_circle_over_two_servers_fails_too(server: Server):
             server["first_model"](x=[1.0])
 
 
-def test_a_call_on_an_event_loop_of_the_instance_is_one_of_the_instance(server: Server):
+def test_a_call_on_an_event_loop_of_the_instance_is_one_of_the_instance(server: Server) -> None:
     @server.model
     def me(x: tnb.FP32[1]) -> tnb.FP32[1]:
         return asyncio.run(server["me"].infer_async(x=x))["OUTPUT"]
@@ -81,7 +81,7 @@ def test_a_call_on_an_event_loop_of_the_instance_is_one_of_the_instance(server: 
         server["me"](x=[1.0])
 
 
-def test_what_a_model_asks_of_an_instance_that_is_busy_with_others_waits(server: Server):
+def test_a_call_of_a_busy_instance_waits(server: Server) -> None:
     held, entered = threading.Event(), threading.Event()
 
     @server.model
@@ -99,12 +99,12 @@ def test_what_a_model_asks_of_an_instance_that_is_busy_with_others_waits(server:
         await asyncio.to_thread(entered.wait, 30)
         second = asyncio.ensure_future(server["caller"].infer_async(x=[2.0]))
         held.set()
-        return [float(each["OUTPUT"][0]) for each in await asyncio.gather(first, second)]
+        return [float(result["OUTPUT"][0]) for result in await asyncio.gather(first, second)]
 
     assert asyncio.run(both()) == [1.0, 2.0]
 
 
-def test_a_passive_instance_answers_no_call(server: Server):
+def test_a_passive_instance_answers_no_call(server: Server) -> None:
     @server.model(instance_group=[{"count": 1}, {"count": 1, "passive": True}])
     def me(x: tnb.FP32[1]) -> tnb.FP32[1]:
         return server["me"](x=x)["OUTPUT"]
@@ -116,7 +116,7 @@ def test_a_passive_instance_answers_no_call(server: Server):
 @pytest.mark.parametrize("requests", [1, 2])
 def test_a_stop_says_what_it_waits_for_and_what_still_ran(
     requests: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(background_server, "REPORT_INTERVAL_S", 0.01)
     held, entered = threading.Event(), threading.Event()
     server = Server(port=0, exit_timeout=0.2)
@@ -139,12 +139,12 @@ def test_a_stop_says_what_it_waits_for_and_what_still_ran(
             await asyncio.to_thread(server.stop)
         assert str(caught.value) == (
             f"the server was stopped after 0.2 s (exit_timeout) while it waited for model 'slow' ({what}): "
-            "what runs goes on until it returns, its result is lost"
+            "the results of running executions are lost"
         )
         printed = capsys.readouterr().out.splitlines()
         assert set(printed) == {f"stop() waits for model 'slow' ({what}), at most 0.2 s (exit_timeout)"}
         held.set()
-        for each in waiting:
-            each.cancel()
+        for task in waiting:
+            task.cancel()
 
     asyncio.run(stop())

@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 def serve(server: Server, function: Callable[..., Any], result: Any, **fields: Any) -> None:
     """Serve a model ``m`` that returns what ``function`` returns."""
 
-    def m(x):
+    def m(x: Any) -> Any:
         return function(x)
 
     m.__annotations__ = {"x": tnb.FP32[1], "return": result}
@@ -48,7 +48,7 @@ def serve(server: Server, function: Callable[..., Any], result: Any, **fields: A
         ({"y": tnb.INT8[1]}, lambda x: [1], [1]),
     ],
 )
-def test_what_fits_is_returned(server: Server, result: Any, function: Callable[..., Any], expected: list[Any]):
+def test_what_fits_is_returned(server: Server, result: Any, function: Callable[..., Any], expected: list[Any]) -> None:
     serve(server, function, result)
     (array,) = server["m"](x=[1.0]).values()
     assert array.tolist() == expected
@@ -77,7 +77,7 @@ TWO = {"a": tnb.FP32[3], "b": tnb.FP32[3]}
         (TWO, lambda x: {}, "expected the outputs 'a', 'b', got none"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error(server: Server, result: Any, function: Callable[..., Any], words: str):
+def test_what_does_not_fit_is_an_error(server: Server, result: Any, function: Callable[..., Any], words: str) -> None:
     serve(server, function, result)
     with pytest.raises(InternalError) as caught:
         server["m"](x=[1.0])
@@ -103,7 +103,9 @@ ROWS = "model 'm': output 'OUTPUT' expected shape [2, 3], one row for each of th
         ((3,), f"{ROWS}, got [3]"),
     ],
 )
-def test_a_batch_has_one_row_of_output_for_each_row_of_input(server: Server, shape: tuple[int, ...], words: str | None):
+def test_a_batch_has_one_row_of_output_for_each_row_of_input(
+    server: Server, shape: tuple[int, ...], words: str | None
+) -> None:
     serve(server, lambda x: np.ones(shape, np.float32), tnb.FP32[3], max_batch_size=4)
     if words is None:
         assert server["m"](x=[[1.0], [2.0]])["OUTPUT"].shape == shape
@@ -113,12 +115,12 @@ def test_a_batch_has_one_row_of_output_for_each_row_of_input(server: Server, sha
     assert str(caught.value) == words
 
 
-def test_bf16_is_float32_in_a_function_and_for_who_calls_it(server: Server):
+def test_bf16_is_float32_in_a_function_and_for_its_caller(server: Server) -> None:
     seen: list[np.dtype[Any]] = []
 
     @server.model
     def half(x: tnb.BF16[2]) -> tnb.BF16[2]:
-        seen.append(x.dtype)
+        seen.append(x.dtype)  # type: ignore[attr-defined]
         return x / 2
 
     assert server["half"](x=[1.0, 3.0])["OUTPUT"].tolist() == [0.5, 1.5]
@@ -126,14 +128,14 @@ def test_bf16_is_float32_in_a_function_and_for_who_calls_it(server: Server):
     tensor = {"name": "x", "datatype": "BF16", "shape": [2], "parameters": {"binary_data_size": 4}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     request = urllib.request.Request(
-        f"{server.url}/v2/models/half/infer", head + float32_to_bf16(np.float32([1, 3])).tobytes()
+        f"{server.url}/v2/models/half/infer", head + float32_to_bf16(np.array([1, 3], np.float32)).tobytes()
     )
     request.add_header("Inference-Header-Content-Length", str(len(head)))
     with urllib.request.urlopen(request) as response:
-        assert response.read().endswith(float32_to_bf16(np.float32([0.5, 1.5])).tobytes())
+        assert response.read().endswith(float32_to_bf16(np.array([0.5, 1.5], np.float32)).tobytes())
 
 
-def test_an_asynchronous_function_is_awaited(server: Server):
+def test_an_asynchronous_function_is_awaited(server: Server) -> None:
     @server.model(max_batch_size=2)
     async def slow_double(x: tnb.FP32[1]) -> tnb.FP32[1]:
         await asyncio.sleep(0)
@@ -142,7 +144,7 @@ def test_an_asynchronous_function_is_awaited(server: Server):
     @server.model(max_batch_size=2)
     async def twice(x: tnb.FP32[1]) -> tnb.FP32[1]:
         answers = await asyncio.gather(*(server["slow_double"].infer_async(x=x) for _ in range(2)))
-        return sum(each["OUTPUT"] for each in answers)
+        return sum(answer["OUTPUT"] for answer in answers)
 
     for value in (1.0, 2.0):
         assert server["twice"](x=[[value]])["OUTPUT"].tolist() == [[value * 4]]
@@ -160,11 +162,11 @@ def all_of_them(*x: tnb.FP32[1]) -> tnb.FP32[1]:
     return x
 
 
-def unknown_name(x: Tensor) -> tnb.FP32[1]:  # noqa: F821
+def unknown_name(x: Tensor) -> tnb.FP32[1]:  # type: ignore[name-defined]  # noqa: F821
     return x
 
 
-def named_dim(x):
+def named_dim(x: Any) -> Any:
     return x
 
 
@@ -179,7 +181,7 @@ def other_annotation(x: float) -> tnb.FP32[1]:
     return x
 
 
-def no_result(x: tnb.FP32[1]):
+def no_result(x: tnb.FP32[1]):  # type: ignore[no-untyped-def]
     return x
 
 
@@ -204,13 +206,13 @@ YIELDS = (
         (lambda x: x, f"the parameter 'x' has no annotation: {EXPECTED}"),
     ],
 )
-def test_a_function_that_cannot_be_a_model(server: Server, function: Callable[..., Any], words: str):
+def test_a_function_that_cannot_be_a_model(server: Server, function: Callable[..., Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         server.model(function, name="m")
     assert str(caught.value) == f"model 'm': {words}"
 
 
 @pytest.mark.parametrize("dim", [0, -2, 1.5, "n", None])
-def test_a_dim_that_cannot_be(dim: Any):
+def test_a_dim_that_cannot_be(dim: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"FP32\[\.\.\.\]: expected dims that are integers >= 1, or -1"):
         tnb.FP32[3, dim]

@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_decorated_function_is_served_and_stays_a_function(server: Server):
+def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 100})
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
@@ -29,38 +29,38 @@ def test_a_decorated_function_is_served_and_stays_a_function(server: Server):
     assert server["double"].config.dynamic_batching.preferred_batch_size == [8]
 
 
-def test_it_answers_over_http_too(server: Server):
+def test_it_answers_over_http_too(server: Server) -> None:
     @server.model
     def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
-        return [each.upper() for each in TEXT]
+        return [line.upper() for line in TEXT]  # type: ignore[attr-defined]
 
     client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
-    given = httpclient.InferInput("TEXT", [1], "BYTES")
-    given.set_data_from_numpy(np.array([b"hello"], object))
-    assert client.infer("shout", [given]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
+    tensor = httpclient.InferInput("TEXT", [1], "BYTES")
+    tensor.set_data_from_numpy(np.array([b"hello"], object))
+    assert client.infer("shout", [tensor]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
 
 
-def test_it_may_have_several_inputs_and_outputs(server: Server):
+def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
     @server.model(max_batch_size=4)
-    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # noqa: F821, UP037
-        return {"SUM": A + B, "PRODUCT": A * B}
+    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
+        return {"SUM": A + B, "PRODUCT": A * B}  # type: ignore[operator]
 
     outputs = server["both"](A=[[1, 2]], B=[[3, 4]])
     assert outputs["SUM"].tolist() == [[4, 6]]
     assert outputs["PRODUCT"].tolist() == [[3, 8]]
 
 
-def test_defining_it_again_replaces_it(server: Server):
+def test_defining_it_again_replaces_it(server: Server) -> None:
     for factor in (2, 3):
 
         @server.model(name="scale")
-        def scale(X: tnb.FP64[1], factor=factor) -> tnb.FP64[1]:
+        def scale(X: tnb.FP64[1], factor=factor) -> tnb.FP64[1]:  # type: ignore[no-untyped-def]
             return X * factor
 
     assert server["scale"](X=[1.0])["OUTPUT"].tolist() == [3.0]
 
 
-def test_its_configuration_can_be_changed(server: Server):
+def test_its_configuration_can_be_changed(server: Server) -> None:
     @server.model(max_batch_size=2)
     def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
@@ -71,7 +71,7 @@ def test_its_configuration_can_be_changed(server: Server):
     assert server["same"](X=[[1.0]] * 3)["OUTPUT"].shape == (3, 1)
 
 
-def test_what_it_raises_is_the_answer(server: Server):
+def test_what_it_raises_is_the_answer(server: Server) -> None:
     @server.model
     def refuse(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no")
@@ -80,24 +80,24 @@ def test_what_it_raises_is_the_answer(server: Server):
         server["refuse"](X=[1.0])
 
 
-def test_an_output_of_the_wrong_shape_is_told(server: Server):
+def test_the_error_names_an_output_of_the_wrong_shape(server: Server) -> None:
     @server.model
     def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
-        return X.sum()
+        return X.sum()  # type: ignore[attr-defined]
 
     with pytest.raises(InternalError, match=r"model 'flat': output 'OUTPUT' expected shape \[2\], got \[\]"):
         server["flat"](X=[1.0, 2.0])
 
 
-def test_a_parameter_needs_a_tensor_type(server: Server):
+def test_a_parameter_needs_a_tensor_type(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="the parameter 'x' has no annotation: expected a tensor type"):
 
         @server.model
-        def untyped(x) -> tnb.FP32[1]:
+        def untyped(x) -> tnb.FP32[1]:  # type: ignore[no-untyped-def]
             return x
 
 
-def test_an_unknown_field_is_refused(server: Server):
+def test_an_unknown_field_is_refused(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="max_batch_sise"):
 
         @server.model(max_batch_sise=3)
@@ -105,9 +105,9 @@ def test_an_unknown_field_is_refused(server: Server):
             return X
 
 
-def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server):
-    given = httpclient.InferInput("X", [1], "FP32")
-    given.set_data_from_numpy(np.ones(1, np.float32))
+def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> None:
+    tensor = httpclient.InferInput("X", [1], "FP32")
+    tensor.set_data_from_numpy(np.ones(1, np.float32))
 
     def model(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
@@ -115,7 +115,7 @@ def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server):
     with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
         for name in ("first", "second"):
             server.model(name=name)(model)
-            client.infer(name, [given])
+            client.infer(name, [tensor])
             server.unload(name)
     assert server.endpoints.http is not None
     assert set(server.endpoints.http._request_caches) == {("second", 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +42,10 @@ TRIES = 5
                      [[0, 2, 1], [3, 4]], id="A-E"),
     ],
 )  # fmt: skip
-def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tuple], batches: list[list[int]]):
-    fields = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}
+def test_the_batches_that_form(
+    dynamic_batching: dict[str, Any] | None, arrivals: list[tuple[Any, ...]], batches: list[list[int]]
+) -> None:
+    fields: dict[str, Any] = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}
 
     async def ask(index: int, at_ms: float, rows: int, run_ms: float = 1) -> None:
         await asyncio.sleep(at_ms / 1000)
@@ -54,17 +57,17 @@ def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tup
     for _ in range(TRIES):
         with Server(port=0) as server:
 
-            @server.model(name="timed", max_batch_size=8, **fields)
+            @server.model(name="timed", max_batch_size=8, **fields)  # type: ignore[untyped-decorator]
             def timed(MS: tnb.FP32[1]) -> tnb.FP32[1]:
-                time.sleep(float(MS.max()) / 1000)
+                time.sleep(float(MS.max()) / 1000)  # type: ignore[attr-defined]
                 return MS
 
             with server.record() as rec:
                 asyncio.run(play())
         # Requests arrive in the order of their times, ties in the order of the list.
         arrived = sorted(range(len(arrivals)), key=lambda index: arrivals[index][0])
-        order = dict(zip(sorted(each.serial for each in rec.requests), arrived, strict=True))
-        seen = [[order[serial] for serial in batch.requests] for batch in rec.batches]
+        order = dict(zip(sorted(request.serial for request in rec.requests), arrived, strict=True))
+        seen = [[order[serial] for serial in batch.requests] for batch in rec.batches]  # type: ignore[index]
         if seen == batches:
             break
     assert seen == batches

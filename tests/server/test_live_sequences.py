@@ -144,20 +144,20 @@ EXAMPLES = [
         for strategy in ("direct { }", "oldest { max_candidate_sequences: 1 }")
     ),
 ]  # fmt: skip
-by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
+by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 
 
 @by_name
-def test_simulated(example: Example):
+def test_simulated(example: Example) -> None:
     arrivals = [
         tnb.Arrival(
-            each.at_ms * 1000,
-            timeout_us=each.timeout_ms * 1000,
-            batch_key=each.length,
-            cancel_us=None if each.cancel_ms is None else each.cancel_ms * 1000,
-            **each.sequence,
+            request.at_ms * 1000,
+            timeout_us=request.timeout_ms * 1000,
+            batch_key=request.length,
+            cancel_us=None if request.cancel_ms is None else request.cancel_ms * 1000,
+            **request.sequence,
         )
-        for each in requests_of(example)
+        for request in requests_of(example)
     ]
     times = iter([example.first_ms])
     rec = tnb.simulate(example.config, arrivals, lambda rows: next(times, 1) * 1_000_000)
@@ -165,7 +165,7 @@ def test_simulated(example: Example):
 
 
 @by_name
-def test_live(example: Example):
+def test_live(example: Example) -> None:
     seen = None
     for _ in range(TRIES):
         with Server(port=0) as server, server.record() as rec:
@@ -190,20 +190,20 @@ class Request:
 
 
 def requests_of(example: Example) -> list[Request]:
-    found = []
+    requests = []
     for text, at_ms, *options in example.arrivals:
         flags = {"sequence_start": "^" in text, "sequence_end": "$" in text}
         sequence = {"sequence_id": int(text[1]), **flags}
-        found.append(Request(text.strip("^$"), sequence, at_ms, **(options[0] if options else {})))
-    return found
+        requests.append(Request(text.strip("^$"), sequence, at_ms, **(options[0] if options else {})))
+    return requests
 
 
 def serve_timed(server: Server, config: str) -> None:
     fields = json_format.MessageToDict(parse_text(config).config, preserving_proto_field_name=True)
 
-    @server.model(name="timed", **fields)
+    @server.model(name="timed", **fields)  # type: ignore[untyped-decorator]
     def timed(MS: tnb.FP32[-1]) -> tnb.FP32[-1]:
-        time.sleep(float(MS.max()) / 1000)
+        time.sleep(float(MS.max()) / 1000)  # type: ignore[attr-defined]
         return MS
 
 
@@ -229,22 +229,23 @@ async def play(server: Server, example: Example) -> None:
 
     requests = requests_of(example)
     await asyncio.gather(
-        *(ask(each, 1 if index else example.first_ms) for index, each in enumerate(requests)), return_exceptions=True
+        *(ask(planned, 1 if index else example.first_ms) for index, planned in enumerate(requests)),
+        return_exceptions=True,
     )
 
 
 def batches_and_refusals(rec: tnb.Recording, example: Example) -> tuple[list[str], tuple[str, ...]]:
     """The batches of a recording in words, in the order in which they were sent, and what was refused."""
-    serials = [each.serial for each in rec.events if isinstance(each, RequestArrived)]
+    serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
     # Requests arrive in the order of their times, ties in the order of the list.
-    names = [each.name for each in sorted(requests_of(example), key=lambda each: each.at_ms)]
+    names = [planned.name for planned in sorted(requests_of(example), key=lambda planned: planned.at_ms)]
     name_of = dict(zip(serials, names, strict=True))
 
     def words(batch: Batch) -> str:
         return " ".join("-" if serial is None else name_of[serial] for serial in batch.requests)
 
-    batches = [words(each) for each in sorted(rec.batches, key=lambda each: each.number)]
-    return batches, tuple(name_of[each.serial] for each in rec.refused)
+    batches = [words(run) for run in sorted(rec.batches, key=lambda run: run.number)]
+    return batches, tuple(name_of[rejected.serial] for rejected in rec.refused)
 
 
 ITERATIVE = """
@@ -271,7 +272,7 @@ class TritonPythonModel:
 """
 
 
-def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(write_model: Callable[..., Path]):
+def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(write_model: Callable[..., Path]) -> None:
     batching = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }"
     repository = write_model("m", ITERATIVE, batching)
     config = repository / "m" / "config.pbtxt"
@@ -280,8 +281,8 @@ def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(wr
     for _ in range(TRIES):
         with Server(repository, port=0) as server, server.record() as rec:
             asyncio.run(ask_in_turn(server, (4, 0.0), (2, 0.02), (1, 0.1)))
-        serials = [each.serial for each in rec.events if isinstance(each, RequestArrived)]
-        seen = [" ".join("xyz"[serials.index(each)] for each in batch.requests) for batch in rec.batches]
+        serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
+        seen = [" ".join("xyz"[serials.index(request)] for request in batch.requests) for batch in rec.batches]  # type: ignore[arg-type]
         if seen == ["x", "y z", "x y", "x", "x"]:
             break
     assert seen == ["x", "y z", "x y", "x", "x"]

@@ -94,13 +94,13 @@ def circles() -> Iterator[Callable[[], int]]:
     gc.collect()
     gc.disable()
 
-    def found() -> int:
+    def leaked_requests() -> int:
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         gc.set_debug(0)
-        return sum(isinstance(each, InferRequest) for each in gc.garbage)
+        return sum(isinstance(leaked, InferRequest) for leaked in gc.garbage)
 
-    yield found
+    yield leaked_requests
     gc.garbage.clear()
     gc.enable()
 
@@ -121,7 +121,7 @@ def in_process_from_a_loop(server: Server, model: str, rows: int) -> None:
 def http(server: Server, model: str, rows: int) -> None:
     with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
         with suppress(InferenceServerException):
-            client.infer(model, [given(httpclient, rows)])
+            client.infer(model, [input_tensor(httpclient, rows)])
 
 
 def generate(server: Server, model: str, rows: int) -> None:
@@ -133,14 +133,14 @@ def generate(server: Server, model: str, rows: int) -> None:
 def grpc(server: Server, model: str, rows: int) -> None:
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         with suppress(InferenceServerException):
-            client.infer(model, [given(grpcclient, rows)])
+            client.infer(model, [input_tensor(grpcclient, rows)])
 
 
 def stream(server: Server, model: str, rows: int, headers: dict[str, str] | None = None) -> None:
-    answers: SimpleQueue = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         client.start_stream(lambda result, error: answers.put(result), headers=headers)
-        client.async_stream_infer(model, [given(grpcclient, rows)])
+        client.async_stream_infer(model, [input_tensor(grpcclient, rows)])
         answers.get(timeout=20)
 
 
@@ -148,7 +148,7 @@ def stream_that_ends_with_an_error(server: Server, model: str, rows: int) -> Non
     stream(server, model, rows, {"triton_grpc_error": "true"})
 
 
-def given(library: Any, rows: int) -> Any:
+def input_tensor(library: Any, rows: int) -> Any:
     tensor = library.InferInput("X", [rows, 1], "FP32")
     tensor.set_data_from_numpy(np.ones((rows, 1), np.float32))
     return tensor
@@ -161,14 +161,16 @@ FAILING = [
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_an_answered_request_is_in_no_circle(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_an_answered_request_is_in_no_circle(
+    server: Server, circles: Callable[[], int], ask: Callable[..., None]
+) -> None:
     for model in ["one", "asks"] * 3:
         ask(server, model, 1)
     assert circles() == 0
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
     """What is raised holds the frames that it came through, and these hold the request."""
     for model in FAILING * 2:
         ask(server, model, 1)
@@ -176,14 +178,16 @@ def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask:
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
     for _ in range(3):
         ask(server, "one", 9)
     assert circles() == 0
 
 
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
-def test_a_model_that_fails_to_initialize_is_free_at_once(tmp_path: Path, write_model: Callable[..., Path], fault: str):
+def test_a_model_that_fails_to_initialize_is_freed_immediately(
+    tmp_path: Path, write_model: Callable[..., Path], fault: str
+) -> None:
     model = f"""
 class Weights:
     pass
@@ -200,12 +204,12 @@ class TritonPythonModel:
         with Server(repository, port=None, allow_http=False, model_control_mode="explicit") as server:
             with suppress(TritonError):
                 server.load("fails")
-            assert not [each for each in gc.get_objects() if type(each).__name__ == "Weights"]
+            assert not [tracked for tracked in gc.get_objects() if type(tracked).__name__ == "Weights"]
     finally:
         gc.enable()
 
 
-def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]):
+def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]) -> None:
     head = b"POST /v2/models/one/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head + bytes(500_000))
@@ -213,8 +217,8 @@ def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles
         while connection.recv(1000):
             pass
     circles()
-    assert not [each for each in gc.garbage if isinstance(each, list) and len(b"".join(_bytes(each))) > 100_000]
+    assert not [leaked for leaked in gc.garbage if isinstance(leaked, list) and len(b"".join(_bytes(leaked))) > 100_000]
 
 
-def _bytes(listed: list) -> list[bytes]:
-    return [each for each in listed if isinstance(each, bytes | bytearray)]
+def _bytes(listed: list[Any]) -> list[bytes]:
+    return [bytes(entry) for entry in listed if isinstance(entry, bytes | bytearray)]

@@ -73,7 +73,7 @@ def text_of(mistake: Callable[[], object]) -> str:
         ),
     ],
 )  # fmt: skip
-def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
+def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str) -> None:
     assert text_of(lambda: server["add_sub"](inputs)) == words
 
 
@@ -99,16 +99,16 @@ SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at 
         ({"parameters": {"a": [1]}}, "parameters: expected a dict of str, int, float or bool by name, got {'a': [1]}"),
     ],
 )
-def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str):
+def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str) -> None:
     assert text_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
 
 
-def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
-    options = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
+def test_numbers_of_numpy_are_whole_numbers_too(server: Server) -> None:
+    options: dict[str, Any] = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
     assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
 
 
-def test_a_model_that_is_called_otherwise(server: Server):
+def test_a_model_that_is_called_otherwise(server: Server) -> None:
     unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
     assert text_of(lambda: server["addsub"]) == unknown
     assert text_of(lambda: server.unload("addsub")) == unknown
@@ -118,30 +118,28 @@ def test_a_model_that_is_called_otherwise(server: Server):
 
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
-def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
+def test_a_name_that_is_not_a_string_changes_nothing(server: Server, name: Any) -> None:
     words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
-        assert text_of(lambda ask=ask: ask(name)) == words
+        assert text_of(lambda ask=ask: ask(name)) == words  # type: ignore[misc]
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
 
 
-def test_an_output_that_a_model_does_not_have(server: Server):
+def test_an_output_that_a_model_does_not_have(server: Server) -> None:
     assert text_of(lambda: server.labels("add_sub", "OUT")) == (
         "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
 
 
-def test_a_configuration_to_load_that_cannot_be_read(server: Server):
+def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
     assert text_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
-    assert text_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
-        f"configuration expected {FORMS}, got 2"
-    )
+    assert text_of(lambda: server.load("add_sub", 2)) == (f"configuration expected {FORMS}, got 2")
     assert server["add_sub"].config.max_batch_size == 8
 
 
-def test_a_server_that_has_been_stopped():
+def test_a_server_that_has_been_stopped() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
     server.stop()
@@ -153,7 +151,7 @@ def test_a_server_that_has_been_stopped():
     assert repr(model) == "model 'add_sub' (the server has been stopped)"
 
 
-def test_a_server_that_was_replaced(tmp_path: Path):
+def test_a_server_that_was_replaced(tmp_path: Path) -> None:
     (tmp_path / "model_repository").mkdir()
     first = tnb.serve(tmp_path / "model_repository", port=0)
 
@@ -164,8 +162,8 @@ def test_a_server_that_was_replaced(tmp_path: Path):
     model = first["m"]
     with tnb.serve(tmp_path / "model_repository", port=0):
         words = (
-            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be "
-            "used instead"
+            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one "
+            "instead"
         )
         mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
         assert [text_of(mistake) for mistake in mistakes] == [words] * 4
@@ -173,7 +171,7 @@ def test_a_server_that_was_replaced(tmp_path: Path):
 
 
 @pytest.mark.parametrize("option", ["port", "grpc_port", "metrics_port"])
-def test_a_port_that_is_taken(option: str):
+def test_a_port_that_is_taken(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         text = text_of(lambda: Server(**{"port": 0, option: port}))
@@ -189,28 +187,29 @@ def test_a_port_that_is_taken(option: str):
     [
         ({"prot": 1}, "Server has no option 'prot'; did you mean 'port'?"),
         ({"load_model": ["m"]}, "Server has no option 'load_model'; did you mean 'load_models'?"),
-        ({"model_control_mode": "manual"}, "model_control_mode cannot be 'manual': one of 'none', 'explicit', 'poll'"),
-        ({"rate_limit": "on"}, "rate_limit cannot be 'on': one of 'off', 'execution_count'"),
+        ({"model_control_mode": "manual"},
+         "model_control_mode: expected one of 'none', 'explicit', 'poll', got 'manual'"),
+        ({"rate_limit": "on"}, "rate_limit: expected one of 'off', 'execution_count', got 'on'"),
         ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: expected a port from 0 to 65535, got 99999"),
         ({"port": -1}, "cannot listen on 127.0.0.1:-1: expected a port from 0 to 65535, got -1"),
         ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: expected an integer port, got '8000'"),
         ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: expected an integer port, got 80.5"),
         ({"model_repository": 5}, "model_repository: expected a path or a sequence of paths, got 5"),
         ({"model_repository": None}, "model_repository: expected a path or a sequence of paths, got None"),
-        ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
-        ({"load_models": ["add_sub"]}, "load_models needs model_control_mode='explicit'"),
-        ({"exit_timeout": -1}, "exit_timeout must be a number from 0 on, got -1"),
-        ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
-        ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
-        ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
+        ({"load_models": "add_sub"}, "load_models: expected a list of names, got 'add_sub'"),
+        ({"load_models": ["add_sub"]}, "load_models: expected model_control_mode='explicit', got 'none'"),
+        ({"exit_timeout": -1}, "exit_timeout: expected a number >= 0, got -1"),
+        ({"repository_poll_secs": "x"}, "repository_poll_secs: expected a number >= 0, got 'x'"),
+        ({"backend_config": "onnx"}, "backend_config: expected a dict of dicts, got 'onnx'"),
+        ({"http": {"max_input_size": 1}}, "http: expected HttpOptions(...), got {'max_input_size': 1}"),
         ({"http": tnb.HttpOptions(transport="slow")},
          "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
          "GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got 'c++'"),
-        ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
+        ({"trace": "file"}, "trace: expected TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip
-def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
+def test_an_option_that_there_is_not(options: dict[str, Any], words: str) -> None:
     assert text_of(lambda: Server(**{"port": 0, **options})) == words
 
 
@@ -233,15 +232,15 @@ def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
         ),
     ],
 )
-def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, Any], words: str):
+def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, Any], words: str) -> None:
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
+    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"  # type: ignore[call-overload]
     assert text_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 
-def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server):
+def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server) -> None:
     assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
         text_of(lambda: server.model(lambda x: x))
     )
@@ -255,7 +254,7 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
     )
 
 
-def test_a_field_of_a_running_configuration(server: Server):
+def test_a_field_of_a_running_configuration(server: Server) -> None:
     config = server["add_sub"].config
     words = "model configuration: expected a field of ModelConfig, got 'max_batchsize'; did you mean 'max_batch_size'?"
     assert text_of(lambda: config.max_batchsize) == words
@@ -276,7 +275,7 @@ def test_a_field_of_a_running_configuration(server: Server):
         (5, "arrivals expected a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
-def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
+def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str) -> None:
     assert text_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
@@ -308,12 +307,12 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
         ),
         (lambda: tnb.theory("rec"), "theory expected a recording, got str"),  # type: ignore[arg-type]
         (
-            lambda: tnb.worksheet().check(5),
+            lambda: tnb.worksheet().check(5),  # type: ignore[arg-type]
             "answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
         ),
     ],
 )
-def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):
+def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str) -> None:
     assert text_of(mistake) == words
 
 
@@ -345,11 +344,11 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
         ),
     ],
 )
-def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str):
+def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str) -> None:
     assert text_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
 
 
-def test_a_simulation_in_which_all_is_refused_says_why():
+def test_a_simulation_in_which_all_is_refused_says_why() -> None:
     rec = tnb.simulate("max_batch_size: 4 sequence_batching { }", [(0, 1), (5, 1)], tnb.fixed(1))
     assert rec.verdict() == (
         "Nothing was executed: 2 refused, the first with 'inference request to model 'simulated' must specify a "
@@ -357,14 +356,14 @@ def test_a_simulation_in_which_all_is_refused_says_why():
     )
 
 
-def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
+def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
     assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
     assert text_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 
 
-def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
+def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server) -> None:
     config = server["add_sub"].config
     assert text_of(lambda: setattr(config, "max_batch_size", "x")) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'x'"
@@ -385,7 +384,7 @@ def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
     assert config.diff() == ""
 
 
-def test_a_field_to_try():
+def test_a_field_to_try() -> None:
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
     assert text_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert text_of(lambda: rec.what_if(max_queue_delay=3)) == (
@@ -407,7 +406,9 @@ def test_a_field_to_try():
         ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
     ],
 )
-def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):
+def test_a_trace_file_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
     path = tmp_path / "trace.json"
     if content is not None:
         path.write_text(content)
@@ -416,13 +417,13 @@ def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, 
     assert not (tmp_path / "out.json").exists()
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys):
+def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["models", str(tmp_path / "file")]) == 1
     assert "Not a directory" in capsys.readouterr().err
 
 
-def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys):
+def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tnb.serve(EXAMPLES / "add_sub", port=0).stop()
     words = f"'{EXAMPLES / 'add_sub'}': expected a model repository, got a model; serve its parent, '{EXAMPLES}'"
     assert words in capsys.readouterr().out

@@ -32,14 +32,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, NestingPackage]:
     return packages
 
 
-def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage]):
+def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage]) -> None:
     installed |= {"nest_asyncio": NestingPackage(), "nest_asyncio2": NestingPackage()}
     with warnings.catch_warnings(action="error"):
         assert tnb.allow_nested() == "nest_asyncio2"
     assert (installed["nest_asyncio"].applied, installed["nest_asyncio2"].applied) == (0, 1)
 
 
-def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, NestingPackage]):
+def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, NestingPackage]) -> None:
     installed["nest_asyncio"] = NestingPackage()
     with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7"):
         assert tnb.allow_nested() == "nest_asyncio"
@@ -47,7 +47,7 @@ def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, Ne
 
 
 @pytest.mark.usefixtures("installed")
-def test_without_either_package_the_error_names_the_extra():
+def test_without_either_package_the_error_names_the_extra() -> None:
     with pytest.raises(ImportError) as error:
         tnb.allow_nested()
     assert str(error.value) == (

@@ -15,14 +15,14 @@ from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.options import EngineKeywords, ServerKeywords, inference_parameters
 
 
-def test_every_engine_option_is_a_keyword_of_the_same_type():
+def test_every_engine_option_is_a_keyword_of_the_same_type() -> None:
     hints = get_type_hints(EngineOptions)
     expected = {field.name: hints[field.name] for field in dataclasses.fields(EngineOptions)}
     del expected["model_repositories"]
     assert get_type_hints(EngineKeywords) == expected
 
 
-def test_serve_accepts_the_keywords_of_server_except_replaces():
+def test_serve_accepts_the_keywords_of_server_except_replaces() -> None:
     server = inspect.signature(tnb.Server).parameters
     assert set(inspect.signature(tnb.serve).parameters) == set(server) - {"replaces"}
     own_keywords = get_type_hints(ServerKeywords).keys() - get_type_hints(EngineKeywords).keys()
@@ -31,13 +31,13 @@ def test_serve_accepts_the_keywords_of_server_except_replaces():
 
 
 @pytest.mark.parametrize("method", ["__call__", "infer", "infer_async", "infer_all"])
-def test_inference_methods_show_the_request_options(method: str):
+def test_inference_methods_show_the_request_options(method: str) -> None:
     parameters = inspect.signature(getattr(ModelHandle, method)).parameters
     assert REQUEST_OPTIONS.keys() < parameters.keys()
     assert parameters["tensors"].kind is inspect.Parameter.VAR_KEYWORD
 
 
-def test_request_options_have_the_types_and_defaults_of_a_request():
+def test_request_options_have_the_types_and_defaults_of_a_request() -> None:
     shown, used = inspect.signature(inference_parameters).parameters, inspect.signature(make_request).parameters
     options = {name: (shown[name].annotation, shown[name].default) for name in REQUEST_OPTIONS}
     assert options == {name: (used[name].annotation, used[name].default) for name in REQUEST_OPTIONS}

@@ -19,6 +19,7 @@ from tritonclient.utils import shared_memory
 import tritonnb as tnb
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.errors import InternalError
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
 DATATYPES = {"FP32": tnb.FP32, "INT64": tnb.INT64, "BOOL": tnb.BOOL, "FP16": tnb.FP16, "BYTES": tnb.BYTES}
@@ -86,15 +87,18 @@ class Gate:
         return gated
 
 
-def serve(server: Server, name: str, datatype: str, scheduling: str, compute: Callable[[Any], Any], **fields: Any):
+def serve(
+    server: Server, name: str, datatype: str, scheduling: str, compute: Callable[[Any], Any], **fields: Any
+) -> ModelHandle:
     """Serve ``compute`` as a model with the input X and the output Y of one variable dimension."""
     tensor = DATATYPES[datatype][-1]
 
-    def function(X):
+    def function(X: Any) -> Any:
         return {"Y": compute(X)}
 
     function.__annotations__ = {"X": tensor, "return": {"Y": tensor}}
-    return server.model(name=name, **{**SCHEDULING[scheduling], **fields})(function) and server[name]
+    server.model(name=name, **{**SCHEDULING[scheduling], **fields})(function)
+    return server[name]
 
 
 # --- laws -----------------------------------------------------------------------------------------
@@ -108,8 +112,11 @@ ELEMENTS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+Case = tuple[str, str, list[Any]]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[str, str, list[Any]]:
+def cases(draw: st.DrawFn) -> Case:
     """A datatype, a way of scheduling, and the contents of some requests of one shape."""
     datatype = draw(st.sampled_from(sorted(DATATYPES)))
     scheduling = draw(st.sampled_from(sorted(SCHEDULING)))
@@ -122,7 +129,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, list[Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case):
+def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     gate = Gate()
     model = serve(server, "gated", datatype, scheduling, gate.through(lambda x: x))
@@ -144,7 +151,7 @@ def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: 
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case):
+def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     model = serve(server, "reversing", datatype, scheduling, reverse)
     arrays = [content.copy() for content in contents]
@@ -160,7 +167,7 @@ def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases(), computed=st.sampled_from(["the input", "a view of the input", "one buffer", "one row for all"]))
-def test_answers_share_memory_with_nothing(server: Server, case, computed: str):
+def test_answers_share_memory_with_nothing(server: Server, case: Case, computed: str) -> None:
     datatype, scheduling, contents = case
     kept = np.zeros((64, 64), BY_NAME[datatype].numpy)
 
@@ -203,10 +210,10 @@ def in_process_list(server: Server, name: str, x: Any) -> Any:
 
 
 def over_http(server: Server, name: str, x: Any, binary: bool = True) -> Any:
-    given = httpclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
-    given.set_data_from_numpy(x, binary_data=binary)
+    tensor = httpclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
+    tensor.set_data_from_numpy(x, binary_data=binary)
     with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-        return client.infer(name, [given]).as_numpy("Y")
+        return client.infer(name, [tensor]).as_numpy("Y")
 
 
 def over_http_json(server: Server, name: str, x: Any) -> Any:
@@ -214,18 +221,20 @@ def over_http_json(server: Server, name: str, x: Any) -> Any:
 
 
 def over_grpc(server: Server, name: str, x: Any) -> Any:
-    given = grpcclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
-    given.set_data_from_numpy(x)
+    tensor = grpcclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
+    tensor.set_data_from_numpy(x)
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        return client.infer(name, [given]).as_numpy("Y")
+        return client.infer(name, [tensor]).as_numpy("Y")
 
 
-WAYS = [in_process, in_process_list, over_http, over_http_json, over_grpc]
+#: Sends an array to a model and returns what it answers.
+Way = Callable[[Server, str, Any], Any]
+WAYS: list[Way] = [in_process, in_process_list, over_http, over_http_json, over_grpc]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
-def test_a_model_may_write_to_its_inputs(server: Server, way, name: str):
+def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     for _ in range(2):
@@ -235,7 +244,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way, name: str):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
-def test_a_model_may_write_to_its_strings(server: Server, way, name: str):
+def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
     assert way(server, name, x).tolist() == [b"b", b"a"]
@@ -243,7 +252,7 @@ def test_a_model_may_write_to_its_strings(server: Server, way, name: str):
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_shared"])
-def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str):
+def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     region = shared_memory.create_shared_memory_region("given", "/tritonnb_ownership", x.nbytes)
@@ -283,7 +292,7 @@ def reversed_twice(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Lent, memoryview, as_subclass, reversed_twice, np.asfortranarray])
-def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind):
+def test_every_kind_of_input_becomes_a_separate_array(server: Server, kind: Callable[[Any], Any]) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -302,9 +311,9 @@ def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kin
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server):
+def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) -> None:
     @server.model(name="both")
-    def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # noqa: F821, UP037
+    def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
         return {"A": X, "B": X}
 
     answer = server["both"](X=np.ones(2, np.float32))
@@ -313,7 +322,7 @@ def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server):
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way):
+def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way: Way) -> None:
     model = serve(server, "cached", "FP32", "no batches", lambda x: x, response_cache={"enable": True})
     x = np.array([1, 2], np.float32)
     for _ in range(3):
@@ -324,7 +333,7 @@ def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: 
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way):
+def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way: Way) -> None:
     """The next execution begins before the answers of the one before are written."""
     buffer = np.zeros(2, np.float32)
 
@@ -346,7 +355,7 @@ def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(serve
     assert answers == {number: [number, number] for number in range(16)}
 
 
-def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path):
+def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path) -> None:
     body = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -415,13 +424,13 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way):
+def test_a_model_that_another_model_calls_writes_to_its_own_arrays(composed: Server, way: Way) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]
 
 
-def test_steps_of_an_ensemble_write_to_arrays_of_their_own(composed: Server):
+def test_steps_of_an_ensemble_write_to_arrays_of_their_own(composed: Server) -> None:
     x = np.array([1, 2], np.float32)
     answer = composed["diamond"](X=x)
     assert answer["M"].tolist() == [2, 1]
@@ -449,7 +458,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path):
+def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path) -> None:
     write_python_model(tmp_path, "iterative", ITERATIVE, "sequence_batching { iterative_sequence: true }")
     with Server(tmp_path, port=0) as server:
         assert server["iterative"](X=[1.0])["Y"].tolist() == [2.0]
@@ -474,7 +483,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path):
+def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     warm_up = f'model_warmup {{ name: "w" batch_size: 1 count: 3 {sample} }}'
     write_python_model(tmp_path, "warmed", WARMED, warm_up)
@@ -485,7 +494,7 @@ def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path):
 # --- copy=False -----------------------------------------------------------------------------------
 
 
-def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(server: Server):
+def test_an_array_passed_with_copy_false_is_not_copied_and_read_only_for_models(server: Server) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -502,7 +511,7 @@ def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(serve
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
-def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str):
+def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
     with pytest.raises(InternalError, match="read-only"):
@@ -510,15 +519,15 @@ def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str):
     assert x.tolist() == [1, 2]
 
 
-def test_copy_is_true_or_false(server: Server):
+def test_copy_is_true_or_false(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="copy: expected True or False, got 'no'"):
-        server["reverse_py"](X=[1.0], copy="no")
+        server["reverse_py"](X=[1.0], copy="no")  # type: ignore[arg-type]
 
 
 # --- requests in an event loop --------------------------------------------------------------------
 
 
-def test_what_is_wrong_with_a_request_is_raised_when_it_is_awaited(server: Server):
+def test_what_is_wrong_with_a_request_is_raised_when_it_is_awaited(server: Server) -> None:
     requests = server["reverse_py"].infer_async(Z=[1.0]), server["reverse_py"].infer_async(X=[1.0])
 
     async def ask() -> list[Any]:

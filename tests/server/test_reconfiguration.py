@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.scheduling.resources import Resource
@@ -23,7 +25,7 @@ sequence_batching {
 
 
 def instance_threads() -> list[str]:
-    return sorted(each.name for each in threading.enumerate() if each.name.startswith("tritonnb m_"))
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb m_"))
 
 
 def set_count(server: Server, count: int) -> str:
@@ -34,13 +36,13 @@ def set_count(server: Server, count: int) -> str:
 
 def ended(server: Server, instances: list[str]) -> None:
     """Wait until only these instances have threads."""
-    for each in threading.enumerate():
-        if each.name.startswith("tritonnb m_") and each.name.removeprefix("tritonnb ") not in instances:
-            each.join(60)
-    assert instance_threads() == [f"tritonnb {each}" for each in instances]
+    for thread in threading.enumerate():
+        if thread.name.startswith("tritonnb m_") and thread.name.removeprefix("tritonnb ") not in instances:
+            thread.join(60)
+    assert instance_threads() == [f"tritonnb {instance}" for instance in instances]
 
 
-def test_instances_are_added_and_removed_without_loading_the_model_again(write_model: Callable[..., Path]):
+def test_instances_are_added_and_removed_without_loading_the_model_again(write_model: Callable[..., Path]) -> None:
     loads = 'import os\nos.environ["LOADS"] = str(int(os.environ.get("LOADS", 0)) + 1)\n'
     repository = write_model(
         "m", loads + python_model("x + 1"), "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }"
@@ -56,7 +58,7 @@ def test_instances_are_added_and_removed_without_loading_the_model_again(write_m
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
 
 
-def test_more_instances_run_more_batches_at_once():
+def test_more_instances_run_more_batches_in_parallel() -> None:
     together = threading.Barrier(2)
     with Server(port=0) as server:
 
@@ -73,7 +75,7 @@ def test_more_instances_run_more_batches_at_once():
         asyncio.run(ask())
 
 
-def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., Path]):
+def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., Path]) -> None:
     repository = write_model(
         "m", python_model("x + 1"), "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }"
     )
@@ -83,7 +85,7 @@ def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., 
             changing = asyncio.get_running_loop().run_in_executor(None, change)
             while not changing.done():
                 answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
-                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+                assert [answer["Y"].item() for answer in answers] == [n + 1 for n in range(20)]
             await changing
 
         def change() -> None:
@@ -94,7 +96,7 @@ def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., 
         ended(server, ["m_0_0"])
 
 
-def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance():
+def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance() -> None:
     running, gate = threading.Semaphore(0), threading.Event()
     group = {"count": 2, "kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1}]}}
     with Server(port=0, rate_limit="execution_count", rate_limit_resources=[Resource("R", 1)]) as server:
@@ -115,7 +117,7 @@ def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance()
         asyncio.run(ask())
 
 
-def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]):
+def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]) -> None:
     total = python_model("x").replace(
         "answers = []",
         'answers = []\n        self.total = getattr(self, "total", {})',
@@ -150,7 +152,7 @@ def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Ca
         assert model(X=[[5.0]], sequence_id=3, sequence_start=True, sequence_end=True)["Y"].tolist() == [[5.0]]
 
 
-def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..., Path]):
+def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"), STATE)
     with Server(repository, port=0) as server:
         server["m"](X=[[1.0]], sequence_id=1, sequence_start=True)
@@ -160,7 +162,9 @@ def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..
         server["m"](X=[[1.0]], sequence_id=1, sequence_end=True)
 
 
-def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_again(write_model: Callable[..., Path]):
+def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_again(
+    write_model: Callable[..., Path],
+) -> None:
     repository = write_model("m", python_model("x + 1"), "instance_group { count: 2 kind: KIND_CPU }")
     batchers = (
         "dynamic_batching { }",
@@ -183,7 +187,7 @@ def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_agai
             changing = asyncio.get_running_loop().run_in_executor(None, change)
             while not changing.done():
                 answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
-                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+                assert [answer["Y"].item() for answer in answers] == [n + 1 for n in range(20)]
             await changing
 
         asyncio.run(ask())
@@ -191,7 +195,7 @@ def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_agai
         assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0
 
 
-def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[..., Path]):
+def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"), STATE + "instance_group { count: 1 kind: KIND_CPU }")
     written = (repository / "m" / "config.pbtxt").read_text()
     strategies = ("oldest { max_candidate_sequences: 3 }", "oldest { max_candidate_sequences: 6 }", "direct { }")
@@ -239,7 +243,7 @@ def without_batcher(server: Server) -> str:
     return config.apply()
 
 
-def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path]):
+def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"), "dynamic_batching { }")
     with Server(repository, port=0, model_control_mode="explicit", load_models=["m"]) as server:
         assert without_batcher(server) == "in place"
@@ -250,7 +254,7 @@ def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path
         assert without_batcher(server) == "unchanged"
 
 
-def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Callable[..., Path]):
+def test_a_batcher_that_the_model_auto_completes_cannot_be_removed(write_model: Callable[..., Path]) -> None:
     model = python_model("x") + ASKS.format(condition="True")
     for fields in ("dynamic_batching { }", ""):
         with Server(write_model("m", model, fields), port=0) as server:
@@ -260,17 +264,17 @@ def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Cal
 
 def test_a_batcher_that_was_completed_can_be_taken_away_where_the_model_does_not_ask_for_it(
     write_model: Callable[..., Path],
-):
+) -> None:
     model = python_model("x") + ASKS.format(condition='config.as_dict()["instance_group"][0]["count"] == 1')
     with Server(write_model("m", model, ""), port=0) as server:
-        asked = server["m"].config
-        assert asked.HasField("dynamic_batching")
-        asked.ClearField("dynamic_batching")
-        asked.instance_group[0].count = 2
-        assert asked.apply() == "in place"
+        config = server["m"].config
+        assert config.HasField("dynamic_batching")
+        config.ClearField("dynamic_batching")
+        config.instance_group[0].count = 2
+        assert config.apply() == "in place"
         assert not server["m"].config.HasField("dynamic_batching")
-        asked.instance_group[0].count = 1
-        assert asked.apply() == "in place"
+        config.instance_group[0].count = 1
+        assert config.apply() == "in place"
         assert server["m"].config.HasField("dynamic_batching")
 
 
@@ -288,7 +292,9 @@ class TritonPythonModel:
 """
 
 
-def test_instances_of_a_python_model_start_one_after_the_other(write_model: Callable[..., Path], monkeypatch):
+def test_instances_of_a_python_model_start_one_after_the_other(
+    write_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STARTED", "")
     with Server(write_model("m", TOGETHER, "instance_group { count: 3 kind: KIND_CPU }"), port=0) as server:
         assert list(server) == ["m"]

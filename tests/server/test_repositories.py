@@ -54,20 +54,20 @@ def ready(server: Server) -> list[str]:
     return sorted(server)
 
 
-def test_an_ensemble_loads_its_parts_with_it(server: Server):
+def test_an_ensemble_loads_its_parts_with_it(server: Server) -> None:
     server.load("both")
     assert ready(server) == ["both", "one", "ten"]
     assert infer(server, "both") == 11
 
 
-def test_a_load_of_what_has_not_changed_does_nothing(server: Server):
+def test_a_load_of_what_has_not_changed_does_nothing(server: Server) -> None:
     server.load("one")
     infer(server, "one")
     server.load("one")
     assert server.stats("one")["model_stats"][0]["inference_count"] == 1
 
 
-def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write):
+def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write) -> None:
     server.load("both")
     write_model("one", python_model("x + 2"))
     server.load("one")
@@ -75,7 +75,7 @@ def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write
     assert server.stats("both")["model_stats"][0]["inference_count"] == 1
 
 
-def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_model: Write):
+def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_model: Write) -> None:
     server.load("one")
     file = repository / "one" / "1" / "model.py"
     write_model("one", python_model("x + 2"))
@@ -84,7 +84,7 @@ def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_m
     assert infer(server, "one") == 2
 
 
-def test_an_override_stays_until_the_files_change(server: Server, write_model: Write):
+def test_an_override_stays_until_the_files_change(server: Server, write_model: Write) -> None:
     server.load("one")
     server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
     assert server["one"].config.max_batch_size == 2
@@ -95,7 +95,7 @@ def test_an_override_stays_until_the_files_change(server: Server, write_model: W
     assert server["one"].config.max_batch_size == 8
 
 
-def test_a_part_that_no_longer_loads_goes_on_as_it_was(server: Server, write_model: Write):
+def test_a_step_whose_reload_fails_continues_as_before(server: Server, write_model: Write) -> None:
     server.load("both")
     write_model("one", "1 / 0")
     server.load("both")
@@ -104,7 +104,9 @@ def test_a_part_that_no_longer_loads_goes_on_as_it_was(server: Server, write_mod
     assert infer(server, "both") == 11
 
 
-def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(server: Server, write_model: Write):
+def test_the_failure_of_a_step_is_reported_for_the_ensemble_and_repaired_with_it(
+    server: Server, write_model: Write
+) -> None:
     write_model("one", "1 / 0")
     with pytest.raises(InvalidArgumentError) as caught:
         server.load("both")
@@ -117,15 +119,15 @@ def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(se
     assert infer(server, "both") == 11
 
 
-def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server: Server, repository: Path):
+def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server: Server, repository: Path) -> None:
     write_ensemble(repository, "lost", "one", "missing")
     with pytest.raises(TritonError):
         server.load("lost")
-    (entry,) = [each for each in server.index() if each["name"] == "lost"]
+    (entry,) = [row for row in server.index() if row["name"] == "lost"]
     assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
-def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path):
+def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path) -> None:
     write_ensemble(repository, "circle", "back", "one")
     write_ensemble(repository, "back", "both", "circle")
     with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: circle -> ... -> back"):
@@ -133,7 +135,7 @@ def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Se
     assert ready(server) == ["both", "one", "ten"]
 
 
-def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path):
+def test_an_ensemble_whose_reload_fails_continues_as_before(server: Server, repository: Path) -> None:
     server.load("both")
     write_ensemble(repository, "both", "one", "missing")
     with pytest.raises(TritonError, match="missing"):
@@ -141,13 +143,15 @@ def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repo
     assert infer(server, "both") == 11
 
 
-def test_unloading_an_ensemble_leaves_its_parts(server: Server):
+def test_unloading_an_ensemble_leaves_its_parts(server: Server) -> None:
     server.load("both")
     server.unload("both")
     assert ready(server) == ["one", "ten"]
 
 
-def test_unloading_with_dependents_takes_the_parts_that_nobody_else_needs(server: Server, repository: Path):
+def test_unloading_with_dependents_unloads_the_steps_that_no_other_ensemble_uses(
+    server: Server, repository: Path
+) -> None:
     write_ensemble(repository, "outer", "both", "ten")
     write_ensemble(repository, "other", "ten")
     for name in ("one", "outer", "other"):
@@ -156,20 +160,22 @@ def test_unloading_with_dependents_takes_the_parts_that_nobody_else_needs(server
     assert ready(server) == ["one", "other", "ten"]
 
 
-def test_unloading_a_part_makes_its_ensembles_unavailable(server: Server):
+def test_unloading_a_part_makes_its_ensembles_unavailable(server: Server) -> None:
     server.load("both")
     server.unload("one")
     with pytest.raises(NotFoundError, match="'both' has no available versions"):
         server["both"]
-    assert {each["reason"] for each in server.index() if each["name"] == "both"} <= {"unloaded", ""}
+    assert {entry["reason"] for entry in server.index() if entry["name"] == "both"} <= {"unloaded", ""}
 
 
-def test_every_model_is_loaded_at_start_with_a_star(repository: Path):
+def test_every_model_is_loaded_at_start_with_a_star(repository: Path) -> None:
     with Server(repository, port=0, model_control_mode="explicit", load_models=["*"]) as server:
         assert ready(server) == ["both", "one", "ten"]
 
 
-def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(repository: Path, tmp_path_factory):
+def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = tmp_path_factory.mktemp("other")
     for name in ("one", "more"):
         (other / name / "1").mkdir(parents=True)
@@ -181,7 +187,7 @@ def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(rep
         assert "not available or ambiguous: one" in str(server.load_errors["both"])
 
 
-def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_model: Write):
+def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_model: Write) -> None:
     with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
         write_model("one", python_model("x + 5"))
         write_model("new", python_model("x - 1"))
@@ -195,14 +201,14 @@ def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_m
         assert ready(server) == ["new", "one"]
 
 
-def test_polling_keeps_what_serves_when_a_change_is_a_mistake(repository: Path, write_model: Write):
+def test_polling_keeps_what_serves_when_a_change_is_a_mistake(repository: Path, write_model: Write) -> None:
     with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
         write_model("one", "1 / 0")
         server.run(server.engine.poll())
         assert infer(server, "both") == 11
 
 
-def test_repository_agents_are_refused_by_name(server: Server, write_model: Write):
+def test_repository_agents_are_refused_by_name(server: Server, write_model: Write) -> None:
     write_model("one", python_model("x"), config='model_repository_agents { agents { name: "checksum" } }')
     with pytest.raises(Exception, match=r"unable to find 'libtritonrepoagent_checksum\.so' for repo agent 'checksum'"):
         server.load("one")
@@ -213,7 +219,7 @@ def write_count(repository: Path, count: int, extra: str = "") -> None:
     config.write_text(f'backend: "python" max_batch_size: 8 {TENSORS} instance_group {{ count: {count} }} {extra}')
 
 
-def test_only_the_instances_change_when_nothing_else_has_changed(server: Server, repository: Path):
+def test_only_the_instances_change_when_nothing_else_has_changed(server: Server, repository: Path) -> None:
     write_count(repository, 1)
     server.load("one")
     infer(server, "one")
@@ -230,21 +236,21 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
     assert server.stats("one")["model_stats"][0]["inference_count"] == 0
 
 
-def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server: Server, repository: Path):
+def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server: Server, repository: Path) -> None:
     def load(*groups: str) -> list[object]:
-        text = "".join(f"instance_group {{ {each} }}" for each in groups)
+        text = "".join(f"instance_group {{ {group} }}" for group in groups)
         config = repository / "one" / "config.pbtxt"
         config.write_text(f'backend: "python" max_batch_size: 8 {TENSORS} {text}')
         server.load("one")
-        return [each.backend_instance for each in server["one"].served.instances]
+        return [instance.backend_instance for instance in server["one"].served.instances]
 
     before = load('count: 3 kind: KIND_CPU name: "a"')
     assert load('count: 1 kind: KIND_CPU name: "b"', 'count: 2 kind: KIND_CPU name: "c"') == before
     after = load('count: 2 kind: KIND_CPU name: "b"', "kind: KIND_CPU rate_limiter { priority: 2 }")
-    assert [each in before for each in after] == [True, True, False]
+    assert [value in before for value in after] == [True, True, False]
 
 
-def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write):
+def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write) -> None:
     once = """
 import triton_python_backend_utils as pb_utils
 
@@ -265,9 +271,9 @@ class TritonPythonModel:
     assert server["one"].config.instance_group[0].count == 1
 
 
-def test_of_several_instances_that_cannot_be_made_all_are_logged_and_the_last_is_told(
+def test_of_several_failing_instances_all_are_logged_and_the_last_is_reported(
     server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     model = """
 class TritonPythonModel:
     def initialize(self, args):
@@ -279,21 +285,25 @@ class TritonPythonModel:
     write_model("m", f"import triton_python_backend_utils as pb_utils\n{model}", f"instance_group [ {groups} ]")
     with pytest.raises(InvalidArgumentError, match="Internal: TritonModelException: not b_0"):
         server.load("m")
-    logged = [re.search("ERROR: Failed to create instance: .*not (\\w+)", each) for each in caplog.messages]
-    assert [each[1] for each in logged if each] == ["a_0", "a_1", "b_0"]
+    logged = [re.search("ERROR: Failed to create instance: .*not (\\w+)", message) for message in caplog.messages]
+    assert [record[1] for record in logged if record] == ["a_0", "a_1", "b_0"]
 
 
-def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(server: Server, write_model: Write):
+def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(
+    server: Server, write_model: Write
+) -> None:
     write_model("m", python_model("x"), "version_policy { specific { versions: [1, 7, 7] } }")
     server.load("m")
-    assert [(each["version"], each["state"]) for each in server.index() if each["name"] == "m"] == [("1", "READY")]
+    assert [(entry["version"], entry["state"]) for entry in server.index() if entry["name"] == "m"] == [("1", "READY")]
 
 
-def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_cause(server: Server, write_model: Write):
+def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_cause(
+    server: Server, write_model: Write
+) -> None:
     write_model("m", python_model("x"), "version_policy { specific { versions: [7] } }")
     with pytest.raises(TritonError):
         server.load("m")
-    (entry,) = [each for each in server.index() if each["name"] == "m"]
+    (entry,) = [row for row in server.index() if row["name"] == "m"]
     assert "at least one version must be available" in entry["reason"]
 
 
@@ -315,7 +325,7 @@ SAMPLE = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 input_data_file
 )
 def test_what_would_end_triton_is_refused_and_the_others_serve(
     server: Server, repository: Path, write_model: Write, config: str, directory: str, complaint: str
-):
+) -> None:
     server.load("one")
     write_model("m", python_model("x"), config)
     (repository / "m" / directory).mkdir(parents=True, exist_ok=True)
@@ -326,28 +336,28 @@ def test_what_would_end_triton_is_refused_and_the_others_serve(
 
 def test_a_version_directory_that_only_begins_with_a_number_is_none(
     server: Server, repository: Path, write_model: Write
-):
+) -> None:
     write_model("m", python_model("x"))
     (repository / "m" / "2x").mkdir()
     server.load("m")
-    assert [each["version"] for each in server.index() if each["name"] == "m"] == ["1"]
+    assert [entry["version"] for entry in server.index() if entry["name"] == "m"] == ["1"]
 
 
-def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path):
+def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path) -> None:
     (repository / "one" / "2").symlink_to(repository / "nowhere")
     (repository / "one" / "notes").symlink_to(repository / "nowhere")
     server.load("one")
     assert infer(server, "one") == 1
 
 
-def test_a_configuration_is_shown_with_every_character_it_has(server: Server, write_model: Write):
+def test_a_configuration_is_shown_with_every_character_it_has(server: Server, write_model: Write) -> None:
     write_model("m", python_model("x"), r'parameters { key: "a\000b" value { string_value: "c\000d" } }')
     server.load("m")
     with urllib.request.urlopen(f"{server.url}/v2/models/m/config") as answer:
         assert json.load(answer)["parameters"] == {"a\0b": {"string_value": "c\0d"}}
 
 
-def test_a_repository_that_has_gone_is_named(tmp_path: Path):
+def test_a_repository_that_has_gone_is_named(tmp_path: Path) -> None:
     repository = tmp_path / "gone"
     repository.mkdir()
     with Server(repository, port=0, model_control_mode="explicit") as server:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,12 +39,12 @@ def accumulate() -> Iterator[Server]:
         yield server
 
 
-def add(server: Server, value: int, sequence_id: int | str, **flags: bool) -> int:
+def add(server: Server, value: int, sequence_id: int | str, **flags: Any) -> int:
     outputs = server["accumulate"](INPUT0=[[value]], sequence_id=sequence_id, **flags)
     return int(outputs["TOTAL"][0, 0])
 
 
-def test_sequences_keep_their_own_totals(accumulate: Server):
+def test_sequences_keep_their_own_totals(accumulate: Server) -> None:
     assert add(accumulate, 1, 7, sequence_start=True) == 1
     assert add(accumulate, 10, 8, sequence_start=True) == 10
     assert add(accumulate, 2, 7) == 3
@@ -51,8 +52,12 @@ def test_sequences_keep_their_own_totals(accumulate: Server):
     assert add(accumulate, 3, 7, sequence_end=True) == 6
 
 
-def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended():
-    options = {"model_control_mode": "explicit", "load_models": ["accumulate"], "wait_for_sequences": True}
+def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended() -> None:
+    options: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": ["accumulate"],
+        "wait_for_sequences": True,
+    }
     server = Server(MODELS, port=0, **options)
     for sequence_id in (7, 8):
         add(server, 1, sequence_id, sequence_start=True)
@@ -67,7 +72,9 @@ def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_en
     assert not stopped.is_alive()
 
 
-def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(write_model: Callable[..., Path]):
+def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(
+    write_model: Callable[..., Path],
+) -> None:
     config = "sequence_batching { max_sequence_idle_microseconds: 50000 }"
     server = Server(write_model("m", python_model("x"), config), port=0, wait_for_sequences=True)
     server["m"](X=[[1.0]], sequence_id=7, sequence_start=True)
@@ -75,7 +82,7 @@ def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_lo
     assert not server.alive
 
 
-def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server):
+def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="sequence 9 to model 'accumulate' must specify the START flag"):
         add(accumulate, 1, 9)
     with pytest.raises(InvalidArgumentError, match="non-zero or non-empty correlation ID"):
@@ -84,11 +91,11 @@ def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Serve
 
 
 @pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
-def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str):
+def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str) -> None:
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {strategy} {STATE} }}")
     with Server(repository, port=0) as server:
 
-        def step(value: float, sequence: int, **flags: bool) -> float:
+        def step(value: float, sequence: int, **flags: Any) -> float:
             return server["m"](X=[[value]], sequence_id=sequence, **flags)["Y"].item()
 
         assert step(1, 1, sequence_start=True) == 1
@@ -102,7 +109,7 @@ def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
     """A model ``m`` that adds up what it gets, of ``dims`` numbers, in an implicit state."""
     from onnx import TensorProto, helper, save_model
 
-    def value(name: str):
+    def value(name: str) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "n" if dims < 0 else dims])
 
     add_node = helper.make_node("Add", ["X", "TOTAL_IN"], ["TOTAL_OUT"])
@@ -123,7 +130,7 @@ def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
     )
 
 
-def test_implicit_state_of_an_onnx_model(tmp_path: Path):
+def test_implicit_state_of_an_onnx_model(tmp_path: Path) -> None:
     write_onnx_total(tmp_path, 1, "direct { }")
     with Server(tmp_path, port=0) as server:
         assert not server.load_errors
@@ -138,7 +145,7 @@ def test_implicit_state_of_an_onnx_model(tmp_path: Path):
 @pytest.mark.parametrize(("strategy", "held"), [("direct { }", 12), ("oldest { max_candidate_sequences: 4 }", 4)])
 def test_sequences_of_an_onnx_model_that_differ_in_shape_do_not_share_a_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, held: int
-):
+) -> None:
     lengths, values = {1: 2, 2: 2, 3: 1, 4: 3}, (1, 2, 3)
     monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", str(held))
     write_onnx_total(tmp_path, -1, strategy)
@@ -164,7 +171,7 @@ def test_sequences_of_an_onnx_model_that_differ_in_shape_do_not_share_a_batch(
     assert (stats["inference_count"], stats["execution_count"]) == (12, 9)
 
 
-def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(write_model: Callable[..., Path]):
+def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(write_model: Callable[..., Path]) -> None:
     forever = "max_sequence_idle_microseconds: 3600000000"
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {forever} direct {{ }} {STATE} }}")
     server = Server(repository, port=0)
@@ -198,7 +205,7 @@ class TritonPythonModel:
 """
 
 
-def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path]):
+def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", ITERATIVE, "sequence_batching { iterative_sequence: true }")
     with Server(repository, port=0) as server:
         with server.record() as rec:
@@ -220,7 +227,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path]):
+def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", BOTH, "sequence_batching { iterative_sequence: true }")
     with Server(repository, port=0) as server:
         with server.record() as rec:
@@ -230,13 +237,13 @@ def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path])
         assert len(rec.batches) == 2
 
 
-def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]):
+def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]) -> None:
     refused = pytest.raises(InvalidArgumentError, match="TRITONSERVER_REQUEST_RELEASE_RESCHEDULE")
     with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0) as server, refused:
         server["m"](X=[[4.0]])
 
 
-def test_a_recording_shows_the_slot_of_every_request(accumulate: Server):
+def test_a_recording_shows_the_slot_of_every_request(accumulate: Server) -> None:
     add(accumulate, 1, 1, sequence_start=True)
     with accumulate.record() as rec:
         add(accumulate, 1, 2, sequence_start=True)

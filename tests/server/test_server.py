@@ -36,22 +36,22 @@ def server_threads() -> set[str]:
 # --- inference ------------------------------------------------------------------------------------
 
 
-def test_in_process_inference_takes_and_gives_numpy_arrays(server: Server):
+def test_in_process_inference_takes_and_gives_numpy_arrays(server: Server) -> None:
     outputs = server["add_sub"](INPUT0=X, INPUT1=X)
     np.testing.assert_array_equal(outputs["OUTPUT0"], 2 * X)
     np.testing.assert_array_equal(outputs["OUTPUT1"], 0 * X)
 
 
-def test_lists_become_arrays_of_the_inputs_datatype(server: Server):
+def test_lists_become_arrays_of_the_inputs_datatype(server: Server) -> None:
     assert server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].dtype == np.float32
     assert server["string_upper"](TEXT=[["grüße"]])["UPPER"].tolist() == [["GRÜSSE".encode()]]
 
 
-def test_only_the_wanted_outputs_come(server: Server):
+def test_only_the_wanted_outputs_come(server: Server) -> None:
     assert list(server["add_sub"]({"INPUT0": X, "INPUT1": X}, outputs=["OUTPUT1"])) == ["OUTPUT1"]
 
 
-def test_the_official_client_in_another_process_gets_the_same_answer(server: Server):
+def test_the_official_client_in_another_process_gets_the_same_answer(server: Server) -> None:
     script = f"""
 import numpy as np, tritonclient.http as http
 client = http.InferenceServerClient("127.0.0.1:{server.port}")
@@ -60,12 +60,12 @@ for each in inputs:
     each.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
 print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].tolist())
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].tolist())
 
 
-def test_many_requests_of_one_event_loop_share_batches(server: Server):
-    async def ask() -> list:
+def test_many_requests_of_one_event_loop_share_batches(server: Server) -> None:
+    async def ask() -> list[Any]:
         return await asyncio.gather(*(server["add_sub"].infer_async(INPUT0=X * k, INPUT1=X) for k in range(50)))
 
     with server.record() as rec:
@@ -77,7 +77,7 @@ def test_many_requests_of_one_event_loop_share_batches(server: Server):
     assert all(batch.why for batch in rec.batches)
 
 
-def test_what_happened_last_was_recorded_without_being_asked_to(server: Server):
+def test_recent_events_are_available_without_record(server: Server) -> None:
     with server.record() as rec:
         server["add_sub"](INPUT0=X, INPUT1=X)
     recent = server.recent().for_model("add_sub")
@@ -85,7 +85,7 @@ def test_what_happened_last_was_recorded_without_being_asked_to(server: Server):
     assert recent.requests[-1].id == rec.requests[-1].id
 
 
-def test_many_threads_get_their_own_answers(server: Server):
+def test_many_threads_get_their_own_answers(server: Server) -> None:
     wrong: list[int] = []
 
     def ask(k: int) -> None:
@@ -102,7 +102,7 @@ def test_many_threads_get_their_own_answers(server: Server):
     assert wrong == []
 
 
-def test_a_cancelled_task_cancels_its_request(server: Server):
+def test_a_cancelled_task_cancels_its_request(server: Server) -> None:
     async def ask() -> None:
         task = asyncio.create_task(server["add_sub"].infer_async(INPUT0=X, INPUT1=X))
         await asyncio.sleep(0)
@@ -124,7 +124,7 @@ def test_a_cancelled_task_cancels_its_request(server: Server):
         ({"INPUT0": "a", "INPUT1": X}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'a'"),
     ],
 )
-def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict, complaint: str):
+def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         server["add_sub"](inputs)
 
@@ -132,12 +132,14 @@ def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: di
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_an_unknown_model_is_not_found(server: Server):
+def test_an_unknown_model_is_not_found(server: Server) -> None:
     with pytest.raises(NotFoundError, match="unknown model: 'nosuch' is not found"):
         server["nosuch"]
 
 
-def test_a_failing_model_is_told_and_the_others_serve(write_model: Callable[..., Path], capsys):
+def test_a_failing_model_is_reported_and_the_others_are_served(
+    write_model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     write_model("good", python_model("x + 1"))
     write_model("broken", "raise RuntimeError('not today')")
     repository = write_model("misspelt", python_model("x"), config="max_batch_sise: 3")
@@ -156,7 +158,7 @@ def test_a_failing_model_is_told_and_the_others_serve(write_model: Callable[...,
         server.stop()
 
 
-def test_a_model_is_reloaded_while_it_serves(write_model: Callable[..., Path]):
+def test_a_model_is_reloaded_while_it_serves(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"))
     with Server(repository, port=0) as server:
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
@@ -165,7 +167,7 @@ def test_a_model_is_reloaded_while_it_serves(write_model: Callable[..., Path]):
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[11.0]]
 
 
-def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[..., Path]):
+def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"))
     with Server(repository, port=0) as server:
         write_model("m", "syntax error here")
@@ -175,22 +177,22 @@ def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[...,
         assert server.index() == [{"name": "m", "version": "1", "state": "READY"}]
 
 
-def test_every_version_of_the_policy_can_be_asked(write_model: Callable[..., Path]):
+def test_every_version_that_the_policy_selects_is_served(write_model: Callable[..., Path]) -> None:
     write_model("m", python_model("x + 1"), version=1)
     repository = write_model("m", python_model("x + 2"), config="version_policy { all { } }", version=2)
     with Server(repository, port=0) as server:
         assert server["m"].metadata()["versions"] == ["1", "2"]
         assert server["m"](X=[[0.0]])["Y"].tolist() == [[2.0]]
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
-        given = httpclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.zeros((1, 1), np.float32))
-        assert client.infer("m", [given], model_version="1").as_numpy("Y").tolist() == [[1.0]]
+        tensor = httpclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        assert client.infer("m", [tensor], model_version="1").as_numpy("Y").tolist() == [[1.0]]
 
 
 # --- configuration --------------------------------------------------------------------------------
 
 
-def test_a_change_of_scheduling_is_applied_in_place(server: Server):
+def test_a_change_of_scheduling_is_applied_in_place(server: Server) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 2000
     assert "+  max_queue_delay_microseconds: 2000" in config.diff()
@@ -199,7 +201,7 @@ def test_a_change_of_scheduling_is_applied_in_place(server: Server):
     assert server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].shape == (1, 4)
 
 
-def test_any_other_change_loads_the_model_anew(server: Server):
+def test_any_other_change_reloads_the_model(server: Server) -> None:
     config = server["add_sub"].config
     config.max_batch_size = 4
     config.dynamic_batching.preferred_batch_size[:] = []
@@ -208,7 +210,7 @@ def test_any_other_change_loads_the_model_anew(server: Server):
         server["add_sub"](INPUT0=np.tile(X, (5, 1)), INPUT1=np.tile(X, (5, 1)))
 
 
-def test_a_refused_change_changes_nothing(server: Server):
+def test_a_refused_change_changes_nothing(server: Server) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.preferred_batch_size[:] = [9]
     with pytest.raises(InvalidArgumentError, match="preferred size must be <= max batch size for add_sub"):
@@ -221,7 +223,7 @@ def test_a_refused_change_changes_nothing(server: Server):
 # --- life -----------------------------------------------------------------------------------------
 
 
-def test_stopping_frees_the_port_and_every_thread():
+def test_stopping_frees_the_port_and_every_thread() -> None:
     before = server_threads()
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     port = server.port
@@ -233,7 +235,7 @@ def test_stopping_frees_the_port_and_every_thread():
     assert repr(server) == "<Server: stopped>"
 
 
-def test_serving_the_same_repository_again_replaces_the_server(write_model: Callable[..., Path]):
+def test_serving_the_same_repository_again_replaces_the_server(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"))
     first = tnb.serve(repository, port=0)
     second = tnb.serve(repository, port=0)
@@ -255,7 +257,9 @@ def test_serving_the_same_repository_again_replaces_the_server(write_model: Call
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_what_cannot_be_started_ends_nothing(write_model: Callable[..., Path], wrong: dict[str, Any]):
+def test_a_server_that_cannot_start_does_not_stop_the_one_it_replaces(
+    write_model: Callable[..., Path], wrong: dict[str, Any]
+) -> None:
     repository = write_model("m", python_model("x"))
     server = tnb.serve(repository, port=0, grpc_port=0)
     with pytest.raises((TritonError, TypeError)):
@@ -266,7 +270,7 @@ def test_what_cannot_be_started_ends_nothing(write_model: Callable[..., Path], w
     again.stop()
 
 
-def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callable[..., Path]):
+def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"))
     server = tnb.serve(repository, port=0)
     with socket.socket() as taken:
@@ -282,7 +286,7 @@ def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callab
     server.stop()
 
 
-def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]):
+def test_a_server_without_references_stops(write_model: Callable[..., Path]) -> None:
     server = tnb.serve(write_model("m", python_model("x")), port=0)
     port = server.port
     del server
@@ -291,7 +295,7 @@ def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]):
         probe.bind(("127.0.0.1", port))
 
 
-def test_a_taken_port_is_refused_when_it_was_asked_for():
+def test_a_requested_port_that_is_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -299,7 +303,9 @@ def test_a_taken_port_is_refused_when_it_was_asked_for():
             Server(port=taken.getsockname()[1])
 
 
-def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytest.MonkeyPatch, capsys):
+def test_the_next_free_port_is_used_by_default_and_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -313,44 +319,44 @@ def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytes
             server.stop()
 
 
-def test_a_missing_repository_is_refused(tmp_path: Path):
+def test_a_missing_repository_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="nowhere"):
         Server(tmp_path / "nowhere", port=0)
 
 
-def test_it_works_as_an_asynchronous_context_manager():
-    async def main() -> list:
+def test_it_works_as_an_asynchronous_context_manager() -> None:
+    async def main() -> list[Any]:
         async with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
             return (await server["add_sub"].infer_async(INPUT0=X, INPUT1=X))["OUTPUT0"].tolist()
 
     assert asyncio.run(main()) == (2 * X).tolist()
 
 
-def test_a_script_may_end_without_stopping_its_server():
+def test_a_script_may_end_without_stopping_its_server() -> None:
     script = f"""
 import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])
 print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
 
 
-def test_a_script_that_exports_spans_may_end_so_too():
+def test_a_script_that_exports_spans_may_end_so_too() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra opentelemetry is not installed")
     script = """
 import tritonnb as tnb
 server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 # --- looking --------------------------------------------------------------------------------------
 
 
-def test_the_repr_shows_endpoint_models_and_counts(server: Server):
+def test_the_repr_shows_endpoint_models_and_counts(server: Server) -> None:
     server["add_sub"](INPUT0=X, INPUT1=X)
     assert server.url in repr(server)
     assert [line.split() for line in repr(server).splitlines()[1:3]] == [
@@ -363,17 +369,17 @@ def test_the_repr_shows_endpoint_models_and_counts(server: Server):
     assert ">INPUT0</td>" in server["add_sub"]._repr_html_()
 
 
-def test_statistics_are_those_of_the_endpoint(server: Server):
+def test_statistics_are_those_of_the_endpoint(server: Server) -> None:
     server["add_sub"](INPUT0=X, INPUT1=X)
     client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
     assert client.get_inference_statistics("add_sub")["model_stats"] == [server["add_sub"].stats()]
 
 
-def test_the_doctor_names_versions():
+def test_the_doctor_names_versions() -> None:
     assert "tritonclient" in repr(tnb.doctor())
 
 
-def test_a_stopped_server_says_so_to_every_caller():
+def test_a_stopped_server_says_so_to_every_caller() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
     request = make_request(server.engine.model("add_sub").spec, -1, {"INPUT0": X, "INPUT1": X})
@@ -386,15 +392,17 @@ def test_a_stopped_server_says_so_to_every_caller():
         model(INPUT0=X, INPUT1=X)
 
 
-def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(server, monkeypatch):
+def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = server["add_sub"]
-    found = [model.served]  # once, to check the inputs; not a second time, to submit
-    monkeypatch.setattr(server.engine, "model", lambda *_: found.pop())
+    lookups = [model.served]  # once, to check the inputs; not a second time, to submit
+    monkeypatch.setattr(server.engine, "model", lambda *_: lookups.pop())
     with pytest.raises(tnb.TritonError, match="IndexError: pop from empty list"):
         model(INPUT0=X, INPUT1=X)
 
 
-def test_a_server_may_do_without_http():
+def test_a_server_may_do_without_http() -> None:
     with Server(port=0, allow_http=False, grpc_port=0) as server:
         assert server.grpc_port
         assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
@@ -402,7 +410,7 @@ def test_a_server_may_do_without_http():
             assert server.port
 
 
-def test_a_refused_head_has_no_body(write_model: Callable[..., Path]):
+def test_a_refused_head_has_no_body(write_model: Callable[..., Path]) -> None:
     with Server(write_model("one", python_model("x + 1")), port=0) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         for method, status in (("HEAD", 405), ("GET", 200)):  # a body would be taken for the next answer
@@ -415,11 +423,11 @@ def test_a_refused_head_has_no_body(write_model: Callable[..., Path]):
 
 @pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")
 @pytest.mark.parametrize("transport", ["fast", "tornado"])
-def test_servers_that_all_say_so_share_a_port(transport: str):
+def test_servers_that_all_say_so_share_a_port(transport: str) -> None:
     http = tnb.HttpOptions(transport=transport, reuse_port=True)
     grpc = tnb.GrpcOptions(reuse_port=True)
     with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:
-        ports = {"port": first.port, "grpc_port": first.grpc_port}
+        ports: dict[str, Any] = {"port": first.port, "grpc_port": first.grpc_port}
         with Server(http=http, grpc=grpc, **ports) as second:
             assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
         with pytest.raises(UnavailableError, match="GRPC service cannot listen"):
@@ -428,9 +436,9 @@ def test_servers_that_all_say_so_share_a_port(transport: str):
             Server(grpc=grpc, **ports)
 
 
-def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixture):
+def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixture) -> None:
     with Server(port=0, log=LogSettings(log_info=False, log_error=False, log_format="ISO8601")):
         with caplog.at_level(logging.INFO, "tritonnb"):
             logging.getLogger("tritonnb.server.server").error("broken")
         assert caplog.messages == ["broken"]
-        assert not any(isinstance(each, LogHandler) for each in logging.getLogger("tritonnb").handlers)
+        assert not any(isinstance(handler, LogHandler) for handler in logging.getLogger("tritonnb").handlers)

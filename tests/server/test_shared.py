@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.scheduling.resources import Resource
 from tritonnb.server.server import Server
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 Write = Callable[..., Path]
 CACHED = "response_cache { enable: true }"
@@ -44,73 +46,74 @@ class TritonPythonModel:
 """
 
 
-def ask(server: Server, *rows: float, model: str = "m", **options) -> list[float]:
+def ask(server: Server, *rows: float, model: str = "m", **options: Any) -> list[float]:
     return server[model](X=np.array(rows, np.float32).reshape(-1, 1), **options)["Y"].ravel().tolist()
 
 
-def stats(server: Server, model: str = "m") -> tuple[dict, dict]:
-    (found,) = server.stats(model)["model_stats"]
-    return found, {name: each["count"] for name, each in found["inference_stats"].items()}
+def stats(server: Server, model: str = "m") -> tuple[StatisticsEntry, dict[str, int]]:
+    (entry,) = server.stats(model)["model_stats"]
+    durations: Mapping[str, Any] = entry["inference_stats"]
+    return entry, {name: duration["count"] for name, duration in durations.items()}
 
 
-def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write):
+def test_a_repeated_request_is_answered_from_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
-        found, counts = stats(server)
-        assert (found["inference_count"], found["execution_count"]) == (2, 2)
+        entry, counts = stats(server)
+        assert (entry["inference_count"], entry["execution_count"]) == (2, 2)
         assert (counts["success"], counts["queue"], counts["compute_infer"]) == (4, 4, 2)
         assert (counts["cache_hit"], counts["cache_miss"]) == (2, 2)
 
 
-def test_a_cached_answer_arrives_over_http(write_model: Write):
+def test_a_cached_answer_arrives_over_http(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
         x = httpclient.InferInput("X", [1, 1], "FP32")
         x.set_data_from_numpy(np.ones((1, 1), np.float32))
         answers = [client.infer("m", [x], request_id=str(number)) for number in range(2)]
-        assert [each.get_response()["id"] for each in answers] == ["0", "1"]
-        assert [each.as_numpy("Y").item() for each in answers] == [1.0, 1.0]
+        assert [answer.get_response()["id"] for answer in answers] == ["0", "1"]
+        assert [answer.as_numpy("Y").item() for answer in answers] == [1.0, 1.0]
         assert stats(server)[1]["cache_hit"] == 1
 
 
-def test_equal_bytes_of_another_shape_are_another_question(write_model: Write):
+def test_equal_bytes_of_another_shape_are_another_question(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3, 3) == [1, 1]
         assert ask(server, 3) == [2]
 
 
-def test_parameters_belong_to_the_question(write_model: Write):
+def test_parameters_belong_to_the_question(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3) == [1]
         assert ask(server, 3, parameters={"p": 1}) == [2]
 
 
-def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write):
+def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write) -> None:
     calls, release = [], threading.Event()
     with Server(write_model("m", COUNTING), port=0, cache_config=CACHE) as server:
-        ordered = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
+        ordered: dict[str, Any] = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
 
-        @server.model(max_batch_size=1, **ordered)
+        @server.model(max_batch_size=1, **ordered)  # type: ignore[untyped-decorator]
         def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
-            calls.append(float(X[0, 0]))
-            if X[0, 0] == 2:
+            calls.append(float(X[0, 0]))  # type: ignore[index]
+            if X[0, 0] == 2:  # type: ignore[index]
                 release.wait()
             return X
 
         async def both() -> None:
-            asked = [asyncio.create_task(server["slow"].infer_async(X=np.float32([[x]]))) for x in (2, 1)]
+            tasks = [asyncio.create_task(server["slow"].infer_async(X=np.array([[x]], np.float32))) for x in (2, 1)]
             await asyncio.sleep(0)
             await asyncio.to_thread(server.stats, "slow")  # both requests are there
             release.set()
-            await asyncio.gather(*asked)
+            await asyncio.gather(*tasks)
 
         for _ in range(2):
-            server["slow"](X=np.float32([[1]]))
+            server["slow"](X=np.array([[1]], np.float32))
         asyncio.run(both())
     assert calls == [1, 2, 1]
 
 
-def test_errors_are_not_kept(write_model: Write):
+def test_errors_are_not_kept(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(2):
             with pytest.raises(TritonError, match="negative"):
@@ -118,7 +121,7 @@ def test_errors_are_not_kept(write_model: Write):
         assert stats(server)[0]["execution_count"] == 2
 
 
-def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write):
+def test_a_reloaded_model_does_not_return_cached_responses_of_the_old_one(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         ask(server, 3)
         write_model("m", python_model("x * 0 + 77"), CACHED)
@@ -126,7 +129,7 @@ def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write):
         assert ask(server, 3) == [77]
 
 
-def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write):
+def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(3):
             answer = server["m"](X=np.ones((1, 1), np.float32))["Y"]
@@ -135,23 +138,25 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
                 answer[:] = 9
 
 
-def test_the_least_recently_used_answer_goes_first(write_model: Write):
+def test_the_least_recently_used_answer_goes_first(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
-        assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
-        assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
+        assert [ask(server, number) for number in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
+        assert [ask(server, number) for number in (1, 2)] == [[1], [4]]
         assert server.engine.cache.counts.evictions == 2
         assert server.engine.cache.used == 2 * 57
 
 
-def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(write_model: Write, caplog):
+def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(
+    write_model: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "56"}}) as server:
         assert [ask(server, 1), ask(server, 1)] == [[1], [2]]
         counts = stats(server)[1]
     assert (counts["cache_hit"], counts["cache_miss"]) == (0, 2)
-    assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
+    assert [message.startswith("Failed to insert key [") for message in caplog.messages] == [True, True]
 
 
-def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write):
+def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "80"}}) as server:
         cache = server.engine.cache
         assert cache is not None
@@ -162,7 +167,7 @@ def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_non
         assert ask(server, 3) == [1]
 
 
-def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
+def test_an_ensemble_and_its_steps_are_cached(write_model: Write) -> None:
     repository = write_model("m", COUNTING, CACHED)
     (repository / "e" / "1").mkdir(parents=True)
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
@@ -175,7 +180,7 @@ def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
         assert stats(server, "e")[0]["inference_count"] == 2
 
 
-def test_without_a_cache_the_switch_does_nothing(write_model: Write):
+def test_without_a_cache_the_switch_does_nothing(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0) as server:
         assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
 
@@ -183,7 +188,7 @@ def test_without_a_cache_the_switch_does_nothing(write_model: Write):
 @pytest.mark.parametrize(
     "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
 )
-def test_a_cache_that_does_not_exist_is_refused(config: dict):
+def test_a_cache_that_does_not_exist_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
 
@@ -217,7 +222,9 @@ class Crowd:
 
 
 @pytest.mark.parametrize(("limit", "most"), [("execution_count", 1), ("off", 2)])
-def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypatch, limit: str, most: int):
+def test_instances_that_share_a_resource_take_turns(
+    write_model: Write, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     crowd = Crowd()
     monkeypatch.setitem(__import__("sys").modules, "tests_crowd", crowd)
     group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: true count: 1 } } }"
@@ -225,18 +232,18 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
         repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
     with Server(repository, port=0, rate_limit=limit) as server:
         threads = [threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         while crowd.most < most:
             pass
         crowd.go_on.set()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         assert crowd.most == most
 
 
 @pytest.mark.parametrize("batcher_goes", [False, True])
-def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool):
+def test_a_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(batcher_goes: bool) -> None:
     running, gate, sizes = threading.Event(), threading.Event(), []
     group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
     with Server(port=0, rate_limit="execution_count") as server:
@@ -266,7 +273,7 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
                 config.ClearField("dynamic_batching")
                 assert await asyncio.to_thread(config.apply) == "in place"
             gate.set()
-            answers = [next(iter(each.values())) for each in await asyncio.gather(*waiting)]
+            answers = [next(iter(result.values())) for result in await asyncio.gather(*waiting)]
             assert np.concatenate(answers).ravel().tolist() == [1, 2, 3]
             await first
 
@@ -275,7 +282,9 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
 
 
 @pytest.mark.parametrize("batcher", ["", "dynamic_batching { }"])
-def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(write_model: Write, batcher: str):
+def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(
+    write_model: Write, batcher: str
+) -> None:
     named = python_model("x + self.number").replace(
         "    def execute",
         """    def initialize(self, args):
@@ -290,17 +299,19 @@ def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded
     assert taken == "000000001000001000001000001000"
 
 
-def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):
+def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write) -> None:
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)
-    options = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
+    options: dict[str, Any] = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
     with Server(repository, port=0, **options) as server:
         assert 'Resource count for "R" is limited to 1' in str(server.load_errors["m"])
     with Server(repository, port=0, rate_limit_resources=[Resource("R", 1)]) as server:
         assert ask(server, 1) == [1]
 
 
-def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(write_model: Write, monkeypatch):
+def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(
+    write_model: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fails = python_model("x").replace(
         "    def execute",
         """    def initialize(self, args):
@@ -310,7 +321,7 @@ def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limite
     def execute""",
     )
     group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: %s count: 1 } } }"
-    limited = {each: (group % each).replace("'", '"') for each in ("true", "false")}
+    limited = {value: (group % value).replace("'", '"') for value in ("true", "false")}
     both = "version_policy { all { } }"
     repository = write_model("m", fails, both)
     shutil.copytree(repository / "m" / "1", repository / "m" / "2")

@@ -29,23 +29,23 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
         yield client
 
 
-def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient):
+def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient) -> None:
     wire = np.frombuffer(b"\x06\0\0\0shared\x06\0\0\0memory", np.uint8)
     handle = shm.create_shared_memory_region("strings", "/tritonnb_test_strings", 1024)
     try:
         shm.set_shared_memory_region(handle, [wire])
         client.register_system_shared_memory("strings", "/tritonnb_test_strings", 1024)
-        given = httpclient.InferInput("TEXT", [2, 1], "BYTES")
-        given.set_shared_memory("strings", wire.nbytes)
+        tensor = httpclient.InferInput("TEXT", [2, 1], "BYTES")
+        tensor.set_shared_memory("strings", wire.nbytes)
         wanted = httpclient.InferRequestedOutput("UPPER")
         wanted.set_shared_memory("strings", 512, offset=512)
         for _ in range(2):  # a head that was seen before must find its region again
-            answer = client.infer("string_upper", [given], outputs=[wanted])
+            answer = client.infer("string_upper", [tensor], outputs=[wanted])
             assert answer.get_output("UPPER") == {"name": "UPPER", "datatype": "BYTES", "shape": [2, 1]}
-        found = shm.get_contents_as_numpy(handle, np.object_, [2, 1], offset=512)
-        assert found.tolist() == [[b"SHARED"], [b"MEMORY"]]
+        contents = shm.get_contents_as_numpy(handle, np.object_, [2, 1], offset=512)
+        assert contents.tolist() == [[b"SHARED"], [b"MEMORY"]]
         client.unregister_system_shared_memory("strings")
         with pytest.raises(Exception, match="Unable to find shared memory region: 'strings'"):
-            client.infer("string_upper", [given], outputs=[wanted])
+            client.infer("string_upper", [tensor], outputs=[wanted])
     finally:
         shm.destroy_shared_memory_region(handle)

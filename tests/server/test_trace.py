@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tritonclient.http as httpclient
 
 from tests.server.conftest import EXAMPLES
@@ -29,7 +31,9 @@ HTTP = [
 ]
 
 
-def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, capsys):
+def test_a_request_over_http_is_traced_from_socket_to_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace.json"
     trace = TraceOptions(str(path))
     with (
@@ -37,21 +41,21 @@ def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, cap
         httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client,
     ):
         client.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
-        given = httpclient.InferInput("INPUT0", [1, 4], "FP32")
-        given.set_data_from_numpy(np.ones((1, 4), np.float32))
-        client.infer("identity_fp32", [given], request_id="r")
+        tensor = httpclient.InferInput("INPUT0", [1, 4], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 4), np.float32))
+        client.infer("identity_fp32", [tensor], request_id="r")
     entries = json.loads(path.read_text())
     stamps = [stamp for entry in entries for stamp in entry.get("timestamps", ())]
-    assert [each["name"] for each in stamps] == HTTP
-    times = [each["ns"] for each in stamps]
+    assert [stamp["name"] for stamp in stamps] == HTTP
+    times = [stamp["ns"] for stamp in stamps]
     assert times == sorted(times)
     output = tmp_path / "perfetto.json"
     assert main(["trace", str(path), "-o", str(output)]) == 0
     events = json.loads(output.read_text())["traceEvents"]
-    assert {"r", "queue", "compute infer"} <= {each["name"] for each in events}
+    assert {"r", "queue", "compute infer"} <= {event["name"] for event in events}
 
 
-def test_a_trace_begins_before_the_body_is_read(tmp_path: Path):
+def test_a_trace_begins_before_the_body_is_read(tmp_path: Path) -> None:
     trace = TraceOptions(str(tmp_path / "trace.json"), frozenset(["TIMESTAMPS"]), rate=1, count=9)
     with (
         Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["identity_fp32"], trace=trace) as server,
@@ -90,23 +94,23 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path: Path, write_model):
+def test_a_request_with_a_trace_is_a_child_of_it(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     write_model("asks", ASKS)
     repository = write_model("answers", ANSWERS)
     path = tmp_path / "trace.json"
     trace = TraceOptions(str(path), frozenset(["TIMESTAMPS"]), rate=1)
     with Server(repository, port=0, trace=trace) as server:
         with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-            given = httpclient.InferInput("X", [1, 1], "FP32")
-            given.set_data_from_numpy(np.ones((1, 1), np.float32))
-            client.infer("asks", [given])
+            tensor = httpclient.InferInput("X", [1, 1], "FP32")
+            tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+            client.infer("asks", [tensor])
     entries = json.loads(path.read_text())
-    models = [each for each in entries if "model_name" in each]
+    models = [entry for entry in entries if "model_name" in entry]
     assert models == [
         {"id": 1, "model_name": "asks", "model_version": 1},
         {"id": 2, "model_name": "answers", "model_version": 1, "parent_id": 1},
     ]
-    below = [stamp["name"] for each in entries if each["id"] == 2 for stamp in each.get("timestamps", ())]
+    below = [stamp["name"] for entry in entries if entry["id"] == 2 for stamp in entry.get("timestamps", ())]
     assert below == [
         "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END",
         "REQUEST_END",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def load(server: Server, warmup: str, extra: str = "", tensors: str = TENSORS, b
     server.load("m")
 
 
-def seen(server: Server) -> list:
+def seen(server: Server) -> list[Any]:
     """Per execution and request the inputs; without the last execution, which asks."""
     return eval(server["m"](X=np.zeros((1, 2), np.float32))["SEEN"].item())[:-1]
 
@@ -66,70 +67,70 @@ def sample(data: str, fields: str = "batch_size: 1", name: str = "X", type_: str
     return f'model_warmup {{ name: "w" {fields} {inputs} }}'
 
 
-def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(server: Server):
+def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(server: Server) -> None:
     load(server, sample("zero_data: true", "batch_size: 3 count: 2"))
     (stats,) = server.stats("m")["model_stats"]
     assert (stats["inference_count"], stats["execution_count"]) == (6, 2)
-    assert [each["batch_size"] for each in stats["batch_stats"]] == [3]
+    assert [entry["batch_size"] for entry in stats["batch_stats"]] == [3]
     assert seen(server) == [[[[0.0, 0.0]]] * 3] * 2
 
 
-def test_each_run_of_a_sample_is_in_the_verbose_log(server: Server, caplog: pytest.LogCaptureFixture):
+def test_each_run_of_a_sample_is_in_the_verbose_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "tritonnb")
     load(server, sample("zero_data: true", "batch_size: 1 count: 2"))
     head = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
     assert [text.removeprefix(head) for text in caplog.messages if text.startswith(head)] == ["1", "2"]
 
 
-def test_every_instance_is_warmed_up_before_the_model_is_ready(server: Server):
+def test_every_instance_is_warmed_up_before_the_model_is_ready(server: Server) -> None:
     load(server, sample("zero_data: true"), "instance_group { count: 2 }")
     assert server.stats("m")["model_stats"][0]["execution_count"] == 2
 
 
-def test_random_data_differ(server: Server):
+def test_random_data_differ(server: Server) -> None:
     load(server, sample("random_data: true", "batch_size: 2"))
     ((first, second),) = seen(server)
     assert first != second
 
 
-def test_data_come_from_a_file(server: Server):
+def test_data_come_from_a_file(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<3f", 1, 2, 3))
     load(server, sample('input_data_file: "x"'))
     assert seen(server) == [[[[1.0, 2.0]]]]
 
 
-def test_strings_come_from_a_file_in_the_wire_format(server: Server):
+def test_strings_come_from_a_file_in_the_wire_format(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<I", 2) + b"ab" + struct.pack("<I", 1) + b"c")
     tensors = TENSORS.replace("TYPE_FP32", "TYPE_STRING")
     load(server, sample('input_data_file: "x"', type_="TYPE_STRING"), tensors=tensors)
-    found = server["m"](X=np.array([["a", "b"]], object))["SEEN"].item()
-    assert eval(found)[0] == [[[b"ab", b"c"]]]
+    executed = server["m"](X=np.array([["a", "b"]], object))["SEEN"].item()
+    assert eval(executed)[0] == [[[b"ab", b"c"]]]
 
 
-def test_without_batching_the_dims_are_the_whole_shape(server: Server):
+def test_without_batching_the_dims_are_the_whole_shape(server: Server) -> None:
     load(server, sample("zero_data: true"), batch=0, tensors=TENSORS.replace("SEEN", "SEEN"))
     assert eval(server["m"](X=np.zeros(2, np.float32))["SEEN"].item())[:-1] == [[[[0.0, 0.0]]]]
 
 
-def test_control_tensors_are_handed_to_a_sequence_model_as_they_are(server: Server):
+def test_control_tensors_of_a_sample_are_passed_to_a_sequence_model_unchanged(server: Server) -> None:
     control = 'control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }'
     inputs = "".join(
         f'inputs {{ key: "{name}" value {{ data_type: {type_} dims: [ {dims} ] zero_data: true }} }}'
         for name, type_, dims in (("X", "TYPE_FP32", 2), ("START", "TYPE_INT32", 1))
     )
     load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}', f"sequence_batching {{ {control} }}")
-    asked = server["m"](X=np.zeros((1, 2), np.float32), sequence_id=1, sequence_start=True)["SEEN"].item()
-    assert eval(asked)[0] == [[[0.0, 0.0], [0]]]
+    executed = server["m"](X=np.zeros((1, 2), np.float32), sequence_id=1, sequence_start=True)["SEEN"].item()
+    assert eval(executed)[0] == [[[0.0, 0.0], [0]]]
 
 
-def test_an_entry_without_batch_size_is_passed_over(server: Server):
+def test_an_entry_without_batch_size_is_passed_over(server: Server) -> None:
     load(server, sample("", "batch_size: 0"))
     assert seen(server) == []
 
 
-def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Server):
+def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<2f", 13, 0))
     with pytest.raises(InvalidArgumentError) as caught:
@@ -142,12 +143,12 @@ def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Ser
     assert text.count("unlucky") == 2
 
 
-def test_what_does_not_fit_the_configuration_is_refused_like_a_request(server: Server):
+def test_what_does_not_fit_the_configuration_is_refused_like_a_request(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match=r"\[request id: <id_unknown>\] unexpected shape for input 'X'"):
         load(server, sample("zero_data: true", dims="3"))
 
 
-def test_samples_are_checked_one_after_the_other_before_the_states(server: Server):
+def test_samples_are_checked_one_after_the_other_before_the_states(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="expected 1 inputs but got 0 inputs"):
         load(server, "model_warmup { batch_size: 1 }" + sample("", dims="-1"))
     state = 'state { input_name: "S" output_name: "T" initial_state { } }'
@@ -155,7 +156,7 @@ def test_samples_are_checked_one_after_the_other_before_the_states(server: Serve
         load(server, "model_warmup { batch_size: 1 }", f"sequence_batching {{ {state} }}")
 
 
-def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_path: Path):
+def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "warmup" / "short").write_bytes(b"123")
     with pytest.raises(InvalidArgumentError, match="unexpected shape for input 'X'"):
         load(server, sample('input_data_file: "short"', dims=""))
@@ -163,13 +164,13 @@ def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_p
         load(server, sample('input_data_file: "short"', type_="TYPE_INVALID"))
 
 
-def test_of_two_faults_that_of_initialize_is_told(server: Server, tmp_path: Path):
+def test_of_two_errors_that_of_initialize_is_reported(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "1" / "model.py").write_text(MEMORY.replace("self.seen = []", "raise ValueError('no')"))
     with pytest.raises(InvalidArgumentError, match="ValueError: no"):
         load(server, sample("", dims="-1"))
 
 
-def test_passive_instances_are_initialized_and_do_nothing_else(server: Server, tmp_path: Path):
+def test_passive_instances_are_initialized_and_do_nothing_else(server: Server, tmp_path: Path) -> None:
     group = "instance_group [ { kind: KIND_CPU passive: true }, { kind: KIND_CPU } ]"
     load(server, sample("zero_data: true"), group)
     for _ in range(3):
@@ -182,7 +183,7 @@ def test_passive_instances_are_initialized_and_do_nothing_else(server: Server, t
         load(server, "", group)
 
 
-def test_decoupled_models_are_waited_for(server: Server, write_model: Write):
+def test_decoupled_models_are_waited_for(server: Server, write_model: Write) -> None:
     body = """
 import threading
 import numpy as np
@@ -204,7 +205,7 @@ class TritonPythonModel:
     assert server.stats("late")["model_stats"][0]["inference_count"] == 2
 
 
-def test_of_several_faulty_inputs_of_a_sample_the_first_by_name_is_told(server: Server):
+def test_of_several_invalid_inputs_of_a_sample_the_first_by_name_is_reported(server: Server) -> None:
     inputs = "".join(f'inputs {{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ -1 ] }} }}' for name in "ZXY")
     with pytest.raises(InvalidArgumentError, match="variable-size dimensions are specified for input 'X'"):
         load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}')

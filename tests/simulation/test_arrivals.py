@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -15,26 +17,26 @@ from tritonnb.simulation.arrivals import arrival_times_us, as_arrivals, require_
 
 
 def times(arrivals: list[Arrival]) -> list[float]:
-    return [each.time_us for each in arrivals]
+    return [arrival.time_us for arrival in arrivals]
 
 
 def test_a_constant_rate_fills_the_duration() -> None:
     assert times(constant(rate=1000, duration=0.0041)) == [0, 1000, 2000, 3000]
-    assert {each.rows for each in constant(100, 0.1, rows=3)} == {3}
+    assert {arrival.rows for arrival in constant(100, 0.1, rows=3)} == {3}
 
 
 def test_bursts_come_every_so_often_within_the_duration() -> None:
     assert times(bursts(2, every_ms=10, duration=0.03)) == [0, 0, 10_000, 10_000, 20_000, 20_000]
     assert len(bursts(1, every_ms=1, duration=2)) == 2000
     assert len(bursts(1, every_ms=0.1, duration=0.0007)) == 7
-    assert {each.rows for each in bursts(1, 1, 0.01, rows=3)} == {3}
+    assert {arrival.rows for arrival in bursts(1, 1, 0.01, rows=3)} == {3}
 
 
 def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_says() -> None:
     arrivals = poisson(rate=1000, duration=2, seed=1, rows=3)
     assert len(arrivals) == pytest.approx(2000, rel=0.1)
     assert 1.9e6 < arrivals[-1].time_us < 2e6
-    assert {each.rows for each in arrivals} == {3}
+    assert {arrival.rows for arrival in arrivals} == {3}
     assert arrivals == poisson(rate=1000, duration=2, seed=1, rows=3)
     assert arrivals != poisson(rate=1000, duration=2, seed=2, rows=3)
 
@@ -46,13 +48,16 @@ def test_an_open_loop_has_no_end(process: str, first: list[float]) -> None:
     assert list(islice(arrival_times_us(process, rate=10_000, burst=2), 5)) == first
 
 
-def test_a_burst_is_one_request_unless_said() -> None:
+def test_a_burst_has_one_request_by_default() -> None:
     assert list(islice(arrival_times_us("burst", rate=10_000), 2)) == [0, 100]
 
 
 def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
     arrivals = sequences([2, 1, 3], every_ms=10, stagger_ms=4)
-    assert [(each.sequence_id, each.time_us / 1000, each.sequence_start, each.sequence_end) for each in arrivals] == [
+    assert [
+        (arrival.sequence_id, arrival.time_us / 1000, arrival.sequence_start, arrival.sequence_end)
+        for arrival in arrivals
+    ] == [
         (1, 0, True, False),
         (2, 4, True, True),
         (3, 8, True, False),
@@ -62,7 +67,7 @@ def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() 
     ]
 
 
-def test_an_arrival_is_one_row_and_asks_for_nothing_special() -> None:
+def test_the_defaults_of_an_arrival() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
@@ -73,13 +78,13 @@ def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() ->
 
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
-def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
+def test_an_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 
 
 @pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
-def test_a_time_that_cannot_be_is_told_in_its_own_unit(wrong: float) -> None:
+def test_an_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
     with pytest.raises(
         InvalidArgumentError, match=re.escape(f"a time in ms of at least 0, and rows of at least 1, got {wrong!r}")
     ):
@@ -90,9 +95,9 @@ def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     assert list(as_arrivals([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
-            list(as_arrivals([wrong]))
+            list(as_arrivals([wrong]))  # type: ignore[list-item]
     with pytest.raises(InvalidArgumentError, match="arrivals expected a list"):
-        list(as_arrivals(5))
+        list(as_arrivals(5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -117,10 +122,10 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: bursts(1, 0, 1), "every_ms"),
         (lambda: bursts(1, 1, 0), "duration"),
         (lambda: sequences([1, 0], every_ms=0.001), "length"),
-        (lambda: require_positive(other="text"), "other"),
+        (lambda: require_positive(other="text"), "other"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_not_positive_is_named(make, name: str) -> None:
+def test_what_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{name} must be positive"):
         make()
 
@@ -132,6 +137,6 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
     require_positive(rate=None, duration=0.1)
 
 
-def test_lengths_that_are_no_list_are_refused() -> None:
+def test_lengths_that_are_not_a_list_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
-        sequences(3, every_ms=0.001)
+        sequences(3, every_ms=0.001)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
@@ -43,22 +44,22 @@ GUIDE = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
         ("dynamic_batching { max_queue_delay_microseconds: 20000 }", [8, 8], 117),
     ],
 )
-def test_the_example_of_the_conceptual_guide(batching: str, sizes: list[int], total_ms: int):
+def test_the_example_of_the_conceptual_guide(batching: str, sizes: list[int], total_ms: int) -> None:
     rec = simulate(f"max_batch_size: 8 {batching}", GUIDE, fixed(50))
     assert [batch.size for batch in rec.batches] == sizes
     assert round(rec.batches[-1].exec_end_ns / 1e6) == total_ms
 
 
-def test_batches_say_why_as_live_ones_do():
+def test_batches_say_why_as_live_ones_do() -> None:
     assert "max_queue_delay 1.0 ms" in simulate(BATCHING, [(0, 1)], fixed(1)).batches[0].why
 
 
-def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path):
+def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text(BATCHING)
     message = text_format.Parse(BATCHING, pb.ModelConfig())
     path = tmp_path / "config.pbtxt"
-    first, *others = (simulate(each, GUIDE, fixed(5)) for each in (BATCHING, message, path, str(path)))
-    assert all(first.events == each.events for each in others)
+    first, *others = (simulate(config, GUIDE, fixed(5)) for config in (BATCHING, message, path, str(path)))
+    assert all(first.events == other.events for other in others)
     with pytest.raises(InvalidArgumentError, match=r"cannot read the configuration '.*other\.pbtxt'"):
         simulate(tmp_path / "other.pbtxt", GUIDE, fixed(5))
 
@@ -67,17 +68,17 @@ def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path):
     ("groups", "count"),
     [("", 1), ("{ count: 3 }", 3), ("{ }", 1), ("{ count: 2 gpus: [ 0, 1 ] }, { count: 1 }", 5)],
 )
-def test_instances_are_counted_over_groups_and_their_devices(groups: str, count: int):
+def test_instances_are_counted_over_groups_and_their_devices(groups: str, count: int) -> None:
     text = f"max_batch_size: 1 instance_group [ {groups} ]" if groups else "max_batch_size: 1"
     assert instance_count(text_format.Parse(text, pb.ModelConfig())) == count
 
 
-def test_batches_carry_the_name_of_the_model():
+def test_batches_carry_the_name_of_the_model() -> None:
     assert simulate('name: "m" max_batch_size: 1', [(0, 1)], fixed(5)).batches[0].instance == "m_0_0"
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float):
+def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float) -> None:
     arrivals = poisson(rate=2000, duration=0.02, seed=seed)
     first, second = (
         simulate(BATCHING, arrivals, jittered(linear(per_row_ms=0.1, base_ms=1), sigma=sigma), seed=seed)
@@ -87,75 +88,82 @@ def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sig
     assert len(first.requests) == len(arrivals)
 
 
-def test_refused_requests_are_in_the_recording():
+def test_refused_requests_are_in_the_recording() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
     rec = simulate(config, [(0, 1), (10, 1), (20, 1)], fixed(10))
-    assert [each.message for each in rec.refused] == ["Request timeout expired"] * 2
+    assert [rejected.message for rejected in rec.refused] == ["Request timeout expired"] * 2
 
 
-def test_a_client_may_give_up():
+def test_a_client_may_give_up() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     rec = simulate(config, [Arrival(0), Arrival(10, cancel_us=100)], fixed(10))
-    assert [each.counted_as for each in rec.refused] == ["CANCELED"]
-    assert [(each.serial, each.time_ns) for each in rec.events if isinstance(each, RequestCancelled)] == [(2, 100_000)]
+    assert [rejected.counted_as for rejected in rec.refused] == ["CANCELED"]
+    assert [(event.serial, event.time_ns) for event in rec.events if isinstance(event, RequestCancelled)] == [
+        (2, 100_000)
+    ]
 
 
-def test_arrivals_in_microseconds_become_nanoseconds():
+def test_arrivals_in_microseconds_become_nanoseconds() -> None:
     rec = simulate("max_batch_size: 1", [(2.5, 1), (40, 1)], fixed(0))
     assert [batch.exec_start_ns for batch in rec.batches] == [2_500, 40_000]
 
 
 @pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
-def test_a_service_model_that_gives_no_time_is_refused(time_ns):
+def test_a_service_model_that_gives_no_time_is_refused(time_ns: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="service model expected a time in ns of at least 0"):
         simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bool):
-    seen = []
+def test_the_garbage_collector_is_disabled_during_a_simulation_and_restored_afterwards(enabled: bool) -> None:
+    seen: list[bool] = []
     was = gc.isenabled()
+
+    def service(rows: int) -> int:
+        seen.append(gc.isenabled())
+        return 1000
+
     try:
         gc.enable() if enabled else gc.disable()
-        simulate("max_batch_size: 1", [(0, 1)], lambda rows: seen.append(gc.isenabled()) or 1000)
+        simulate("max_batch_size: 1", [(0, 1)], service)
         assert (seen, gc.isenabled()) == ([False], enabled)
     finally:
         gc.enable() if was else gc.disable()
 
 
-def test_a_closed_loop_keeps_its_clients_busy():
+def test_a_closed_loop_has_at_most_one_request_in_flight_for_each_client() -> None:
     rec = simulate("max_batch_size: 8 dynamic_batching { }", ClosedLoop(clients=4, requests=20), fixed(10))
     assert len(rec.requests) == 20
     assert max(batch.size for batch in rec.batches) <= 4
 
 
-def test_clients_of_a_closed_loop_think_before_they_ask_again():
+def test_clients_of_a_closed_loop_think_before_they_ask_again() -> None:
     rec = simulate("max_batch_size: 1", ClosedLoop(clients=1, requests=2, think_ms=0.0025), fixed(1))
     assert [batch.exec_start_ns for batch in rec.batches] == [0, 1_002_500]
 
 
-def test_sequences_run_in_slots():
+def test_sequences_run_in_slots() -> None:
     config = "max_batch_size: 2 sequence_batching { direct { } }"
     rec = simulate(config, sequences([3, 3, 3], every_ms=1, stagger_ms=0.01), fixed(0.1))
     assert len(rec.requests) == 9
     assert max(batch.size for batch in rec.batches) == 2
 
 
-def test_instances_of_the_instance_group_work_side_by_side():
+def test_instances_of_the_instance_group_work_side_by_side() -> None:
     config = "max_batch_size: 1 instance_group { count: 2 }"
     rec = simulate(config, [(0, 1), (0, 1)], fixed(10))
     assert {batch.instance for batch in rec.batches} == {"simulated_0_0", "simulated_0_1"}
     assert max(batch.exec_end_ns for batch in rec.batches) == 10_000_000
 
 
-def test_generators_give_arrivals_in_order():
+def test_generators_give_arrivals_in_order() -> None:
     for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_ms=0.007)):
-        times = [each.time_us for each in arrivals]
+        times = [arrival.time_us for arrival in arrivals]
         assert times == sorted(times)
         assert times[0] >= 0
 
 
-def test_service_times_follow_their_models():
+def test_service_times_follow_their_models() -> None:
     assert table({1: 10, 2: 12, 4: 20})(3) == 16_000_000
     assert table({2: 5})(9) == 5_000_000
     with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
@@ -165,23 +173,23 @@ def test_service_times_follow_their_models():
     assert measured({"batch_stats": [entry]})(4) == 3_000_000
 
 
-def test_a_recording_is_in_order_of_time_and_of_version_1():
+def test_a_recording_is_in_order_of_time_and_of_version_1() -> None:
     rec = simulate(BATCHING, [Arrival(0), Arrival(900, cancel_us=950), Arrival(5000)], fixed(2))
-    times = [each.time_ns for each in rec.events]
+    times = [event.time_ns for event in rec.events]
     assert times == sorted(times)
     assert times[0] < times[-1]
-    assert {each.version for each in rec.events} == {1}
+    assert {event.version for event in rec.events} == {1}
 
 
-def test_what_is_known_of_a_request_is_in_its_arrival():
+def test_what_is_known_of_a_request_is_in_its_arrival() -> None:
     rec = simulate(BATCHING, [Arrival(3, 2, 1, 7, batch_key="other"), (4, 1)], fixed(1))
-    first, second = (each for each in rec.events if isinstance(each, RequestArrived))
+    first, second = (event for event in rec.events if isinstance(event, RequestArrived))
     assert (first.time_ns, first.size, first.priority, first.timeout_us) == (3_000, 2, 1, 7)
     assert first.shape_key == hash("other")
     assert (second.time_ns, second.size, second.shape_key) == (4_000, 1, 0)
 
 
-def test_more_rows_than_a_batch_may_have_are_refused_and_without_batching_any_number_is_fine():
+def test_more_rows_than_a_batch_may_have_are_refused_and_without_batching_any_number_is_fine() -> None:
     for most, rows in ((8, 9), (1, 2)):
         with pytest.raises(InvalidArgumentError, match=f"batch-size must be <= {most} for 'simulated', got {rows}"):
             simulate(f"max_batch_size: {most}", [(0, rows)], fixed(1))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import fixed, jittered, linear, measured, service_time, table
-from tritonnb.simulation.service import seeded
+from tritonnb.simulation.service import Service, seeded
 
 
 def test_times_follow_their_models() -> None:
@@ -25,19 +27,19 @@ def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: service_time(5, unit="ms"), "service_time expected a function from rows to a time, got 5"),
+        (lambda: service_time(5, unit="ms"), "service_time expected a function from rows to a time, got 5"),  # type: ignore[arg-type]
         (
             lambda: service_time(lambda rows: 5, unit="min"),
             "service_time: unit expected one of ns, us, ms, s, got 'min'",
         ),
         (
-            lambda: service_time(lambda rows: None, unit="ms")(2),
+            lambda: service_time(lambda rows: None, unit="ms")(2),  # type: ignore[arg-type, return-value]
             "expected a time in ms of at least 0 for 2 rows, got None",
         ),
         (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
     ],
 )
-def test_what_is_no_service_time_is_refused_in_its_own_unit(make, words: str) -> None:
+def test_an_invalid_service_time_is_refused_in_its_unit(make: Callable[..., Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
 
@@ -47,16 +49,16 @@ def five(rows: int) -> float:
 
 
 @pytest.mark.parametrize("service", [five, jittered(five, sigma=0)])
-def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service) -> None:
+def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service: Service) -> None:
     with pytest.warns(UserWarning, match=r"50 ns for 1 row; wrap it as tnb\.service_time\(five, unit='ms'\)") as warned:
         simulate("max_batch_size: 1", [(0, 1), (1, 1)], service)
-    assert [each.filename for each in warned] == [__file__]
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 @pytest.mark.parametrize(
     "service", [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0], ids=str
 )
-def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service) -> None:
+def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         simulate("max_batch_size: 1", [(0, 1)], service)
@@ -76,16 +78,16 @@ def test_one_point_is_the_time_of_every_batch() -> None:
 
 
 def test_a_table_needs_points_and_statistics_an_execution() -> None:
-    for nothing in ({}, 5):
+    for nothing in ({}, 5):  # type: ignore[var-annotated]
         with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
-            table(nothing)
-    for unused in ({}, {"batch_stats": []}):
+            table(nothing)  # type: ignore[arg-type]
+    for unused in ({}, {"batch_stats": []}):  # type: ignore[var-annotated]
         with pytest.raises(InvalidArgumentError, match="at least one execution"):
             measured(unused)
 
 
 def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
-    def entry(size: int, count: int, *totals_ns: int) -> dict:
+    def entry(size: int, count: int, *totals_ns: int) -> dict[str, Any]:
         parts = zip(("compute_input", "compute_infer", "compute_output"), totals_ns, strict=True)
         return {"batch_size": size, **{name: {"count": count, "ns": ns} for name, ns in parts}}
 

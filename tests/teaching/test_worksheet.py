@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -30,27 +32,27 @@ DIRECT = tnb.Worksheet(
 
 @pytest.mark.parametrize("batcher", BATCHERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int):
+def test_the_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int) -> None:
     sheet = tnb.worksheet(batcher, seed=seed, requests=7)
     assert repr(sheet) == repr(tnb.worksheet(batcher, seed=seed, requests=7))
     grade = sheet.check(sheet.solution)
     assert grade
     assert grade.correct == grade.total == len(sheet.recording.batches)
-    assert sum(len(each) for each in sheet.solution) >= 7
+    assert sum(len(batch) for batch in sheet.solution) >= 7
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_other_seeds_give_other_exercises(batcher: str):
+def test_other_seeds_give_other_exercises(batcher: str) -> None:
     assert len({repr(tnb.worksheet(batcher, seed=seed)) for seed in range(10)}) == 10
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher: str):
+def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher: str) -> None:
     for seed in range(20):
         sheet = tnb.worksheet(batcher, seed=seed)
-        arrived = {round(each.time_us * 1000) for each in sheet.arrivals}
+        arrived = {round(arrival.time_us * 1000) for arrival in sheet.arrivals}
         assert len(arrived) == len(sheet.arrivals)
-        assert not arrived & {each.exec_end_ns for each in sheet.recording.batches}
+        assert not arrived & {batch.exec_end_ns for batch in sheet.recording.batches}
 
 
 @pytest.mark.parametrize(
@@ -64,11 +66,11 @@ def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher:
         " acb, ed ",
     ],
 )
-def test_an_answer_may_be_written_in_several_ways(answer):
+def test_an_answer_may_be_written_in_several_ways(answer: Any) -> None:
     assert GUIDE.check(answer)
 
 
-def test_the_first_mistake_is_explained_from_the_batchs_reason():
+def test_the_first_mistake_is_explained_from_the_batchs_reason() -> None:
     grade = GUIDE.check(["AB", "CD", "E"])
     assert not grade
     assert (grade.correct, grade.total) == (0, 2)
@@ -89,28 +91,30 @@ def test_the_first_mistake_is_explained_from_the_batchs_reason():
         (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
-def test_what_speaks_against_a_wrong_name_is_said(sheet, answer, explained):
+def test_the_explanation_has_the_reason_against_a_wrong_name(
+    sheet: tnb.Worksheet, answer: list[str], explained: str
+) -> None:
     assert explained in sheet.check(answer).explanation
 
 
-def test_null_requests_need_not_be_written():
+def test_null_requests_need_not_be_written() -> None:
     assert DIRECT.solution == [["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]]
     assert DIRECT.check(["A1", "A2 B1", "C1 B2", "B3"])
     assert DIRECT.check([["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]])
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
-def test_what_is_no_answer_is_refused_with_an_example(answer):
+def test_an_invalid_answer_is_refused_with_an_example(answer: Any) -> None:
     with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
 
-def test_a_name_that_does_not_exist_is_refused():
+def test_a_name_that_does_not_exist_is_refused() -> None:
     with pytest.raises(tnb.TritonError, match="answer expected requests of A, B, C, D, E, got 'Z'"):
         GUIDE.check(["AZ"])
 
 
-def test_a_sheet_shows_what_is_asked_and_not_the_solution():
+def test_a_worksheet_shows_the_question_and_not_the_solution() -> None:
     for shown in (repr(GUIDE), GUIDE._repr_html_()):
         assert "Every execution takes 50 ms" in shown
         assert "max_queue_delay_microseconds: 20000" in shown
@@ -120,12 +124,12 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution():
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("arguments", "complaint"),
     [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")],
 )
-def test_wrong_arguments_are_named(given, complaint):
+def test_wrong_arguments_are_named(arguments: tuple[str, ...] | tuple[Any, ...], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.worksheet(given[0], requests=given[1] if len(given) > 1 else 6)
+        tnb.worksheet(arguments[0], requests=arguments[1] if len(arguments) > 1 else 6)  # type: ignore[arg-type]
 
 
 CONFIG = "max_batch_size: 8 dynamic_batching { }"
@@ -153,21 +157,23 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
         (CONFIG, [(0, 1), FOLLOWING], 10, "expected a sequence_id for all arrivals or for none"),
     ],
 )
-def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(config, arrivals, execution_ms, complaint):
+def test_an_invalid_exercise_is_refused_on_creation(
+    config: str, arrivals: Any, execution_ms: int | str, complaint: str
+) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.Worksheet(config, arrivals, execution_ms)
+        tnb.Worksheet(config, arrivals, execution_ms)  # type: ignore[arg-type]
 
 
-def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time():
-    sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)
+def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time() -> None:
+    sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)  # type: ignore[list-item]
     assert sheet.arrivals == (tnb.Arrival(ms=0), tnb.Arrival(ms=3, rows=2))
     assert sheet.solution == [["A"], ["B"]]
     assert repr(sheet).splitlines()[-1].split() == ["B", "3", "2"]
 
 
-def test_the_question_says_how_many_instances_there_are():
+def test_the_question_says_how_many_instances_there_are() -> None:
     assert GUIDE.question.startswith("1 instance, idle from the start.")
-    two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)
+    two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)  # type: ignore[list-item]
     assert two.question.startswith("2 instances, idle from the start.")
 
 
@@ -183,17 +189,19 @@ def test_the_question_says_how_many_instances_there_are():
         (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
     ],
 )
-def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(sheet, answer, hint):
+def test_a_hint_has_the_time_and_the_candidates_of_the_first_wrong_batch(
+    sheet: tnb.Worksheet, answer: tuple[Any, ...] | str, hint: str
+) -> None:
     assert sheet.hint(answer).startswith(hint)
 
 
-def test_a_hint_says_that_a_delay_is_over():
-    late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)
+def test_a_hint_says_that_a_delay_is_over() -> None:
+    late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)  # type: ignore[list-item]
     assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay expires. By then A has arrived")
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_a_hint_does_not_say_the_reason_of_the_batch(batcher):
+def test_a_hint_does_not_say_the_reason_of_the_batch(batcher: str) -> None:
     sheet = tnb.worksheet(batcher, seed=3)
     for number, batch in enumerate(sheet.solution):
         hint = sheet.hint(sheet.solution[:number])

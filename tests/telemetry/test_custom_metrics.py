@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ def metrics() -> CustomMetrics:
     return CustomMetrics()
 
 
-def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metrics: CustomMetrics):
+def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metrics: CustomMetrics) -> None:
     first = metrics.open("seen", "what was seen", Kind.COUNTER)
     second = metrics.open("seen", "otherwise", Kind.COUNTER)
     first.metric({"a": "1", "b": "2"}).increment(2)
@@ -23,10 +25,13 @@ def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metr
     second.metric({}).increment(1)
     (family,) = metrics.snapshot()
     assert family.description == "what was seen"
-    assert [(dict(each.labels), each.value) for each in family.samples] == [({"a": "1", "b": "2"}, 2.5), ({}, 1.0)]
+    assert [(dict(sample.labels), sample.value) for sample in family.samples] == [
+        ({"a": "1", "b": "2"}, 2.5),
+        ({}, 1.0),
+    ]
 
 
-def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics):
+def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics) -> None:
     family = metrics.open("seen", "", Kind.GAUGE)
     metrics.open("seen", "", Kind.GAUGE)
     metrics.close(family)
@@ -35,29 +40,29 @@ def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics):
     assert metrics.snapshot() == []
 
 
-def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics):
+def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics) -> None:
     gauge = metrics.open("depth", "", Kind.GAUGE).metric({})
     gauge.set(5)
     gauge.increment(-2)
     assert gauge.value() == 3.0
 
 
-def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics):
+def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
     histogram = metrics.open("took", "", Kind.HISTOGRAM).metric({}, [1, 5])
-    for each in (0.5, 1, 3, 100):
-        histogram.observe(each)
+    for value in (0.5, 1, 3, 100):
+        histogram.observe(value)
     ((sample,),) = (family.samples for family in metrics.snapshot())
     assert (sample.value, sample.buckets) == (104.5, ((1.0, 2), (5.0, 3), (math.inf, 4)))
 
 
-def test_a_name_has_one_kind(metrics: CustomMetrics):
+def test_a_name_has_one_kind(metrics: CustomMetrics) -> None:
     metrics.open("seen", "", Kind.COUNTER)
     with pytest.raises(AlreadyExistsError, match="exists already as a counter"):
         metrics.open("seen", "", Kind.GAUGE)
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a b"])
-def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str):
+def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="not a valid name"):
         metrics.open(name, "", Kind.GAUGE)
     with pytest.raises(InvalidArgumentError, match="not a valid label"):
@@ -65,7 +70,7 @@ def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str
 
 
 @pytest.mark.parametrize("buckets", [None, [2, 1]])
-def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float] | None):
+def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float] | None) -> None:
     with pytest.raises(InvalidArgumentError, match="bucket"):
         metrics.open("took", "", Kind.HISTOGRAM).metric({}, buckets)
 
@@ -82,7 +87,9 @@ def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[
         (Kind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
     ],
 )
-def test_what_a_kind_does_not_do_is_an_error(metrics: CustomMetrics, kind: Kind, operation, error):
+def test_what_a_kind_does_not_do_is_an_error(
+    metrics: CustomMetrics, kind: Kind, operation: Callable[..., Any], error: type[Exception]
+) -> None:
     metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is Kind.HISTOGRAM else [])
     with pytest.raises(error, match=f"TRITONSERVER_METRIC_KIND_{kind.name}"):
         operation(metric)

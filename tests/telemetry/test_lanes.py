@@ -23,21 +23,23 @@ intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20))).map(
         ([(0.5, 1.5), (1.0, 2.0)], [0, 1]),
     ],
 )
-def test_an_interval_takes_the_lowest_lane_that_is_free_when_it_begins(spans, lanes):
+def test_an_interval_takes_the_lowest_lane_that_is_free_when_it_begins(
+    spans: list[tuple[int, int]], lanes: list[int]
+) -> None:
     assert assign_lanes(spans) == lanes
 
 
 @given(intervals)
-def test_intervals_in_one_lane_do_not_overlap(spans):
-    ends = {}
+def test_intervals_in_one_lane_do_not_overlap(spans: list[tuple[int, int]]) -> None:
+    ends: dict[int, float] = {}
     for (begin, end), lane in zip(spans, assign_lanes(spans), strict=True):
         assert ends.get(lane, begin) <= begin
         ends[lane] = end
 
 
 @given(intervals)
-def test_every_lower_lane_is_busy_when_an_interval_begins(spans):
-    ends = {}
+def test_every_lower_lane_is_busy_when_an_interval_begins(spans: list[tuple[int, int]]) -> None:
+    ends: dict[int, float] = {}
     for (begin, end), lane in zip(spans, assign_lanes(spans), strict=True):
         assert all(ends[lower] > begin for lower in range(lane))
         ends[lane] = end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def settings(tmp_path: Path) -> LogSettings:
 
 
 @pytest.fixture
-def log(settings: LogSettings):
+def log(settings: LogSettings) -> Iterator[logging.Logger]:
     logger = logging.getLogger("test_log_settings")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
@@ -35,7 +36,7 @@ def lines(settings: LogSettings) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings):
+def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings) -> None:
     log.error('a "quoted" word\nand a line')
     (line,) = lines(settings)
     head, message = line.split("] ", 1)
@@ -45,7 +46,7 @@ def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: Lo
 
 def test_messages_are_written_as_they_are_if_the_environment_says_so(
     settings: LogSettings, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
     handler = LogHandler(settings)
     handler.handle(logging.LogRecord("x", logging.INFO, "x.py", 1, 'a "quoted" word\nand a line', None, None))
@@ -55,7 +56,7 @@ def test_messages_are_written_as_they_are_if_the_environment_says_so(
     assert second == "and a line"
 
 
-def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings):
+def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings) -> None:
     log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
     assert lines(settings)[1:] == [
         "+-----------+-----------------+",
@@ -69,19 +70,19 @@ def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: L
     ]
 
 
-def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings):
+def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings) -> None:
     settings.log_format = "ISO8601"
     log.info("x")
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ test_log_settings\.py:\d+\] \"x\"$", lines(settings)[0])
 
 
-def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings):
+def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings) -> None:
     def written() -> str:
         for write in (log.debug, log.info, log.warning, log.error):
             write("x")
-        found = "".join(line[0] for line in lines(settings))
+        levels = "".join(line[0] for line in lines(settings))
         Path(settings.log_file).write_text("")
-        return found
+        return levels
 
     assert written() == "IWE"
     settings.log_info = settings.log_error = False
@@ -91,8 +92,8 @@ def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettin
     assert written() == "I"
 
 
-@pytest.mark.parametrize(("given", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
-def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(given: int, level: int):
+@pytest.mark.parametrize(("number", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
+def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(number: int, level: int) -> None:
     settings = LogSettings()
-    settings.set_verbose_level(given)
+    settings.set_verbose_level(number)
     assert settings.log_verbose_level == level

@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.endpoints.replay import send
 from tritonnb.server.server import Server
 from tritonnb.telemetry.spans import SpanExporter
+from tritonnb.telemetry.trace_entry import Stamp, TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -39,20 +40,27 @@ class Collector(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class CollectorServer(http.server.ThreadingHTTPServer):
+    """Keeps the paths and the decoded bodies of the requests."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Collector]) -> None:
+        super().__init__(address, handler)
+        self.received: queue.Queue[tuple[str, ExportTraceServiceRequest]] = queue.Queue()
+
+
 @pytest.fixture
-def collector() -> Iterator[Any]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        server.received = queue.Queue()
+def collector() -> Iterator[CollectorServer]:
+    with CollectorServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def stamps(*names: str) -> list[dict[str, Any]]:
+def stamps(*names: str) -> list[Stamp]:
     return [{"name": name, "ns": number} for number, name in enumerate(names)]
 
 
-ENSEMBLE = [
+ENSEMBLE: list[TraceEntry] = [
     {"id": 1, "timestamps": stamps("HTTP_RECV_START", "HTTP_RECV_END")},
     {"id": 1, "model_name": "e", "model_version": 2, "request_id": "r"},
     {"id": 1, "timestamps": stamps("REQUEST_START", "QUEUE_START", "INFER_RESPONSE_COMPLETE", "REQUEST_END")},
@@ -62,7 +70,7 @@ ENSEMBLE = [
 ]
 
 
-def test_a_trace_is_a_tree_of_spans(collector: Any):
+def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
     settings = [("url", f"127.0.0.1:{collector.server_port}/v1/traces"), ("resource", "a=b"), ("resource", "c=d=e")]
     exporter = SpanExporter(settings)
     exporter.export(ENSEMBLE, None)
@@ -70,14 +78,14 @@ def test_a_trace_is_a_tree_of_spans(collector: Any):
     path, received = collector.received.get(timeout=30)
     assert path == "/v1/traces"
     (resource,) = received.resource_spans
-    attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+    attributes = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
     assert attributes.items() >= {"service.name": "triton-inference-server", "a": "b", "c": "d=e"}.items()
-    spans = {each.name: each for each in resource.scope_spans[0].spans}
-    names = {each.span_id: each.name for each in spans.values()} | {b"": ""}
-    assert {name: names[each.parent_span_id] for name, each in spans.items()} == {
+    spans = {span.name: span for span in resource.scope_spans[0].spans}
+    names = {span.span_id: span.name for span in spans.values()} | {b"": ""}
+    assert {name: names[span.parent_span_id] for name, span in spans.items()} == {
         "InferRequest": "", "e": "InferRequest", "m": "e", "compute": "m",
     }  # fmt: skip
-    assert {name: [event.name for event in each.events] for name, each in spans.items()} == {
+    assert {name: [event.name for event in span.events] for name, span in spans.items()} == {
         "InferRequest": [
             "HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END",
         ],
@@ -85,29 +93,29 @@ def test_a_trace_is_a_tree_of_spans(collector: Any):
         "m": ["REQUEST_START", "QUEUE_START", "REQUEST_END"],
         "compute": ["COMPUTE_START", "COMPUTE_END"],
     }  # fmt: skip
-    assert {each.key for each in spans["e"].attributes} == {
+    assert {attribute.key for attribute in spans["e"].attributes} == {
         "triton.model_name", "triton.model_version", "triton.trace_id", "triton.trace_parent_id", "triton.request_id",
     }  # fmt: skip
 
 
-def test_a_request_belongs_to_the_trace_of_its_client(collector: Any):
+def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
     exporter = SpanExporter([("url", f"http://127.0.0.1:{collector.server_port}/v1/traces")])
     headers = {"traceparent": "00-0af7651916cd43dd8448eb211c12666c-b7ad6b7169242424-01"}
     exporter.export(ENSEMBLE, exporter.context(headers))
     exporter.close()
     _, received = collector.received.get(timeout=30)
-    root = next(each for each in received.resource_spans[0].scope_spans[0].spans if each.name == "InferRequest")
+    root = next(span for span in received.resource_spans[0].scope_spans[0].spans if span.name == "InferRequest")
     assert (root.trace_id.hex(), root.parent_span_id.hex()) == ("0af7651916cd43dd8448eb211c12666c", "b7ad6b7169242424")
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}])
-def test_what_is_no_context_does_not_count(headers: dict[str, str]):
+def test_an_invalid_trace_context_is_ignored(headers: dict[str, str]) -> None:
     exporter = SpanExporter([])
     assert exporter.context(headers) is None
     exporter.close()
 
 
-def test_settings_that_would_lose_every_span_are_bent(collector: Any):
+def test_settings_that_would_lose_every_span_are_bent(collector: Any) -> None:
     url = f"http://127.0.0.1:{collector.server_port}/v1/traces"
     exporter = SpanExporter([("url", url), ("bsp_max_queue_size", "4"), ("bsp_schedule_delay", "0")])
     exporter.export(ENSEMBLE, None)

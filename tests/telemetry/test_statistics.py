@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tritonnb.core.events import (
     CacheHit,
     CacheMiss,
     EnsembleExecuted,
+    Event,
     ExecutedRequest,
     ModelStateChanged,
     RequestRefused,
@@ -31,14 +33,14 @@ def request(serial: int, size: int = 1, failed: str = "") -> ExecutedRequest:
     return serial, size, 10, 40, failed
 
 
-def folded(*events) -> dict:
+def folded(*events: Event) -> Any:
     statistics = ModelStatistics(*MODEL)
     for event in events:
         statistics.fold(event)
     return statistics.to_dict()
 
 
-def test_a_model_never_used_has_all_members_at_zero():
+def test_a_model_never_used_has_all_members_at_zero() -> None:
     entry = folded()
     assert list(entry) == [
         "name", "version", "last_inference", "inference_count", "execution_count",
@@ -51,12 +53,12 @@ def test_a_model_never_used_has_all_members_at_zero():
     assert entry["inference_stats"]["success"] == {"count": 0, "ns": 0}
 
 
-def test_inference_count_is_rows_and_execution_count_is_batches():
+def test_inference_count_is_rows_and_execution_count_is_batches() -> None:
     entry = folded(executed(request(1, 2), request(2, 3), size=5))
     assert (entry["inference_count"], entry["execution_count"]) == (5, 1)
 
 
-def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once():
+def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once() -> None:
     entry = folded(executed(request(1), request(2), size=2))
     assert entry["inference_stats"]["success"] == {"count": 2, "ns": 2 * 150}
     assert entry["inference_stats"]["queue"] == {"count": 2, "ns": 2 * 60}
@@ -71,30 +73,30 @@ def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once(
     ]
 
 
-def test_batch_stats_are_sorted_by_size_and_count_null_rows():
+def test_batch_stats_are_sorted_by_size_and_count_null_rows() -> None:
     entry = folded(executed(request(1), size=4), executed(request(2), size=1))
-    assert [each["batch_size"] for each in entry["batch_stats"]] == [1, 4]
+    assert [batch["batch_size"] for batch in entry["batch_stats"]] == [1, 4]
     assert entry["inference_count"] == 2
 
 
-def test_a_failed_request_counts_only_as_failed_but_its_batch_counts():
+def test_a_failed_request_counts_only_as_failed_but_its_batch_counts() -> None:
     entry = folded(executed(request(1, failed="BACKEND"), size=1))
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 150}
     assert entry["inference_stats"]["success"]["count"] == 0
     assert (entry["inference_count"], entry["execution_count"]) == (0, 1)
 
 
-def test_a_request_that_expired_in_the_queue_counts_as_failed():
+def test_a_request_that_expired_in_the_queue_counts_as_failed() -> None:
     entry = folded(RequestRefused(70, *MODEL, 1, 1, 20, "Request timeout expired", "REJECTED"))
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 50}
 
 
-def test_a_request_refused_before_the_queue_counts_nowhere():
+def test_a_request_refused_before_the_queue_counts_nowhere() -> None:
     entry = folded(RequestRefused(70, *MODEL, 1, 1, 20, "Exceeds maximum queue size", ""))
     assert entry["inference_stats"]["fail"] == {"count": 0, "ns": 0}
 
 
-def test_decoupled_responses_are_counted_by_their_index():
+def test_decoupled_responses_are_counted_by_their_index() -> None:
     entry = folded(
         ResponseSent(10, *MODEL, 1, 0, "success", 5),
         ResponseSent(20, *MODEL, 1, 1, "empty", 7),
@@ -112,15 +114,15 @@ def test_decoupled_responses_are_counted_by_their_index():
         ("cancel", ["cancel"]),
     ],
 )
-def test_what_a_response_counts_as_follows_from_its_outcome(outcome: str, counted: list[str]):
+def test_what_a_response_counts_as_follows_from_its_outcome(outcome: str, counted: list[str]) -> None:
     stats = folded(ResponseSent(10, *MODEL, 1, 3, outcome, 5))["response_stats"]["3"]
     assert list(stats) == ["cancel", "compute_infer", "compute_output", "empty_response", "fail", "success"]
-    assert [name for name, each in stats.items() if each["count"]] == counted
-    assert {each["ns"] for name, each in stats.items() if name in counted} <= {0, 5}
+    assert [name for name, entry in stats.items() if entry["count"]] == counted
+    assert {entry["ns"] for name, entry in stats.items() if name in counted} <= {0, 5}
     assert stats[counted[0]] == stats[counted[-1]] == {"count": 1, "ns": 5}
 
 
-def test_responses_of_one_index_add_up_and_indices_are_in_order():
+def test_responses_of_one_index_add_up_and_indices_are_in_order() -> None:
     events = [ResponseSent(10, *MODEL, serial, index, "success", 5) for serial in (1, 2) for index in (10, 2)]
     stats = folded(*events)["response_stats"]
     assert list(stats) == ["2", "10"]
@@ -128,7 +130,7 @@ def test_responses_of_one_index_add_up_and_indices_are_in_order():
     assert stats["2"]["compute_output"] == {"count": 2, "ns": 0}
 
 
-def test_an_ensemble_is_charged_the_sums_over_its_steps():
+def test_an_ensemble_is_charged_the_sums_over_its_steps() -> None:
     entry = folded(EnsembleExecuted(500, *MODEL, 1, 3, 100, 110, 130, 10, 20, 30, ""))
     assert (entry["inference_count"], entry["execution_count"]) == (3, 1)
     computed = {
@@ -148,14 +150,14 @@ def test_an_ensemble_is_charged_the_sums_over_its_steps():
     }
 
 
-def test_an_ensemble_that_failed_counts_only_as_failed():
+def test_an_ensemble_that_failed_counts_only_as_failed() -> None:
     entry = folded(EnsembleExecuted(500, *MODEL, 1, 3, 100, 110, 130, 10, 20, 30, "OTHER"))
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 400}
     assert entry["inference_stats"]["success"]["count"] == 0
     assert (entry["inference_count"], entry["execution_count"], entry["batch_stats"]) == (0, 0, [])
 
 
-def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until_it_was_looked_up():
+def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until_it_was_looked_up() -> None:
     entry = folded(CacheHit(170, *MODEL, 1, 100, 20))
     stats = entry["inference_stats"]
     assert stats["cache_hit"] == {"count": 1, "ns": 20}
@@ -164,13 +166,13 @@ def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until
     assert (entry["inference_count"], entry["execution_count"], entry["last_inference"]) == (0, 0, 0)
 
 
-def test_a_miss_makes_the_request_longer_and_counts_no_request():
+def test_a_miss_makes_the_request_longer_and_counts_no_request() -> None:
     stats = folded(executed(request(1), size=1), CacheMiss(200, *MODEL, 1, 15))["inference_stats"]
     assert stats["cache_miss"] == {"count": 1, "ns": 15}
     assert stats["success"] == {"count": 1, "ns": 150 + 15}
 
 
-def test_failures_are_counted_by_reason_too():
+def test_failures_are_counted_by_reason_too() -> None:
     statistics = ModelStatistics(*MODEL)
     statistics.fold(executed(request(1, failed="BACKEND"), request(2), size=2))
     statistics.fold(RequestRefused(70, *MODEL, 1, 1, 20, "Request timeout expired", "REJECTED"))
@@ -179,16 +181,16 @@ def test_failures_are_counted_by_reason_too():
     assert statistics.fail_reasons == {"REJECTED": 1, "CANCELED": 2, "BACKEND": 1, "OTHER": 0}
 
 
-def test_the_last_inference_is_the_end_of_the_last_execution_in_milliseconds_since_1970():
+def test_the_last_inference_is_the_end_of_the_last_execution_in_milliseconds_since_1970() -> None:
     before = time.time_ns() // 1_000_000
     assert before <= folded(executed(request(1), size=1))["last_inference"] <= time.time_ns() // 1_000_000
 
 
-def test_other_events_are_ignored():
+def test_other_events_are_ignored() -> None:
     assert folded(ModelStateChanged(5, *MODEL, "READY", "")) == folded()
 
 
-def test_memory_is_listed_by_kind_and_device():
+def test_memory_is_listed_by_kind_and_device() -> None:
     statistics = ModelStatistics(*MODEL)
     statistics.memory_usage = {("GPU", 1): 5, ("GPU", 0): 6, ("CPU", 0): 7}
     assert statistics.to_dict()["memory_usage"] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings, levels_of, number_of
 from tritonnb.telemetry.tracing import Tracer
 
@@ -42,7 +44,7 @@ class Model:
 class Server:
     """A tracer and a model behind it."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, **options: Any) -> None:
         self.stream = EventStream()
         self.tracer = Tracer(self.stream, TraceOptions(**options))
         self.model = Model(self.stream)
@@ -62,21 +64,21 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "trace.json"
 
 
-def read(path: Path) -> list[dict]:
+def read(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())
 
 
 def ids(path: Path) -> list[int]:
-    return sorted({each["id"] for each in read(path)})
+    return sorted({entry["id"] for entry in read(path)})
 
 
-def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
+def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="abc")
     server.tracer.close()
     model, *stamps = read(path)
     assert model == {"id": 1, "model_name": "m", "model_version": 1, "request_id": "abc"}
-    assert [(each["timestamps"][0]["name"], each["timestamps"][0]["ns"]) for each in stamps] == [
+    assert [(stamp["timestamps"][0]["name"], stamp["timestamps"][0]["ns"]) for stamp in stamps] == [
         ("REQUEST_START", 100),
         ("QUEUE_START", 200),
         ("COMPUTE_START", 300),
@@ -89,21 +91,21 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0, -1), (1000, -1), (1, 0)])
-def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int):
+def test_a_request_that_its_client_selects_is_traced_at_any_rate(rate: int, count: int) -> None:
     setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
     assert not setting.sample()
     assert setting.sample(requested=True)
     assert not TraceSetting(TraceOptions(rate=1)).sample(requested=True)  # the level is OFF
 
 
-def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path):
+def test_an_id_that_is_not_utf8_does_not_corrupt_the_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="a\udcff")
     server.tracer.close()
-    assert [each["request_id"] for each in read(path) if "request_id" in each] == ["a\ufffd"]
+    assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["a\ufffd"]
 
 
-def test_tensors_are_traced_when_asked_for(path: Path):
+def test_tensors_are_traced_with_the_level_tensors(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
@@ -116,7 +118,7 @@ def test_tensors_are_traced_when_asked_for(path: Path):
         W=Tensor("W", BYTES, words),
     )
     server.tracer.close()
-    tensors = [(each["activity"], each["tensor"]) for each in read(path) if "tensor" in each]
+    tensors = [(entry["activity"], entry["tensor"]) for entry in read(path) if "tensor" in entry]
     assert tensors == [
         ("TENSOR_QUEUE_INPUT", {"name": "X", "data": "0.5,1e+10", "shape": "1,2", "dtype": "FP32"}),
         ("TENSOR_QUEUE_INPUT", {"name": "W", "data": '"say "a"","b"', "shape": "2", "dtype": "BYTES"}),
@@ -147,7 +149,7 @@ class Ensemble:
         self.above.respond(self.above, response)
 
 
-def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path):
+def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     ensemble = Ensemble("e", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -158,9 +160,9 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors
     ensemble.sent.respond(ensemble.sent, InferResponse([y]))
     trace.finish()
     server.tracer.close()
-    below = [each for each in read(path) if each["id"] == 2]
+    below = [entry for entry in read(path) if entry["id"] == 2]
     assert below[0] == {"id": 2, "model_name": "m", "model_version": 1, "request_id": "r", "parent_id": 1}
-    assert [each["timestamps"][0]["name"] for each in below if "timestamps" in each] == [
+    assert [child["timestamps"][0]["name"] for child in below if "timestamps" in child] == [
         "REQUEST_START",
         "QUEUE_START",
         "COMPUTE_START",
@@ -169,12 +171,12 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors
         "COMPUTE_END",
         "REQUEST_END",
     ]
-    tensors = [(each["activity"], each["tensor"]["name"]) for each in below if "tensor" in each]
+    tensors = [(child["activity"], child["tensor"]["name"]) for child in below if "tensor" in child]
     assert tensors == [("TENSOR_QUEUE_INPUT", "X"), ("TENSOR_BACKEND_OUTPUT", "Y")]
-    assert not any("COMPUTE_START" in str(each) for each in read(path) if each["id"] == 1)
+    assert not any("COMPUTE_START" in str(entry) for entry in read(path) if entry["id"] == 1)
 
 
-def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path):
+def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     inner = Ensemble("inner", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -184,21 +186,23 @@ def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_belo
     inner.sent.respond(inner.sent, InferResponse([]))
     trace.finish()
     server.tracer.close()
-    named = {each["id"]: (each["model_name"], each.get("parent_id")) for each in read(path) if "model_name" in each}
+    named = {
+        entry["id"]: (entry["model_name"], entry.get("parent_id")) for entry in read(path) if "model_name" in entry
+    }
     assert named == {1: ("e", None), 2: ("inner", 1), 3: ("m", 2)}
-    ended = [each["id"] for each in read(path) if "REQUEST_END" in str(each)]
+    ended = [entry["id"] for entry in read(path) if "REQUEST_END" in str(entry)]
     assert ended == [1, 2, 3]
 
 
-def test_every_rate_th_request_is_traced(path: Path):
+def test_every_rate_th_request_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=3)
     for number in range(7):
         server.infer(id=str(number))
     server.tracer.close()
-    assert [each["request_id"] for each in read(path) if "request_id" in each] == ["2", "5"]
+    assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["2", "5"]
 
 
-def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path):
+def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, count=2)
     for _ in range(4):
         server.infer()
@@ -208,16 +212,16 @@ def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path):
     assert not path.exists()
 
 
-def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path):
+def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, log_frequency=2)
     for _ in range(5):
         server.infer()
-    assert [ids(path.with_name(f"trace.json.{each}")) for each in range(2)] == [[1, 2], [3, 4]]
+    assert [ids(path.with_name(f"trace.json.{number}")) for number in range(2)] == [[1, 2], [3, 4]]
     server.tracer.close()
     assert ids(path.with_name("trace.json.2")) == [5]
 
 
-def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path):
+def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"rate": 2})
@@ -228,7 +232,7 @@ def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(
     assert ids(path) == [1, 2]
 
 
-def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path):
+def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     trace = server.tracer.sample("m", {})
     assert trace is not None
@@ -239,7 +243,7 @@ def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path)
     assert ids(path) == [1]
 
 
-def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path):
+def test_the_tracer_is_detached_while_nothing_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"levels": frozenset()})
@@ -247,88 +251,92 @@ def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path):
     assert server.stream._sinks == ()
 
 
-def settings(**options) -> TraceSettings:
+def settings(**options: Any) -> TraceSettings:
     return TraceSettings(TraceOptions(**options), lambda setting: None)
 
 
-def test_a_model_follows_the_server_in_what_it_was_not_given():
-    found = settings(file="f", rate=7)
-    found.update("m", {"count": 3})
-    found.update("", {"rate": 9})
-    assert (found.of("m").options.rate, found.of("m").options.count) == (9, 3)
-    assert (found.of("other").options.rate, found.of("other").options.count) == (9, -1)
-    found.update("m", {"count": None})
-    found.update("", {"rate": None})
-    assert found.of("m") is found.of()
-    assert found.of().options.rate == 7
+def test_a_model_follows_the_server_in_what_it_was_not_given() -> None:
+    traced = settings(file="f", rate=7)
+    traced.update("m", {"count": 3})
+    traced.update("", {"rate": 9})
+    assert (traced.of("m").options.rate, traced.of("m").options.count) == (9, 3)
+    assert (traced.of("other").options.rate, traced.of("other").options.count) == (9, -1)
+    traced.update("m", {"count": None})
+    traced.update("", {"rate": None})
+    assert traced.of("m") is traced.of()
+    assert traced.of().options.rate == 7
 
 
-def test_other_settings_leave_of_a_count_what_is_left_of_it():
-    found = settings(file="f", rate=1, levels=STAMPS)
-    found.update("", {"count": 5})
-    found.update("m", {"count": 3})
-    assert found.of("m").sample()
-    assert found.of().sample()
-    found.update("", {"log_frequency": 9})
-    assert (found.of("m").options.count, found.of().options.count) == (2, 4)
-    found.update("m", {"log_frequency": 8})
-    assert found.of("m").options.count == 2
+def test_other_settings_leave_of_a_count_what_is_left_of_it() -> None:
+    traced = settings(file="f", rate=1, levels=STAMPS)
+    traced.update("", {"count": 5})
+    traced.update("m", {"count": 3})
+    assert traced.of("m").sample()
+    assert traced.of().sample()
+    traced.update("", {"log_frequency": 9})
+    assert (traced.of("m").options.count, traced.of().options.count) == (2, 4)
+    traced.update("m", {"log_frequency": 8})
+    assert traced.of("m").options.count == 2
 
 
-def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up():
-    found = settings(file="f", rate=1, levels=STAMPS)
+def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up() -> None:
+    traced = settings(file="f", rate=1, levels=STAMPS)
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
-        found.update("", {"count": 0})
-    found.update("", {"count": 1})
-    assert found.of().sample()
+        traced.update("", {"count": 0})
+    traced.update("", {"count": 1})
+    assert traced.of().sample()
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
-        found.update("", {"rate": 2})
-    found.update("m", {"count": 1})
-    found.of("m").sample()
-    found.update("", {"count": 1, "rate": 3})  # what is used up is the model's own
-    assert (found.of("m").options.count, found.of("m").options.rate) == (0, 3)
-    assert found.of().sample() is False
-    found.update("", {"levels": frozenset()})
+        traced.update("", {"rate": 2})
+    traced.update("m", {"count": 1})
+    traced.of("m").sample()
+    traced.update("", {"count": 1, "rate": 3})  # what is used up is the model's own
+    assert (traced.of("m").options.count, traced.of("m").options.rate) == (0, 3)
+    assert traced.of().sample() is False
+    traced.update("", {"levels": frozenset()})
 
 
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )
-def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict, reason: str):
-    found = settings(**options)
+def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict[str, Any], reason: str) -> None:
+    traced = settings(**options)
     with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
-        found.update("", {"levels": STAMPS, "count": 5})
-    assert found.of().options == TraceOptions(**options)
+        traced.update("", {"levels": STAMPS, "count": 5})
+    assert traced.of().options == TraceOptions(**options)
 
 
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
-def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int):
+def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int) -> None:
     assert number_of("trace_rate", text) == number
 
 
 @pytest.mark.parametrize("digits", [10, 5000])
-def test_numbers_beyond_32_bits_are_refused(digits: int):
+def test_numbers_beyond_32_bits_are_refused(digits: int) -> None:
     with pytest.raises(InvalidArgumentError, match="value is out of range"):
         number_of("trace_rate", "9" * digits)
 
 
-def test_levels_that_are_not_known_are_ignored():
-    assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}
+def test_levels_that_are_not_known_are_ignored() -> None:
+    assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}  # type: ignore[comparison-overlap]
     assert levels_of(["LOUD"]) is None
     assert levels_of(["OFF"]) == frozenset()
     with pytest.raises(InvalidArgumentError, match="Expect only one trace level 'OFF' is specified"):
         levels_of(["OFF", "TENSORS"])
 
 
-def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another():
-    entries = []
+def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another() -> None:
+    entries: list[TraceEntry] = []
     for number, (begin, end) in enumerate([(0, 100), (50, 150), (100, 200)], 1):
         entries.append({"id": number, "model_name": "m", "model_version": 1})
         for name, ns in (("REQUEST_START", begin), ("QUEUE_START", begin), ("COMPUTE_START", end - 10)):
             entries.append({"id": number, "timestamps": [{"name": name, "ns": ns}]})
         entries.append({"id": number, "timestamps": [{"name": "REQUEST_END", "ns": end}]})
     events = to_perfetto(entries)["traceEvents"]
-    requests = [each for each in events if each["name"].startswith("request")]
-    assert [(each["tid"], each["ts"], each["dur"]) for each in requests] == [(1, 0, 0.1), (2, 0.05, 0.1), (1, 0.1, 0.1)]
-    assert [each["dur"] for each in events if each["name"] == "queue"] == [0.09, 0.09, 0.09]
+    requests = [event for event in events if event["name"].startswith("request")]
+    assert [(request["tid"], request["ts"], request["dur"]) for request in requests] == [
+        (1, 0, 0.1),
+        (2, 0.05, 0.1),
+        (1, 0.1, 0.1),
+    ]
+    assert [event["dur"] for event in events if event["name"] == "queue"] == [0.09, 0.09, 0.09]
     assert events[0] == {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "m"}}

@@ -14,14 +14,14 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     """Sleeps ``EXECUTION_MS`` and ``ROW_MS`` for each row, as the configuration's parameters say."""
 
-    def initialize(self, args):
+    def initialize(self, args: dict[str, str]) -> None:
         """Open the log of this instance."""
         parameters = json.loads(args["model_config"])["parameters"]
         self.base_s, self.row_s = (float(parameters[key]["string_value"]) / 1e3 for key in ("EXECUTION_MS", "ROW_MS"))
         path = os.path.join(args["model_repository"], f"batches.{args['model_instance_name']}.jsonl")
         self.log = open(path, "a", buffering=1)  # noqa: SIM115
 
-    def execute(self, requests):
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         """Run one batch."""
         inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
         planned_s = self.base_s + self.row_s * sum(len(array) for array in inputs)
@@ -32,6 +32,6 @@ class TritonPythonModel:
         self.log.write(json.dumps({"late_ms": late_ms, "requests": members}) + "\n")
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
 
-    def finalize(self):
+    def finalize(self) -> None:
         """Close the log."""
         self.log.close()

@@ -65,10 +65,13 @@ class Scenario:
             for request in self.requests
         ]
         recording = tnb.simulate(self.config(), arrivals, self._execution_ns)
-        serials = sorted(serial for batch in recording.batches for serial in batch.requests)
+        serials = sorted(serial for batch in recording.batches for serial in batch.requests if serial is not None)
         index = {serial: position for position, serial in enumerate(serials)}
         order = sorted(range(len(self.requests)), key=lambda position: self.requests[position].at_ms)
-        return sorted(tuple(order[index[serial]] for serial in batch.requests) for batch in recording.batches)
+        return sorted(
+            tuple(order[index[serial]] for serial in batch.requests if serial is not None)
+            for batch in recording.batches
+        )
 
     def _execution_ns(self, rows: int) -> int:
         return int((self.execution_ms + OVERHEAD_MS + self.row_ms * rows) * 1e6)

@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from google.protobuf import json_format
@@ -251,7 +250,7 @@ async def ran(client: aio.InferenceServerClient, name: str, arrivals: Arrivals) 
     """What runs on the server."""
     zero = time.monotonic_ns() + 300_000_000
 
-    async def send(index: int, arrival: tnb.Arrival) -> tuple[int, np.ndarray[Any, Any] | None]:
+    async def send(index: int, arrival: tnb.Arrival) -> tuple[int, np.ndarray | None]:
         tensor = grpc.InferInput("ZERO", [1, int(str(arrival.batch_key))], "INT64")
         tensor.set_data_from_numpy(np.full(tensor.shape(), zero, np.int64))
         await asyncio.sleep((zero - time.monotonic_ns()) / 1e9 + arrival.time_us / 1e6)

@@ -21,7 +21,7 @@ from tritonnb.core.messages import InferRequest, Tensor, shape_text
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 
 #: No output is divided by shapes: every output has one row for each row of the batch.
 NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})
@@ -130,17 +130,22 @@ def decode_strings(execution: Execution, name: str, array: Array) -> Array:
     numpy.ndarray
         Objects of type ``str``, in the same shape.
     """
+    encoded: list[bytes] = array.ravel().tolist()
     try:
-        strings = [string.decode() for string in array.ravel()]
+        strings = [string.decode() for string in encoded]
     except UnicodeDecodeError:
         for index, request in enumerate(execution.requests):
             part = find_input(request, name)
-            if part is not None and execution.responses[index] is None and not all(map(_is_utf8, part.ravel())):
+            if (
+                part is not None
+                and execution.responses[index] is None
+                and not all(map(_is_utf8, part.ravel().tolist()))
+            ):
                 execution.fail(
                     index,
                     InvalidArgumentError(f"{request.id_prefix}input '{name}' has a string that is not UTF-8"),
                 )
-        strings = [string.decode(errors="replace") for string in array.ravel()]
+        strings = [string.decode(errors="replace") for string in encoded]
     return np.array(strings, dtype=object).reshape(array.shape)
 
 

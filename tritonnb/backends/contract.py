@@ -31,10 +31,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
@@ -92,7 +93,7 @@ class ModelContext:
 
     name: str
     version: int
-    config: Any
+    config: pb.ModelConfig
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     server: ServerCalls | None = None
@@ -359,7 +360,7 @@ class Backend(ABC):
         """Number of instances of an instance group without ``count``."""
         return 1
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Complete the configuration from the model itself.
 
         Returns

@@ -7,28 +7,27 @@ gathered and divided. States of strings pass through the CPU, as inputs do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from tritonnb.backends.batching import fail_mismatch, publish_states
 from tritonnb.backends.contract import Execution
-from tritonnb.core.datatypes import BY_NUMBER, DataType
-from tritonnb.model_config.schema import INVALID
+from tritonnb.core.datatypes import BY_NUMBER, DATATYPES, INVALID, DataType
+from tritonnb.core.messages import InferRequest
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
-#: The datatypes that PyTorch can concatenate on every device.
-DTYPES = {
-    "TYPE_BOOL": torch.bool,
-    "TYPE_UINT8": torch.uint8,
-    "TYPE_INT8": torch.int8,
-    "TYPE_INT16": torch.int16,
-    "TYPE_INT32": torch.int32,
-    "TYPE_INT64": torch.int64,
-    "TYPE_FP16": torch.float16,
-    "TYPE_FP32": torch.float32,
-    "TYPE_FP64": torch.float64,
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+#: The dtypes of tensors in PyTorch, by the name of the datatype in the configuration.
+DTYPES: dict[str, torch.dtype] = {
+    datatype.config_name: getattr(torch, datatype.torch)
+    for datatype in DATATYPES
+    if datatype.torch and datatype.in_torchscript
 }
 
 
@@ -51,7 +50,7 @@ class DeviceStates:
         The name of the state input for each state output.
     """
 
-    def __init__(self, config: Any, device: str, device_id: int = 0) -> None:
+    def __init__(self, config: pb.ModelConfig, device: str, device_id: int = 0) -> None:
         states = [
             (state, datatype)
             for state in config.sequence_batching.state
@@ -70,7 +69,7 @@ class DeviceStates:
         """
         gathered: dict[str, torch.Tensor] = {}
         for name in self.inputs:
-            rows = [self._on_device(request.states.inputs[name].array) for request in execution.requests]
+            rows = [self._on_device(_state(request, name)) for request in execution.requests]
             for index, row in enumerate(rows):
                 if row.shape[1:] != rows[0].shape[1:]:
                     fail_mismatch(execution, index, name, row.shape, rows[0].shape)
@@ -86,12 +85,17 @@ class DeviceStates:
         states = {name: produced[name].detach() for name in self.by_output}
         publish_states(execution, states, self._batching, torch.clone)
 
-    def from_ort_value(self, value: Any) -> torch.Tensor:
+    def from_ort_value(self, value: ort.OrtValue) -> torch.Tensor:
         """A tensor that shares the memory of an ONNX Runtime value on the device."""
         tensor = from_dlpack(value)
         return tensor.view(torch.bool) if value.data_type() == "tensor(bool)" else tensor
 
-    def _on_device(self, state: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
+    def _on_device(self, state: torch.Tensor | npt.NDArray[np.generic]) -> torch.Tensor:
         if isinstance(state, torch.Tensor):
             return state
         return torch.from_numpy(np.require(state, requirements="W")).to(self._device)
+
+
+def _state(request: InferRequest, name: str) -> npt.NDArray[np.generic]:
+    assert request.states is not None
+    return request.states.inputs[name].array

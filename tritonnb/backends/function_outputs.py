@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
+import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.conversion import convert
@@ -12,7 +12,9 @@ from tritonnb.core.errors import InternalError
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
-def read_outputs(spec: ModelSpec, returned: Any, rows: int) -> dict[str, npt.NDArray[Any]]:
+def read_outputs(
+    spec: ModelSpec, returned: Mapping[str, npt.ArrayLike] | npt.ArrayLike, rows: int
+) -> dict[str, npt.NDArray[np.generic]]:
     """The outputs of a batch as arrays of their datatypes.
 
     Parameters
@@ -47,11 +49,11 @@ def read_outputs(spec: ModelSpec, returned: Any, rows: int) -> dict[str, npt.NDA
     return {name: _read_output(spec, output, returned[name], rows) for name, output in spec.outputs.items()}
 
 
-def _names(outputs: Mapping[Any, Any]) -> str:
+def _names(outputs: Iterable[object]) -> str:
     return ", ".join(map(repr, outputs))
 
 
-def _read_output(spec: ModelSpec, output: TensorSpec, value: Any, rows: int) -> npt.NDArray[Any]:
+def _read_output(spec: ModelSpec, output: TensorSpec, value: npt.ArrayLike, rows: int) -> npt.NDArray[np.generic]:
     where = f"model '{spec.name}': output '{output.name}'"
     if value is None:
         raise InternalError(f"{where} expected {output.datatype.name} values, got None: does the function return them?")

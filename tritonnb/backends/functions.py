@@ -12,7 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tritonnb.backends.annotations import TensorType
+import numpy as np
+import numpy.typing as npt
+
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.contract import (
     Backend,
@@ -24,7 +26,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.function_outputs import read_outputs
 from tritonnb.backends.python.coroutines import CoroutineRunner
-from tritonnb.core.datatypes import BF16, bf16_to_float32
+from tritonnb.core.datatypes import DataType, TensorType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import set_fields
@@ -36,7 +38,7 @@ OUTPUT = "OUTPUT"
 Function = Callable[..., Any]
 
 
-def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
+def function_config(function: Function, fields: Mapping[str, object]) -> pb.ModelConfig:
     """The model configuration of a function.
 
     Parameters
@@ -55,7 +57,7 @@ def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelCo
     """
     if not callable(function):
         raise InvalidArgumentError(f"expected a function to serve as a model, got {function!r}")
-    name = fields.get("name", getattr(function, "__name__", "function"))
+    name = str(fields.get("name", getattr(function, "__name__", "function")))
     signature = _signature(function, name)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)
     for parameter in signature.parameters.values():
@@ -93,12 +95,12 @@ def _signature(function: Function, name: str) -> inspect.Signature:
         raise InvalidArgumentError(f"model '{name}': the annotations cannot be evaluated: {error}") from None
 
 
-def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
-    if isinstance(annotation, TensorType) and annotation.dims:
+def _tensor_type(annotation: object, what: str, name: str) -> TensorType:
+    if isinstance(annotation, TensorType):
         return annotation
     if annotation is inspect.Signature.empty:
         problem = "has no annotation"
-    elif isinstance(annotation, TensorType):
+    elif isinstance(annotation, DataType):
         problem = f"is annotated with {annotation}, without dims"
     else:
         problem = f"is annotated with {annotation!r}"
@@ -156,14 +158,14 @@ class FunctionInstance(BackendModelInstance):
             returned = self._coroutines.run(returned)
         execution.compute_ended()
         rows = sum(request.batch_size for request in execution.requests)
-        arrays = read_outputs(self._spec, returned, rows)
-        outputs = {name: (spec, arrays[name]) for name, spec in self._spec.outputs.items()}
+        results = read_outputs(self._spec, returned, rows)
+        outputs = {name: (spec, results[name]) for name, spec in self._spec.outputs.items()}
         scatter(execution, outputs, self._spec.max_batch_size > 0)
 
     def finalize(self) -> None:
         """Close the event loop of an ``async def`` function."""
         self._coroutines.close()
 
-    def _gather(self, execution: Execution, spec: TensorSpec) -> Any:
+    def _gather(self, execution: Execution, spec: TensorSpec) -> npt.NDArray[np.generic] | None:
         array = gather(execution, spec.name, spec.ragged, writeable=True)
-        return bf16_to_float32(array) if spec.datatype is BF16 and array is not None else array
+        return None if array is None else spec.datatype.to_values(array)

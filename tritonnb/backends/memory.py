@@ -1,4 +1,4 @@
-"""How much memory is memory_in_use, to be asked before and after a model is loaded."""
+"""Measuring the memory in use, before and after a model is loaded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.datatypes import DataType
@@ -106,7 +108,7 @@ def complete_config(
         _add_tensors(config.output, outputs, config.max_batch_size > 0)
 
 
-def _add_tensors(target: Any, tensors: Sequence[ModelTensor], batching: bool) -> None:
+def _add_tensors(target: RepeatedCompositeFieldContainer, tensors: Sequence[ModelTensor], batching: bool) -> None:
     for tensor in tensors:
         dims = tensor.shape[1:] if batching else tensor.shape
         added = target.add(name=tensor.name, data_type=tensor.datatype.number, dims=dims or [1])

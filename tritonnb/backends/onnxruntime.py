@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
@@ -36,7 +36,7 @@ from tritonnb.backends.model_checks import (
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.backends.onnxruntime_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, as_bytes_array
+from tritonnb.core.datatypes import DATATYPES, INVALID, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -47,22 +47,8 @@ DEFAULT_MAX_BATCH_SIZE = 4
 #: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
 _measuring = threading.Lock()
 
-_TYPES = {
-    "tensor(bool)": "TYPE_BOOL",
-    "tensor(uint8)": "TYPE_UINT8",
-    "tensor(uint16)": "TYPE_UINT16",
-    "tensor(uint32)": "TYPE_UINT32",
-    "tensor(uint64)": "TYPE_UINT64",
-    "tensor(int8)": "TYPE_INT8",
-    "tensor(int16)": "TYPE_INT16",
-    "tensor(int32)": "TYPE_INT32",
-    "tensor(int64)": "TYPE_INT64",
-    "tensor(float16)": "TYPE_FP16",
-    "tensor(float)": "TYPE_FP32",
-    "tensor(double)": "TYPE_FP64",
-    "tensor(string)": "TYPE_STRING",
-    "tensor(bfloat16)": "TYPE_BF16",
-}
+#: The datatypes by the type that ONNX Runtime reports for a tensor, such as ``tensor(float)``.
+_DATATYPES = {f"tensor({datatype.onnx})": datatype for datatype in DATATYPES if datatype.onnx}
 
 
 class OnnxRuntimeBackend(Backend):
@@ -79,7 +65,7 @@ class OnnxRuntimeBackend(Backend):
         """Two on the CPU, as on Triton; otherwise one."""
         return 2 if kind == "KIND_CPU" else 1
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Add the tensors, and batching if the first dimension of every tensor is variable."""
         config = pb.ModelConfig()
         config.CopyFrom(context.config)
@@ -147,7 +133,8 @@ class OnnxInstance(BackendModelInstance):
             self._memory = {place: max(0, after[place] - before[place]) for place in self._places}
         _check_config(model, self._session)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
-        if spec.kind == "KIND_GPU" and all(tensor.type != "tensor(string)" for tensor in tensors):
+        has_strings = any(_DATATYPES.get(tensor.type, INVALID).variable_size for tensor in tensors)
+        if spec.kind == "KIND_GPU" and not has_strings:
             self.bind("cuda", spec.device_id)
         else:
             self._list_tensors({})
@@ -176,7 +163,7 @@ class OnnxInstance(BackendModelInstance):
             if name not in feeds and (array := gather(execution, name, name in batch.ragged)) is not None:
                 feeds[name] = array
         for name, array in feeds.items():
-            if self._datatypes[name] is BYTES:
+            if self._datatypes[name].variable_size:
                 feeds[name] = decode_strings(execution, name, array)
         execution.compute_started()
         try:
@@ -207,19 +194,19 @@ class OnnxInstance(BackendModelInstance):
         del self._session
 
 
-def _model_tensor(tensor: Any) -> ModelTensor:
+def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
     """A tensor as ONNX Runtime describes it (``NodeArg``)."""
     return ModelTensor(tensor.name, _datatype(tensor), _shape(tensor))
 
 
-def _datatype(tensor: Any) -> DataType:
-    name = _TYPES.get(tensor.type)
-    if name is None:
+def _datatype(tensor: ort.NodeArg) -> DataType:
+    datatype = _DATATYPES.get(tensor.type)
+    if datatype is None:
         raise UnsupportedError(f"tensor '{tensor.name}': expected a type that Triton has, got {tensor.type}")
-    return BY_NUMBER[pb.DataType.Value(name)]
+    return datatype
 
 
-def _shape(tensor: Any) -> tuple[int, ...]:
+def _shape(tensor: ort.NodeArg) -> tuple[int, ...]:
     """The declared shape; dimensions that are unknown or only have a name are -1."""
     return tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
 
@@ -247,7 +234,7 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
             check_tensor(config, tensor, _model_tensor(outputs[name]), "output")
 
 
-def _check_ragged(config: pb.ModelConfig, tensor: Any) -> None:
+def _check_ragged(config: pb.ModelConfig, tensor: ort.NodeArg) -> None:
     shape = _shape(tensor)
     if shape != (-1,):
         raise InvalidArgumentError(
@@ -256,6 +243,6 @@ def _check_ragged(config: pb.ModelConfig, tensor: Any) -> None:
         )
 
 
-def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """An output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array

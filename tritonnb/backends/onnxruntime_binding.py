@@ -7,7 +7,7 @@ divides them, and the session reads them without a copy. Strings cannot be bound
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ import onnxruntime as ort
 
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+if TYPE_CHECKING:
+    from tritonnb.backends.device_states import DeviceStates
 
 
 class BoundSession:
@@ -36,12 +40,19 @@ class BoundSession:
         If the model has states and PyTorch is not installed.
     """
 
-    def __init__(self, session: Any, run_options: Any, config: Any, device: str, device_id: int) -> None:
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        run_options: ort.RunOptions,
+        config: pb.ModelConfig,
+        device: str,
+        device_id: int,
+    ) -> None:
         self._session = session
         self._run_options = run_options
         self._device = device
         self._device_id = device_id
-        self._states: Any = _device_states(config, device, device_id) if config.sequence_batching.state else None
+        self._states = _device_states(config, device, device_id) if config.sequence_batching.state else None
 
     @property
     def states(self) -> Mapping[str, str]:
@@ -49,8 +60,8 @@ class BoundSession:
         return {} if self._states is None else self._states.by_output
 
     def run(
-        self, execution: Execution, feeds: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
-    ) -> list[npt.NDArray[Any]]:
+        self, execution: Execution, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
+    ) -> list[npt.NDArray[np.generic]]:
         """Run a batch and store its states.
 
         Parameters
@@ -70,10 +81,11 @@ class BoundSession:
         for name, array in feeds.items():
             value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, self._device_id)
             binding.bind_ortvalue_input(name, value)
-        state_inputs = states.gather(execution) if states is not None else {}
-        for name, tensor in state_inputs.items():
-            dtype = states.inputs[name].numpy
-            binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
+        if states is not None:
+            gathered = states.gather(execution)  # kept during the run, since the binding only has their addresses
+            for name, tensor in gathered.items():
+                dtype = states.inputs[name].numpy
+                binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
         names = list(dict.fromkeys((*outputs, *self.states)))
         for name in names:
             binding.bind_output(name, self._device, self._device_id)
@@ -84,7 +96,7 @@ class BoundSession:
         return [values[name].numpy() for name in outputs]
 
 
-def _device_states(config: Any, device: str, device_id: int) -> Any:
+def _device_states(config: pb.ModelConfig, device: str, device_id: int) -> DeviceStates:
     try:
         from tritonnb.backends.device_states import DeviceStates
     except ImportError as error:

@@ -7,7 +7,6 @@ and unknown options of an accelerator are errors.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import onnxruntime as ort
 
@@ -93,7 +92,7 @@ def run_options(context: ModelContext) -> ort.RunOptions:
     return options
 
 
-def providers(context: ModelContext, spec: InstanceSpec) -> list[Any]:
+def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str, dict[str, str]]]:
     """The execution providers of an instance with their options, in order of preference.
 
     Raises

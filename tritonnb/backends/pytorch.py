@@ -10,7 +10,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +30,10 @@ from tritonnb.backends.model_checks import find_model_file
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
-from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _STRINGS = "TYPE_STRING"
 
 #: A tensor, or a list of strings.
-_Value = torch.Tensor | list[Any]
+_Value = torch.Tensor | list[str]
 
 
 class PyTorchBackend(Backend):
@@ -56,7 +55,7 @@ class PyTorchBackend(Backend):
         self._threads_set = threading.Lock()
         self._threads: dict[str, int] = {}
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Return None, as on Triton: a TorchScript file does not describe its tensors."""
         logger.info(
             "skipping model configuration auto-complete for '%s': not supported for pytorch backend", context.name
@@ -114,11 +113,11 @@ class TorchModel(BackendModel):
             if name in context.parameters:
                 setter(boolean_parameter(context, name, True))
         self.datatypes = _check_datatypes(context.config)
-        self._shared: dict[str, Any] = {}
+        self._shared: dict[str, torch.jit.ScriptModule] = {}
         self._sharing = threading.Lock()
         self._reported: set[int] = set()
 
-    def module(self, device: torch.device) -> Any:
+    def module(self, device: torch.device) -> torch.jit.ScriptModule:
         """Load the module on a device; instances on it get the same one if weights are shared."""
         if not self.share_weights:
             return self._load(device)
@@ -128,7 +127,7 @@ class TorchModel(BackendModel):
                 self._shared[key] = self._load(device)
             return self._shared[key]
 
-    def is_first_report(self, module: Any) -> bool:
+    def is_first_report(self, module: torch.jit.ScriptModule) -> bool:
         """Whether this is the first call for a module, whose memory is to be reported once."""
         is_known = id(module) in self._reported
         self._reported.add(id(module))
@@ -138,9 +137,9 @@ class TorchModel(BackendModel):
         """Create an instance."""
         return TorchInstance(self, spec)
 
-    def _load(self, device: torch.device) -> Any:
+    def _load(self, device: torch.device) -> torch.jit.ScriptModule:
         try:
-            module = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
+            module: torch.jit.ScriptModule = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise InternalError(f"failed to load model '{self.context.name}': {error}") from error
         module.eval()
@@ -213,7 +212,7 @@ class TorchInstance(BackendModelInstance):
         """Release the module."""
         del self._module
 
-    def _call(self, tensors: dict[str, _Value]) -> Any:
+    def _call(self, tensors: dict[str, _Value]) -> object:
         if self._arguments is None:
             return self._module(tensors)
         for name, argument in self._arguments.items():
@@ -229,9 +228,9 @@ class TorchInstance(BackendModelInstance):
             stack.enter_context(torch.cuda.stream(self._stream))
         return stack
 
-    def _to_device(self, name: str, array: npt.NDArray[Any]) -> _Value:
+    def _to_device(self, name: str, array: npt.NDArray[np.generic]) -> _Value:
         if array.dtype.kind == "O":
-            return list(array)
+            return list(array.tolist())
         if self._stream is None:
             # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
             return torch.from_numpy(np.require(array, requirements="W"))
@@ -244,7 +243,7 @@ class TorchInstance(BackendModelInstance):
         np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
 
-    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[Any]]:
+    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[np.generic]]:
         lists = {name: _encode_strings(value) for name, value in values.items() if isinstance(value, list)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         if self._stream is None:
@@ -291,7 +290,7 @@ _JIT_SETTINGS = {
 }
 
 
-def _as_sequence(result: Any) -> Sequence[_Value]:
+def _as_sequence(result: object) -> Sequence[_Value]:
     """The results of a module, which returns a tensor, a list of strings, or a tuple of these."""
     if not isinstance(result, (torch.Tensor, list, tuple)):
         raise RuntimeError(
@@ -310,13 +309,13 @@ def _as_sequence(result: Any) -> Sequence[_Value]:
     return values
 
 
-def _encode_strings(values: list[str]) -> npt.NDArray[Any]:
+def _encode_strings(values: list[str]) -> npt.NDArray[np.generic]:
     return np.array([value.encode() for value in values], dtype=object)
 
 
 def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
     """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
-    tensors_by_kind: dict[str, Any] = {
+    tensors_by_kind = {
         "input": config.input,
         "output": config.output,
         "state": config.sequence_batching.state,

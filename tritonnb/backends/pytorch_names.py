@@ -16,8 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import Message
+
 from tritonnb.backends.model_checks import check_input_count
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Argument:
     required: bool
 
 
-def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
+def arguments_by_tensor(config: pb.ModelConfig, module: Any) -> dict[str, Argument] | None:
     """The argument for each input, control tensor and state of a configuration.
 
     Parameters
@@ -69,7 +72,7 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
     return {name: arguments[position] for name, position in _check_distinct(config, positions, len(arguments))}
 
 
-def result_positions(config: Any) -> dict[str, int]:
+def result_positions(config: pb.ModelConfig) -> dict[str, int]:
     """The position of each output and state output in what ``forward`` returns.
 
     Raises
@@ -84,12 +87,12 @@ def result_positions(config: Any) -> dict[str, int]:
     return _positions(config, outputs, [state.output_name for state in config.sequence_batching.state])
 
 
-def _require_tensors(kind: str, tensors: Sequence[Any]) -> None:
+def _require_tensors(kind: str, tensors: Sequence[Message]) -> None:
     if not tensors:
         raise InternalError(f"model configuration must contain at least one {kind}, none were specified.")
 
 
-def _positions(config: Any, names: list[str], states: list[str]) -> dict[str, int]:
+def _positions(config: pb.ModelConfig, names: list[str], states: list[str]) -> dict[str, int]:
     indices = {name: _index(name) for name in names}
     indexed = None not in indices.values()
     _check_states(config, indexed, states)
@@ -98,7 +101,7 @@ def _positions(config: Any, names: list[str], states: list[str]) -> dict[str, in
     return {name: index for name in [*names, *states] if (index := _index(name)) is not None}
 
 
-def _check_states(config: Any, indexed: bool, states: list[str]) -> None:
+def _check_states(config: pb.ModelConfig, indexed: bool, states: list[str]) -> None:
     if not states:
         return
     if not indexed:
@@ -115,7 +118,7 @@ def _check_states(config: Any, indexed: bool, states: list[str]) -> None:
             )
 
 
-def _check_distinct(config: Any, positions: dict[str, int], count: int) -> Iterable[tuple[str, int]]:
+def _check_distinct(config: pb.ModelConfig, positions: dict[str, int], count: int) -> Iterable[tuple[str, int]]:
     """Check that no two tensors are the same argument, which Triton does not check."""
     names: dict[int, str] = {}
     for name, position in positions.items():

@@ -10,7 +10,6 @@ Implements ``BatchInput`` and ``BatchOutput`` of *model_config.proto*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +55,7 @@ class BatchTensors:
             for target in batch_output.target_name
         }
 
-    def inputs(self, execution: Execution) -> dict[str, npt.NDArray[Any]]:
+    def inputs(self, execution: Execution) -> dict[str, npt.NDArray[np.generic]]:
         """The arrays of the inputs that describe a batch, by name."""
         return {name: values(_shapes(execution, source)).astype(dtype) for name, values, dtype, source in self._inputs}
 
@@ -70,20 +69,20 @@ def _shapes(execution: Execution, source: str) -> Shapes:
     return [(0,) if array is None else array.shape for array in arrays]
 
 
-def _counts(shapes: Shapes) -> npt.NDArray[Any]:
+def _counts(shapes: Shapes) -> npt.NDArray[np.generic]:
     return np.array([np.prod(shape, dtype=np.int64) for shape in shapes])
 
 
-def _accumulated_with_zero(shapes: Shapes) -> npt.NDArray[Any]:
+def _accumulated_with_zero(shapes: Shapes) -> npt.NDArray[np.generic]:
     return np.concatenate([[0], np.cumsum(_counts(shapes))])
 
 
-def _item_shapes(shapes: Shapes) -> npt.NDArray[Any]:
+def _item_shapes(shapes: Shapes) -> npt.NDArray[np.generic]:
     """The shape without the batch dimension, for each row of the batch."""
     return np.array([shape[1:] for shape in shapes for _ in range(shape[0])])
 
 
-_VALUES: Mapping[int, Callable[[Shapes], npt.NDArray[Any]]] = {
+_VALUES: Mapping[int, Callable[[Shapes], npt.NDArray[np.generic]]] = {
     Kind.BATCH_ELEMENT_COUNT: _counts,
     Kind.BATCH_ACCUMULATED_ELEMENT_COUNT: lambda shapes: np.cumsum(_counts(shapes)),
     Kind.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: _accumulated_with_zero,

@@ -16,8 +16,8 @@ from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.model_config.backend_selection import BACKEND_GROUP
 
-#: The extra to install where a backend's library is missing.
-_EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
+#: The package that a backend needs, which is also the name of the extra that installs it.
+EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
 
 
 class BackendRegistry:
@@ -76,7 +76,7 @@ def _create(name: str) -> Backend:
     try:
         backend: Backend = next(iter(backends)).load()()
     except ImportError as error:
-        extra = _EXTRAS.get(name)
+        extra = EXTRAS.get(name)
         advice = f': pip install "tritonnb[{extra}]"' if extra else ""
-        raise UnsupportedError(f"backend '{name}' needs a package that is missing ({error}){advice}") from error
+        raise UnsupportedError(f"backend '{name}' requires a package that is not installed: {error}{advice}") from error
     return backend

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from tritonnb import compiled
+from tritonnb.backends.registry import EXTRAS
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
@@ -22,8 +23,7 @@ _PACKAGES = {
     "ipywidgets": "notebook views",
     "anywidget": "notebook views",
     "matplotlib": "plots",
-    "onnxruntime": 'onnxruntime backend: pip install "tritonnb[onnxruntime]"',
-    "torch": 'pytorch backend: pip install "tritonnb[torch]"',
+    **{package: f'{backend} backend: pip install "tritonnb[{package}]"' for backend, package in EXTRAS.items()},
     "ipykernel": "Jupyter",
 }
 

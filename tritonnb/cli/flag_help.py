@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonnb.cli import flag_values
 
-#: By flag, without the dashes.
+#: The help texts by flag, without the dashes.
 HELP: Mapping[str, str] = {
     "model-repository": "a directory of models; may be repeated",
     "model-control-mode": "none: serve every model; explicit: only --load-model, and models that clients load; "

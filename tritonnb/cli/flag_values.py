@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tritonnb.endpoints.grpc.dispatch import PROTOCOLS
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import FORMATS
 
 T = TypeVar("T")
+First = TypeVar("First")
+Second = TypeVar("Second")
 _TRUE, _FALSE = ("true", "on", "1"), ("false", "off", "0")
 
 
@@ -100,10 +102,10 @@ def config_name(text: str) -> str:
     return text
 
 
-def pair(first: Callable[[str], Any], second: Callable[[str], Any]) -> Callable[[str], tuple[Any, Any]]:
+def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Callable[[str], tuple[First, Second]]:
     """``<first>:<second>``."""
 
-    def parsed(text: str) -> tuple[Any, Any]:
+    def parsed(text: str) -> tuple[First, Second]:
         left, colon, right = text.partition(":")
         if not colon:
             raise argparse.ArgumentTypeError(

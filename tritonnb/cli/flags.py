@@ -1,6 +1,6 @@
 """The flags of ``tritonnb serve``, which are those of ``tritonserver``, and the options of `Server` that they set.
 
-A command line that starts Triton starts this server, too: flags of machinery that does not exist here (memory
+A command line that starts Triton starts this server, too: flags for things that this server does not have (memory
 pools, thread counts, directories of libraries) are checked and have no effect.
 """
 
@@ -28,7 +28,7 @@ from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
 #: Flags without effect here, with the parsers of their values.
-WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
+WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
     "buffer-manager-thread-count": flag_values.integer,
     "cache-directory": str,
     "cuda-memory-pool-byte-size": flag_values.pair(flag_values.integer, flag_values.integer),
@@ -119,7 +119,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         add(f"--{flag}", type=kind, action="append", help="has no effect here")
 
 
-def _add_repository_flags(add: Callable[..., Any]) -> None:
+def _add_repository_flags(add: Callable[..., object]) -> None:
     add("--model-repository", "--model-store", action="append", type=Path, required=True, metavar="PATH")
     add("--model-control-mode", type=flag_values.choice("model-control-mode", *CONTROL_MODES), default="none")
     add("--repository-poll-secs", type=flag_values.number, default=15.0)
@@ -135,7 +135,7 @@ def _add_repository_flags(add: Callable[..., Any]) -> None:
     add("--exit-on-error", type=flag_values.boolean, default=True)
 
 
-def _add_endpoint_flags(add: Callable[..., Any]) -> None:
+def _add_endpoint_flags(add: Callable[..., object]) -> None:
     add("--allow-http", type=flag_values.boolean, default=True)
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=flag_values.integer, default=DEFAULT_PORT)
@@ -156,7 +156,7 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--reuse-grpc-port", type=flag_values.boolean, default=False)
     for field in fields(GrpcOptions):
         if field.name not in _OTHER_GRPC_OPTIONS:
-            kind: Any = {"bool": flag_values.boolean, "int": flag_values.integer}.get(str(field.type), str)
+            kind: object = {"bool": flag_values.boolean, "int": flag_values.integer}.get(str(field.type), str)
             add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
     add("--grpc-infer-response-compression-level", default="none",
         type=flag_values.choice("grpc_infer_response_compression_level", *COMPRESSION_LEVELS))  # fmt: skip
@@ -204,7 +204,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
     Raises
     ------
     InvalidArgumentError
-        If flags do not go together.
+        If flags contradict each other.
     """
     _check(options)
     return {
@@ -312,7 +312,7 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
         defaults = {name: _batching_default(name) for name in BATCHING if name not in batching}
         chosen["exporting"] = (*exporting, *batching.items(), *defaults.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
-    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients mark are traced
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients select are traced
         trace.check()
     return trace
 
@@ -344,7 +344,7 @@ def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
 
 
 def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tuple[tuple[str, str, str], ...]:
-    every = tuple(each for group in groups for each in group)
+    every = tuple(member for group in groups for member in group)
     names = [name for name, _, _ in every]
     for name in names:
         if names.count(name) > 1:
@@ -359,7 +359,7 @@ def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
             if name in ("counter_latencies", "summary_latencies", "histogram_latencies"):
                 chosen[name] = flag_values.boolean(value)
             elif name == "summary_quantiles":
-                chosen["quantiles"] = tuple(flag_values.number(each.partition(":")[0]) for each in value.split(","))
+                chosen["quantiles"] = tuple(flag_values.number(part.partition(":")[0]) for part in value.split(","))
             else:
                 raise InvalidArgumentError(f"Invalid metrics configuration key '{name}' specified")
         except argparse.ArgumentTypeError as error:

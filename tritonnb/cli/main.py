@@ -1,4 +1,4 @@
-"""The command line: ``tritonnb serve`` with tritonserver's own flags, ``tritonnb models``, ``trace``, ``doctor``."""
+"""The command line: ``tritonnb serve`` with the flags of tritonserver, ``tritonnb models``, ``trace``, ``doctor``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tritonnb.cli.doctor import doctor
 from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
@@ -25,6 +24,7 @@ from tritonnb.runtime.repository.drain import ExitTimeoutError
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
 from tritonnb.telemetry.perfetto import to_perfetto
+from tritonnb.telemetry.trace_entry import TraceEntry
 
 logger = logging.getLogger("tritonnb")
 
@@ -170,7 +170,7 @@ def _models(directory: Path) -> int:
 
 
 def _trace(files: Sequence[Path], output: Path) -> int:
-    entries: list[Any] = []
+    entries: list[TraceEntry] = []
     for file in files:
         try:
             content = json.loads(file.read_text("utf-8"))

@@ -15,12 +15,11 @@ Everything else is an error, such as converting 1.5 to an integer, a string to a
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BYTES, DataType, as_bytes_array, float32_to_bf16
+from tritonnb.core.datatypes import DataType, as_bytes_array
 
 #: Numbers are converted to the same or a higher kind only.
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
@@ -28,7 +27,7 @@ _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
 _UNEQUAL_LENGTHS = "expected lists of equal length, got different lengths"
 
 
-def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
+def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[np.generic]:
     """Convert values to an array of a datatype.
 
     Parameters
@@ -58,16 +57,16 @@ def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
         ...
     ValueError: expected INT8 values from -128 to 127, got 300
     """
-    if datatype is BYTES:
+    if datatype.variable_size:
         return _to_bytes(values)
-    dtype = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
+    dtype = datatype.values_dtype
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(_UNEQUAL_LENGTHS if "inhomogeneous" in str(error) else str(error)) from None
     if array.dtype != dtype:
         array = _cast(array, dtype, datatype.name)
-    return float32_to_bf16(array) if datatype is BF16 else array
+    return datatype.from_values(array)
 
 
 def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
@@ -82,7 +81,7 @@ def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     return as_bytes_array(array)
 
 
-def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[np.generic], name: str) -> npt.NDArray[np.generic]:
     if array.size == 0:
         return array.astype(dtype)
     kind = _KINDS.get(array.dtype.kind)
@@ -95,7 +94,7 @@ def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArr
             f"expected {name} values, got {array.dtype} such as {array.flat[0]}; convert them with .astype('{dtype}')"
         )
     if dtype.kind in "iu" and not np.can_cast(array.dtype, dtype):
-        limits = np.iinfo(dtype)
+        limits = np.iinfo(dtype.name)
         for value in (int(array.min()), int(array.max())):
             if not limits.min <= value <= limits.max:
                 raise ValueError(f"expected {name} values from {limits.min} to {limits.max}, got {value}")
@@ -103,4 +102,6 @@ def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArr
         with np.errstate(over="raise"):
             return array.astype(dtype)
     except FloatingPointError:
-        raise ValueError(f"expected {name} values up to {np.finfo(dtype).max}, got {np.abs(array).max()}") from None
+        raise ValueError(
+            f"expected {name} values up to {np.finfo(dtype.name).max}, got {np.abs(array).max()}"
+        ) from None

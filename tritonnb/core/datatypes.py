@@ -1,25 +1,60 @@
-"""Triton's tensor datatypes: their names, NumPy dtypes and wire formats.
+"""Triton's tensor datatypes: their names, NumPy dtypes, wire formats, and names in other libraries.
 
 Names are those of the KServe v2 protocol (``FP32``, ``BYTES``); the configuration writes them
 ``TYPE_FP32`` and ``TYPE_STRING`` (``inference.DataType`` in *model_config.proto*).
-BF16 has no NumPy dtype: its tensors hold the raw 16-bit patterns as ``uint16``.
+BF16 has no NumPy dtype: its arrays hold the 16-bit patterns as ``uint16``.
+
+This is the only module that knows which datatypes exist: everything else reads the attributes of `DataType`. A new
+datatype is a constant with its properties, its entry in `DATATYPES`, and its name in ``__all__``.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
 
+#: The datatypes, which `tritonnb` exports: ``FP32[3, -1]`` in annotations of functions.
+__all__ = [
+    "BF16", "BOOL", "BYTES", "FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32",
+    "UINT64",
+]  # fmt: skip
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+#: How an element is written in JSON.
+JsonForm = Literal["boolean", "number", "unsigned", "signed", "string", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A datatype with dims, which annotates an input or output of a function: ``FP32[3, -1]``.
+
+    Attributes
+    ----------
+    datatype : DataType
+    dims : tuple of int
+        As ``dims`` in *config.pbtxt*: without the batch dimension; -1 is a variable dim.
+    """
+
+    datatype: DataType
+    dims: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.datatype.name}{list(self.dims)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DataType:
-    """A tensor datatype. There is exactly one object for each, so comparison is by identity.
+    """A tensor datatype. There is one object for each datatype, so they are compared by identity.
+
+    ``FP32[3, -1]`` is the `TensorType` of tensors with these dims.
 
     Attributes
     ----------
@@ -30,13 +65,30 @@ class DataType:
     number : int
         Value in the protobuf enum ``inference.DataType``.
     numpy : numpy.dtype
-        Dtype of arrays of this datatype; ``object`` (elements are ``bytes``) for BYTES, ``uint16`` for BF16.
+        Dtype of arrays of this datatype: ``object`` (elements are ``bytes``) for BYTES, ``uint16`` for BF16.
     itemsize : int
         Bytes of one element on the wire; 0 for BYTES, whose elements have different lengths.
-    in_json : bool
-        Whether HTTP requests and responses can carry its elements as JSON; FP16 and BF16 need binary data.
+    variable_size : bool
+        Whether elements have different lengths, and therefore a length prefix on the wire: BYTES.
+    json : {"boolean", "number", "unsigned", "signed", "string", ""}
+        The form of an element in the JSON of HTTP requests and responses; empty for FP16 and BF16, which need binary
+        data.
+    contents : str
+        The field of gRPC's ``InferTensorContents`` that holds the elements; empty if there is none.
+    onnx : str
+        Name of the element type in ONNX Runtime: ``float`` in ``tensor(float)``; empty if there is none.
+    torch : str
+        Name of the dtype in PyTorch: ``float32`` of ``torch.float32``; empty if there is none.
+    in_torchscript : bool
+        Whether Triton's PyTorch backend accepts tensors of this datatype.
     classifiable : bool
         Whether Triton's classification extension can rank its elements.
+    to_float32, from_float32 : callable or None
+        Convert arrays of bit patterns to FP32 values, and back, if NumPy has no such dtype.
+    bit_pattern : bool
+        Whether arrays hold bit patterns instead of values: BF16.
+    values_dtype : numpy.dtype
+        Dtype of the values that `to_values` returns: ``float32`` for BF16, otherwise ``numpy``.
     """
 
     name: str
@@ -44,44 +96,135 @@ class DataType:
     number: int
     numpy: np.dtype[np.generic]
     itemsize: int
-    in_json: bool = True
-    classifiable: bool = True
+    variable_size: bool
+    json: JsonForm
+    contents: str
+    onnx: str
+    torch: str
+    in_torchscript: bool
+    classifiable: bool
+    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None
+    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None
+    bit_pattern: bool
+    values_dtype: np.dtype[np.generic]
+
+    def encode(self, array: npt.NDArray[np.generic]) -> bytes:
+        """The elements of an array in the wire form."""
+        return encode_bytes(array) if self.variable_size else array.tobytes()
+
+    def to_values(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The elements of an array as NumPy values of `values_dtype`; the array itself unless it has bit patterns."""
+        return array if self.to_float32 is None else self.to_float32(array)
+
+    def from_values(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """An array of this datatype from an array of numbers; the inverse of `to_values`."""
+        return values.astype(self.numpy, copy=False) if self.from_float32 is None else self.from_float32(values)
+
+    def __getitem__(self, dims: int | tuple[int, ...]) -> TensorType:
+        """The type of tensors of this datatype with these dims.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a dim is not an integer >= 1, or -1.
+
+        Examples
+        --------
+        >>> FP32[3, -1]
+        FP32[3, -1]
+        """
+        checked = dims if isinstance(dims, tuple) else (dims,)
+        for dim in checked:
+            if not (isinstance(dim, (int, np.integer)) and (dim == -1 or dim > 0)):
+                raise InvalidArgumentError(
+                    f"{self.name}[...]: expected dims that are integers >= 1, or -1 for a variable dim, got {dim!r}"
+                )
+        return TensorType(self, tuple(map(int, checked)))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def float32_to_bf16(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
+    """Convert FP32 values to BF16 bit patterns, truncating as Triton's clients do."""
+    return (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2")
+
+
+def bf16_to_float32(array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """Convert BF16 bit patterns to FP32 values; exact."""
+    return (array.astype("<u4") << 16).view("<f4")
 
 
 def _datatype(
     name: str,
     number: int,
     numpy: npt.DTypeLike,
+    *,
+    json: JsonForm = "",
+    contents: str = "",
+    onnx: str = "",
+    torch: str = "",
     config_name: str = "",
-    in_json: bool = True,
+    variable_size: bool = False,
+    in_torchscript: bool = True,
     classifiable: bool = True,
+    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None,
+    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None,
 ) -> DataType:
     dtype = np.dtype(numpy)
-    itemsize = 0 if dtype.kind == "O" else dtype.itemsize
-    return DataType(name, config_name or f"TYPE_{name}", number, dtype, itemsize, in_json, classifiable)
+    bit_pattern = to_float32 is not None
+    return DataType(
+        name,
+        config_name or f"TYPE_{name}",
+        number,
+        dtype,
+        0 if dtype.kind == "O" else dtype.itemsize,
+        variable_size,
+        json,
+        contents,
+        onnx,
+        torch,
+        in_torchscript,
+        classifiable,
+        to_float32,
+        from_float32,
+        bit_pattern,
+        np.dtype(np.float32) if bit_pattern else dtype,
+    )
 
 
-BOOL = _datatype("BOOL", 1, np.bool_, classifiable=False)
-UINT8 = _datatype("UINT8", 2, np.uint8)
-UINT16 = _datatype("UINT16", 3, "<u2")
-UINT32 = _datatype("UINT32", 4, "<u4")
-UINT64 = _datatype("UINT64", 5, "<u8")
-INT8 = _datatype("INT8", 6, np.int8)
-INT16 = _datatype("INT16", 7, "<i2")
-INT32 = _datatype("INT32", 8, "<i4")
-INT64 = _datatype("INT64", 9, "<i8")
-FP16 = _datatype("FP16", 10, "<f2", in_json=False, classifiable=False)
-FP32 = _datatype("FP32", 11, "<f4")
-FP64 = _datatype("FP64", 12, "<f8")
-BYTES = _datatype("BYTES", 13, np.object_, "TYPE_STRING", classifiable=False)
-BF16 = _datatype("BF16", 14, "<u2", in_json=False, classifiable=False)
+# fmt: off
+BOOL = _datatype("BOOL", 1, np.bool_, json="boolean", contents="bool_contents", onnx="bool", torch="bool",
+                 classifiable=False)
+UINT8 = _datatype("UINT8", 2, np.uint8, json="unsigned", contents="uint_contents", onnx="uint8", torch="uint8")
+UINT16 = _datatype("UINT16", 3, "<u2", json="unsigned", contents="uint_contents", onnx="uint16", torch="uint16",
+                   in_torchscript=False)
+UINT32 = _datatype("UINT32", 4, "<u4", json="unsigned", contents="uint_contents", onnx="uint32", torch="uint32",
+                   in_torchscript=False)
+UINT64 = _datatype("UINT64", 5, "<u8", json="unsigned", contents="uint64_contents", onnx="uint64", torch="uint64",
+                   in_torchscript=False)
+INT8 = _datatype("INT8", 6, np.int8, json="signed", contents="int_contents", onnx="int8", torch="int8")
+INT16 = _datatype("INT16", 7, "<i2", json="signed", contents="int_contents", onnx="int16", torch="int16")
+INT32 = _datatype("INT32", 8, "<i4", json="signed", contents="int_contents", onnx="int32", torch="int32")
+INT64 = _datatype("INT64", 9, "<i8", json="signed", contents="int64_contents", onnx="int64", torch="int64")
+FP16 = _datatype("FP16", 10, "<f2", onnx="float16", torch="float16", classifiable=False)
+FP32 = _datatype("FP32", 11, "<f4", json="number", contents="fp32_contents", onnx="float", torch="float32")
+FP64 = _datatype("FP64", 12, "<f8", json="number", contents="fp64_contents", onnx="double", torch="float64")
+BYTES = _datatype("BYTES", 13, np.object_, json="string", contents="bytes_contents", onnx="string",
+                  config_name="TYPE_STRING", variable_size=True, classifiable=False)
+BF16 = _datatype("BF16", 14, "<u2", onnx="bfloat16", torch="bfloat16", in_torchscript=False, classifiable=False,
+                 to_float32=bf16_to_float32, from_float32=float32_to_bf16)
 
 DATATYPES: tuple[DataType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16,
-)  # fmt: skip
+)
+# fmt: on
+#: Represents a ``data_type`` number, or a datatype's name in a request, that is not in the table.
+INVALID = _datatype("<invalid>", 0, np.object_, config_name="TYPE_INVALID")
+
 BY_NAME: dict[str, DataType] = {datatype.name: datatype for datatype in DATATYPES}
 BY_NUMBER: dict[int, DataType] = {datatype.number: datatype for datatype in DATATYPES}
-_BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if datatype is not BF16}
+_BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.bit_pattern}
 
 
 def datatype_of(dtype: npt.DTypeLike) -> DataType:
@@ -106,11 +249,11 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     return datatype
 
 
-def encode_bytes(array: npt.NDArray[np.object_]) -> bytes:
+def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     """Encode BYTES elements for the wire: for each a 4-byte little-endian length, then its bytes."""
     pack = struct.Struct("<I").pack
     parts: list[bytes] = []
-    for element in array.ravel():
+    for element in array.ravel().tolist():
         parts += (pack(len(element)), element)
     return b"".join(parts)
 
@@ -170,13 +313,3 @@ def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     for index, value in enumerate(array.reshape(-1)):
         flat[index] = value if isinstance(value, bytes) else str(value).encode()
     return flat.reshape(array.shape)
-
-
-def float32_to_bf16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Convert FP32 values to BF16 bit patterns, truncating as Triton's clients do."""
-    return (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2")
-
-
-def bf16_to_float32(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Convert BF16 bit patterns to FP32 values; exact."""
-    return (array.astype("<u4") << 16).view("<f4")

@@ -215,16 +215,16 @@ Event = (
 #: length last. `positions` says where a field of fixed length is.
 Packed = tuple[Any, ...]
 
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 _VARIABLE = {"members", "slots", "facts", "requests"}
 #: Names of the fields of fixed length of each type of event.
-_FIXED: dict[type[Any], tuple[str, ...]] = {
+_FIXED: dict[type[Event], tuple[str, ...]] = {
     kind: tuple([field.name for field in fields(kind) if field.name not in _VARIABLE]) for kind in _KINDS.values()
 }
-_fixed_values: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+_fixed_values: dict[type[Event], Callable[[Event], Packed]] = {
     kind: attrgetter(*names) for kind, names in _FIXED.items()
 }
-_POSITIONS: dict[type[Any], SimpleNamespace] = {
+_POSITIONS: dict[type[Event], SimpleNamespace] = {
     kind: SimpleNamespace(**{name: position for position, name in enumerate(names, start=1)})
     for kind, names in _FIXED.items()
 }
@@ -232,7 +232,7 @@ _END_OF_BATCH_SENT = 1 + len(_FIXED[BatchSent])
 _END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
 
 
-def positions(kind: type[Any]) -> Any:
+def positions(kind: type[Event]) -> SimpleNamespace:
     """Where the fields of a type of event are in its packed form.
 
     Parameters
@@ -256,7 +256,7 @@ def positions(kind: type[Any]) -> Any:
 
 def pack(event: Event) -> Packed:
     """Pack an event as a flat tuple, which the garbage collector untracks at its first collection."""
-    kind: type[Any] = type(event)
+    kind = type(event)
     fixed = _fixed_values[kind](event)
     if isinstance(event, BatchSent):
         slots, facts = event.slots or (), event.facts
@@ -281,10 +281,12 @@ def pack_request_arrived(
     shape_key: int,
 ) -> Packed:
     """``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
+    # fmt: off
     return (
-        *("RequestArrived", time_ns, model, version, serial, size),
-        *(priority, timeout_us, id, correlation_id, flags, shape_key),
+        "RequestArrived", time_ns, model, version, serial, size,
+        priority, timeout_us, id, correlation_id, flags, shape_key,
     )
+    # fmt: on
 
 
 def pack_step_sent(
@@ -301,10 +303,12 @@ def pack_step_sent(
     rule: str,
 ) -> Packed:
     """``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
+    # fmt: off
     return (
-        *("StepSent", time_ns, model, version, serial),
-        *(step, step_model, step_version, step_serial, iteration, rule),
+        "StepSent", time_ns, model, version, serial,
+        step, step_model, step_version, step_serial, iteration, rule,
     )
+    # fmt: on
 
 
 def unpack(packed: Packed) -> Event:

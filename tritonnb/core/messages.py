@@ -7,7 +7,7 @@ instance thread; only one of them writes to it at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class Tensor:
 
     __slots__ = ("array", "datatype", "name")
 
-    def __init__(self, name: str, datatype: DataType, array: npt.NDArray[Any]) -> None:
+    def __init__(self, name: str, datatype: DataType, array: npt.NDArray[np.generic]) -> None:
         self.name = name
         self.datatype = datatype
         self.array = array
@@ -144,6 +144,21 @@ class EnsembleStepRequest(Protocol):
         """Block a decoupled model that is about to respond while later steps cannot keep up; called on its thread."""
 
 
+class SequenceStates(Protocol):
+    """The implicit states of a sequence, as one of its requests reads and updates them.
+
+    Attributes
+    ----------
+    inputs : dict of str to Tensor
+        State inputs by name.
+    """
+
+    inputs: dict[str, Tensor]
+
+    def update(self, output_name: str, array: npt.NDArray[np.generic]) -> None:
+        """Make an output of the model the next state."""
+
+
 class RequestHandler(Protocol):
     """What accepts requests: a served model."""
 
@@ -204,7 +219,7 @@ class InferRequest:
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The served model that accepted the request.
-    states : object or None
+    states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
         The ensemble step that sent the request, if one did.
@@ -276,7 +291,7 @@ class InferRequest:
         self.checked = False
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
-        self.states: Any = None
+        self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
 
@@ -305,15 +320,15 @@ class InferRequest:
     def wrap_response(self, observer: Respond) -> None:
         """Call ``observer(request, response)`` before each response is passed on.
 
-        This is the only way to see the responses of somebody else's request. The observer that was added last is
-        called first. In the order in which they are added:
+        This is the only way to observe the responses to a request that other code has created. The observer that was
+        added last is called first. In the order in which they are added:
 
         1. the cycle check of BLS calls (`tritonnb.runtime.models.bls.register_wait`): the caller no longer waits,
         2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
         3. the response cache (`tritonnb.runtime.models.served_base.Served`): the response is inserted.
 
-        Whoever creates the request sets ``respond`` before submitting it, and may set it to `discard_response` after
-        the final response, to break reference cycles.
+        The code that creates the request sets ``respond`` before it submits the request, and may set it to
+        `discard_response` after the final response, to break reference cycles.
 
         Parameters
         ----------
@@ -329,7 +344,7 @@ class InferRequest:
         self.respond = observe_and_respond
 
     def cancel(self) -> None:
-        """Cancel the request: drop it if it waits, and tell its model if it runs. Called on the server's loop."""
+        """Remove the request from the queue, or notify the running model; called on the server's event loop."""
         self.cancelled = True
         if self.accepted_by is not None:
             self.accepted_by.cancel(self)
@@ -366,7 +381,7 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """An array of zeros, or of empty strings for BYTES."""
     if datatype.itemsize:
         return np.zeros(shape, datatype.numpy)

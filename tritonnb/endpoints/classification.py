@@ -41,12 +41,13 @@ def classify(
     """
     if not datatype.classifiable:
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
+    array = datatype.to_values(array)
     rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
     count = min(count, rows.shape[1])
     if rows.shape[0] * count > _MAX_CLASSES:
         raise InvalidArgumentError("classification output tensor too large")
     result = np.empty((rows.shape[0], count), dtype=object)
-    decimals = np.issubdtype(datatype.numpy, np.floating)
+    decimals = np.issubdtype(array.dtype, np.floating)
     for row, values in enumerate(rows):
         best_first = values.size - 1 - np.argsort(values[::-1], kind="stable")[::-1]  # of equal values, the first
         for column, index in enumerate(best_first[:count]):

@@ -57,5 +57,5 @@ def describe(result: LoadResult) -> str:
 
 
 def _sent_late(result: LoadResult) -> bool:
-    summary = result.summary()
-    return bool(summary["scheduling_lag_p99_ms"] > _LATE * summary["latency_p99_ms"])
+    lag = result.summary()["scheduling_lag_p99_ms"]
+    return lag is not None and lag > _LATE * result.percentile(99)

@@ -1,1 +1,1 @@
-"""In-process inference: arrays in, arrays out."""
+"""In-process inference with NumPy arrays."""

@@ -1,4 +1,4 @@
-"""Requests from NumPy arrays, checked as far as the wire would have checked them."""
+"""Requests from NumPy arrays, with the checks that an endpoint makes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.conversion import convert
-from tritonnb.core.datatypes import BF16, BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     MAX_CORRELATION_ID_BYTES,
@@ -39,12 +38,16 @@ def _is_sequence_id(value: object) -> bool:
 
 def _is_parameters(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(each, (str, int, float, bool)) for name, each in value.items()
+        isinstance(name, str) and isinstance(item, (str, int, float, bool)) for name, item in value.items()
     )
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(element, str) for element in value)
+    )
 
 
 _COUNT = "an int from 0 to 2**64 - 1"
@@ -95,7 +98,7 @@ def make_request(
 ) -> InferRequest:
     """Return a request from NumPy arrays or nested lists, which the caller may change afterwards.
 
-    With ``copy=False`` it reads the arrays themselves until it is answered, and models get them read-only.
+    With ``copy=False`` the request reads the arrays themselves until it is answered, and models get them read-only.
 
     Raises
     ------
@@ -130,16 +133,17 @@ def make_request(
 
 def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
     datatype = tensor_spec.datatype
-    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
+    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and not datatype.variable_size:
         return writeable_copy(value) if copy else _read_only(value)
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, got None")
-    # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
+    # Lists are converted; arrays of any library have a datatype already. NumPy has none for BF16 and BYTES.
     is_array = hasattr(value, "__array__")
+    is_typed = is_array and not (datatype.bit_pattern or datatype.variable_size)
     try:
-        array = np.asarray(value) if is_array and datatype not in (BF16, BYTES) else convert(value, datatype)
-    except Exception as error:  # arrays of other libraries raise what they like
+        array = np.asarray(value) if is_typed else convert(value, datatype)
+    except Exception as error:  # arrays of other libraries may raise anything
         what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
         raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
@@ -153,5 +157,5 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array without a copy, if it is in C order as those from the wire are."""
+    """The array itself if it is in C order, as arrays from a network are, else a copy."""
     return read_only_view(np.asarray(array, order="C"))

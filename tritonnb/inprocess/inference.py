@@ -1,7 +1,6 @@
-"""In-process inference: NumPy arrays in, NumPy arrays out, without a socket.
+"""In-process inference with NumPy arrays, without a socket.
 
-Calls come from any thread or event loop; the request itself is handled on the server's loop like
-any other.
+Calls may come from any thread or event loop; the server's event loop handles their requests like all others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
@@ -33,7 +31,7 @@ Outputs = dict[str, npt.NDArray[Any]]
 
 
 class Submitter:
-    """Carries requests from other threads to the engine's loop, many with one wake-up."""
+    """Passes requests from other threads to the engine's event loop, many with one wake-up."""
 
     def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
@@ -43,7 +41,7 @@ class Submitter:
         self._is_wake_scheduled = False
 
     def submit(self, request: InferRequest) -> None:
-        """Hand over a request; every outcome, refusals too, comes through ``request.respond``.
+        """Submit a request; every outcome, also a refusal, is passed to ``request.respond``.
 
         Raises
         ------
@@ -90,13 +88,13 @@ class Submitter:
             served.submit(request)
         except TritonError as error:
             request.respond(request, InferResponse(error=error))
-        except Exception as error:  # whatever it is, somebody waits for an answer
+        except Exception as error:  # any error: the caller waits for a response
             logger.exception("submitting a request to model '%s' failed", request.model_name)
             request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
 class Waker:
-    """Tells a caller's event loop which of its requests were answered, many with one wake-up."""
+    """Notifies the event loop of a caller of its completed requests, many with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -104,12 +102,12 @@ class Waker:
         self._is_wake_scheduled = False
 
     def wake(self, future: asyncio.Future[None]) -> None:
-        """Finish a future, from any thread."""
+        """Set the result of a future; called on any thread."""
         self._finished.append(future)
         if not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             loop = self._loop()
-            # The caller's loop may be closed: no task waits then.
+            # The caller's loop may be closed; then no task waits.
             if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._finish)
 
@@ -125,9 +123,9 @@ _wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.W
 
 
 class Collector:
-    """Gathers the responses of one request, and says when the final one is there.
+    """Collects the responses to one request.
 
-    ``done`` is called once, on the server's loop.
+    ``done`` is called once, with the final response, on the server's loop.
     """
 
     __slots__ = ("_done", "_errors", "_responses")
@@ -138,7 +136,7 @@ class Collector:
         self._done = done
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
-        """Take one response."""
+        """Receive a response."""
         if response.error is not None:
             self._errors.append(response.error)
         elif not response.empty:
@@ -147,7 +145,7 @@ class Collector:
             self._done()
 
     def outputs(self) -> list[Outputs]:
-        """What the model answered, one dict for each response.
+        """The outputs of the model, one dict for each response.
 
         Raises
         ------
@@ -156,7 +154,7 @@ class Collector:
         """
         if self._errors:
             raise self._errors[0].fresh()  # other requests of the batch may have the same error
-        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
+        return [{output.name: _to_numpy(output) for output in response.outputs} for response in self._responses]
 
 
 def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
@@ -193,4 +191,5 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else ensure_writeable(tensor.array)
+    datatype = tensor.datatype
+    return datatype.to_values(tensor.array) if datatype.bit_pattern else ensure_writeable(tensor.array)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name
 
 ENSEMBLE = "ensemble"
@@ -42,7 +42,7 @@ _KNOWN = (
 _BACKEND_OF_PLATFORM = {known.platform: known.backend for known in _KNOWN if known.platform}
 
 
-def fill_in_backend(config: Any, directory: Path, name: str) -> None:
+def fill_in_backend(config: pb.ModelConfig, directory: Path, name: str) -> None:
     """Set ``name``, ``platform``, ``backend`` and ``default_model_filename`` if they are missing.
 
     Raises
@@ -86,7 +86,7 @@ def similar_backend(name: str, installed: Iterable[str]) -> str:
     return backend_of.get(similar_name(name.lower(), backend_of), "")
 
 
-def check_backend(config: Any) -> None:
+def check_backend(config: pb.ModelConfig) -> None:
     """Check that platform and backend are set and agree.
 
     Raises
@@ -104,7 +104,7 @@ def check_backend(config: Any) -> None:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
 
-def check_runtime(config: Any, directory: Path, version: int, backends: Path) -> None:
+def check_runtime(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> None:
     """Check that ``runtime``, if set, names the library of the backend.
 
     Parameters
@@ -142,7 +142,7 @@ def check_runtime(config: Any, directory: Path, version: int, backends: Path) ->
     raise InvalidArgumentError(f"unable to find backend library '{runtime}' for model '{name}', searched: {searched}")
 
 
-def _matches(known: _KnownBackend, config: Any, content: dict[str, bool]) -> bool:
+def _matches(known: _KnownBackend, config: pb.ModelConfig, content: dict[str, bool]) -> bool:
     needs_platform = known.backend == "tensorflow"
     if needs_platform and config.platform:
         return bool(config.platform == known.platform)  # regardless of the backend

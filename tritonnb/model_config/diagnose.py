@@ -11,15 +11,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Generic, TypeVar
 
 from google.protobuf import text_format
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
+
+T = TypeVar("T")
 
 #: Errors that the parser raises one token after the one that they concern.
 _ABOUT_PREVIOUS_TOKEN = (
@@ -50,7 +53,7 @@ _FIELD_OF_ERROR: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Generic[T]):
     """The result of `diagnose`.
 
     Attributes
@@ -58,16 +61,16 @@ class Diagnosis:
     problems : list of Problem
     parsed : ParsedConfig or None
         None if the text cannot be parsed.
-    checked : Any
+    checked : T or None
         The result of ``check``; None if there are problems.
     """
 
     problems: list[Problem]
     parsed: ParsedConfig | None = None
-    checked: Any = None
+    checked: T | None = None
 
 
-def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
+def diagnose(text: str, check: Callable[[pb.ModelConfig], T]) -> Diagnosis[T]:
     """Parse and check a configuration.
 
     Parameters
@@ -126,7 +129,7 @@ class ProblemContext:
         The text that it was read from. Without it the problem has no position.
     """
 
-    def __init__(self, config: Any, text: str | None = None) -> None:
+    def __init__(self, config: pb.ModelConfig, text: str | None = None) -> None:
         self._config = config
         self._text = text
 
@@ -149,7 +152,7 @@ def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") ->
     return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))
 
 
-def position_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:
+def position_of(message: str, config: pb.ModelConfig, positions: Mapping[str, Position]) -> Position:
     """Line and column of the field that a validation error concerns; (0, 0) if there is none."""
     for path in _paths(message, config):
         for written, position in positions.items():
@@ -158,7 +161,7 @@ def position_of(message: str, config: Any, positions: Mapping[str, Position]) ->
     return 0, 0
 
 
-def _paths(message: str, config: Any) -> list[str]:
+def _paths(message: str, config: pb.ModelConfig) -> list[str]:
     quoted = re.findall(r"'([^']+)'", message)
     tensors = [
         f"{kind}[{index}]"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
 #: Fields of which some changes can be applied to a running model.
@@ -12,7 +11,7 @@ _SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
 _SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
 
 
-def changed_fields(old: Any, new: Any) -> set[str]:
+def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
     """Names of the top-level fields in which two configurations differ."""
     return {
         field.name
@@ -22,7 +21,7 @@ def changed_fields(old: Any, new: Any) -> set[str]:
     }
 
 
-def only_scheduling_changed(old: Any, new: Any) -> bool:
+def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
     """Whether the change from ``old`` to ``new`` can be applied to a running model."""
     changed = changed_fields(old, new)
     if not changed <= _SCHEDULING or old.platform == ENSEMBLE:
@@ -30,7 +29,7 @@ def only_scheduling_changed(old: Any, new: Any) -> bool:
     return not changed_fields(_without_adjustable(old), _without_adjustable(new))
 
 
-def _without_adjustable(config: Any) -> Any:
+def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
     """A copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
     result = type(config)()
     result.CopyFrom(config)
@@ -43,7 +42,7 @@ def _without_adjustable(config: Any) -> Any:
     return result
 
 
-def effect_of(running: Any, wanted: Any) -> str:
+def effect_of(running: pb.ModelConfig, wanted: pb.ModelConfig) -> str:
     """What changing the configuration does to the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
 
     Parameters
@@ -55,7 +54,7 @@ def effect_of(running: Any, wanted: Any) -> str:
     return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
 
 
-def completed(wanted: Any, requested: Any, running: Any) -> Any:
+def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
     """Predict what a backend would complete a configuration to, without loading the model.
 
     Parameters
@@ -75,12 +74,12 @@ def completed(wanted: Any, requested: Any, running: Any) -> Any:
     return replaced(running, wanted, changed_fields(requested, wanted))
 
 
-def with_scheduling_of(config: Any, other: Any) -> Any:
+def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> pb.ModelConfig:
     """A copy of ``config`` with the scheduling fields of ``other``."""
     return replaced(config, other, _SCHEDULING)
 
 
-def replaced(config: Any, other: Any, names: set[str]) -> Any:
+def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> pb.ModelConfig:
     """A copy of ``config`` with some top-level fields taken from ``other``."""
     result, part = type(config)(), type(config)()
     result.CopyFrom(config)

@@ -7,9 +7,8 @@ not originate from different decoupled models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import shape_text
@@ -33,7 +32,7 @@ class StepModel:
         False for an ensemble that does not match the models of its own steps.
     """
 
-    config: Any | None
+    config: pb.ModelConfig | None
     versions: tuple[int, ...] = ()
     failure: str = ""
     is_valid: bool = True
@@ -43,7 +42,7 @@ class StepModel:
 Lookup = Callable[[str], StepModel | None]
 
 
-def check_ensemble_scheduling(config: Any) -> None:
+def check_ensemble_scheduling(config: pb.ModelConfig) -> None:
     """Check ``ensemble_scheduling``, and that exactly ensembles have it.
 
     Raises
@@ -71,7 +70,7 @@ def check_ensemble_scheduling(config: Any) -> None:
     _check_graph(config)
 
 
-def _check_steps(name: str, steps: Any) -> None:
+def _check_steps(name: str, steps: Sequence[pb.ModelEnsembling.Step]) -> None:
     written: set[str] = set()
     for index, step in enumerate(steps):
         for field in ("model_name", "input_map", "output_map"):
@@ -86,7 +85,7 @@ def _check_steps(name: str, steps: Any) -> None:
             written.add(tensor)
 
 
-def _check_graph(config: Any) -> None:
+def _check_graph(config: pb.ModelConfig) -> None:
     name, steps = config.name, config.ensemble_scheduling.step
     inputs = [tensor.name for tensor in config.input]
     outputs = [tensor.name for tensor in config.output]
@@ -107,7 +106,7 @@ def _check_graph(config: Any) -> None:
             raise InvalidArgumentError(f"ensemble tensor '{tensor}' is unused in ensemble '{name}'")
 
 
-def _in_order(inputs: Iterable[str], steps: Any) -> Iterator[Any]:
+def _in_order(inputs: Iterable[str], steps: Sequence[pb.ModelEnsembling.Step]) -> Iterator[pb.ModelEnsembling.Step]:
     """The steps that can run, in an order in which each follows those whose outputs it reads."""
     ready = set(inputs)
     waiting = list(steps)
@@ -118,7 +117,7 @@ def _in_order(inputs: Iterable[str], steps: Any) -> Iterator[Any]:
             waiting.remove(step)
 
 
-def _not_written(name: str, tensor: str, writer: dict[str, Any], ready: set[str]) -> str:
+def _not_written(name: str, tensor: str, writer: dict[str, pb.ModelEnsembling.Step], ready: set[str]) -> str:
     """The message for an output that is not written; names the first tensor missing for it."""
     missing, seen = tensor, {tensor}
     while missing in writer:
@@ -182,7 +181,7 @@ def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -
     return sorted(model for model, models in models_below.items() if not cyclic & {model, *models})
 
 
-def check_ensemble(config: Any, lookup: Lookup) -> bool:
+def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
     """Check an ensemble together with the models of its steps.
 
     Parameters
@@ -209,7 +208,7 @@ def check_ensemble(config: Any, lookup: Lookup) -> bool:
     return _is_decoupled(config, models, tensors)
 
 
-def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
+def _step_models(config: pb.ModelConfig, lookup: Lookup) -> dict[str, pb.ModelConfig]:
     """The configurations of the steps' models, all of which must be loaded in the required version."""
     steps = config.ensemble_scheduling.step
     models = {step.model_name: lookup(step.model_name) for step in steps}
@@ -246,12 +245,14 @@ class _Tensor:
     shape: tuple[int, ...]  # with the batch dimension
 
     @classmethod
-    def of(cls, config: Any, tensor: Any, reshaped: bool = False) -> _Tensor:
+    def of(cls, config: pb.ModelConfig, tensor: pb.ModelInput | pb.ModelOutput, reshaped: bool = False) -> _Tensor:
         dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
         return cls(config.name, tensor.data_type, dims, (-1, *dims) if config.max_batch_size else dims)
 
 
-def _check_step(config: Any, step: Any, model: Any, tensors: dict[str, _Tensor]) -> None:
+def _check_step(
+    config: pb.ModelConfig, step: pb.ModelEnsembling.Step, model: pb.ModelConfig, tensors: dict[str, _Tensor]
+) -> None:
     name, step_name = config.name, step.model_name
     if model.max_batch_size and model.max_batch_size < config.max_batch_size:
         raise InvalidArgumentError(
@@ -309,7 +310,7 @@ def _type_name(tensor: _Tensor) -> str:
     return str(pb.DataType.Name(tensor.data_type)) if tensor.data_type in pb.DataType.values() else ""
 
 
-def _is_decoupled(config: Any, models: dict[str, Any], tensors: dict[str, _Tensor]) -> bool:
+def _is_decoupled(config: pb.ModelConfig, models: dict[str, pb.ModelConfig], tensors: dict[str, _Tensor]) -> bool:
     """Follow the data: every decoupled step starts a stream of its own, and no step may read from two streams."""
     stream_of = {tensor.name: 0 for tensor in config.input}
     streams = 0

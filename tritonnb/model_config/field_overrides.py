@@ -7,7 +7,6 @@ then in the messages below it, among the scheduling settings only in those that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -21,13 +20,13 @@ _CHOICES = ("dynamic_batching", "sequence_batching")
 _STRATEGIES = ("direct", "oldest")
 
 
-def with_overrides(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
+def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.ModelConfig:
     """A copy of a configuration with some fields changed, without the defaults that normalising adds.
 
     Parameters
     ----------
     config : ModelConfig
-    fields : mapping of str to Any
+    fields : mapping of str to object
         Fields of the configuration itself, of its ``dynamic_batching`` or ``sequence_batching``, of the
         latter's strategy, of the default queue policy, or (``count``, ``kind``) of every instance
         group. Values are numbers, strings, lists, or dicts of fields.

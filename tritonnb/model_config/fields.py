@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeAlias
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+
+#: The value of a field that is not a message, or of an element of it.
+Scalar: TypeAlias = bool | int | float | str
+Element: TypeAlias = Message | Scalar
 
 
 def fields_of(message: str) -> list[str]:
@@ -16,7 +21,7 @@ def fields_of(message: str) -> list[str]:
     return list(known.fields_by_name) if known is not None else []
 
 
-def is_map(field: Any) -> bool:
+def is_map(field: FieldDescriptor) -> bool:
     """Whether a field, by its descriptor, is a map, which in protobuf is a repeated message of keys and values."""
     return bool(field.message_type and field.message_type.GetOptions().map_entry)
 

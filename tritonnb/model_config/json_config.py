@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -23,8 +22,8 @@ from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
-from tritonnb.model_config.fields import is_map
-from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, json_value, read_json
+from tritonnb.model_config.fields import Scalar, is_map
+from tritonnb.model_config.json_text import Json, JsonObject, JsonSyntaxError, json_value, read_json
 
 _RANGES = {
     FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31),
@@ -66,14 +65,14 @@ def parse_json(text: str) -> pb.ModelConfig:
     return config
 
 
-def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
+def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -> None:
     """Set fields of a message from Python values with the rules of JSON; other fields are unchanged.
 
     Parameters
     ----------
     message : Message
         `inference.ModelConfig` or a part of it.
-    fields : mapping of str to Any
+    fields : mapping of str to object
         Numbers, strings, lists and dicts, also NumPy scalars and arrays.
     path : str, optional
         Path of the message in the configuration, for error messages.
@@ -95,6 +94,7 @@ def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> N
         value = json_value(fields)
     except ValueError as error:
         raise InvalidArgumentError(f"configuration expected strings, numbers, lists and dicts, {error}") from None
+    assert isinstance(value, JsonObject)
     writer.message(message, value, path)
     if writer.complaint:
         raise InvalidArgumentError(writer.problem.message, problems=[writer.problem])
@@ -123,7 +123,7 @@ class _Writer:
         self.complaint = ""
         self.problem = Problem("")
 
-    def message(self, message: Any, value: JsonObject, path: str) -> None:
+    def message(self, message: Message, value: JsonObject, path: str) -> None:
         fields = {name: field for field in message.DESCRIPTOR.fields for name in (field.json_name, field.name)}
         members_set: dict[str, str] = {}  # oneof: its member that was set, even if to null
         for name, member in value.members:
@@ -142,13 +142,13 @@ class _Writer:
                     members_set[field.containing_oneof.name] = name
                 self._field(message, field, member, _below(path, field.name))
 
-    def _nameless(self, message: Any, member: Any, path: str) -> None:
+    def _nameless(self, message: Message, member: Json, path: str) -> None:
         if not path:
             self._complain(": Proto fields must have a name.", "the configuration has no field ''")
         elif member is not None and not isinstance(member, (JsonObject, list)):
             self._reject(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path, "a dict of fields")
 
-    def _fits(self, field: Any, name: str, member: Any, path: str, members_set: dict[str, str]) -> bool:
+    def _fits(self, field: FieldDescriptor, name: str, member: Json, path: str, members_set: dict[str, str]) -> bool:
         """Check the kind of a value, and that no other member of the oneof is set; False after an error."""
         where = f"({path})" if path else ""
         oneof = field.containing_oneof
@@ -170,14 +170,14 @@ class _Writer:
             return True
         return False
 
-    def _field(self, message: Any, field: Any, member: Any, path: str) -> None:
+    def _field(self, message: Message, field: FieldDescriptor, member: Json, path: str) -> None:
         if is_map(field):
-            self._map(getattr(message, field.name), field, member, path)
+            self._map(message, field, member, path)
         elif field.is_repeated:
             elements = _flat(member) if isinstance(member, list) else [member]
             for index, element in enumerate(elements):
                 here = f"{path}[{index}]" if isinstance(member, list) else path
-                self._element(getattr(message, field.name), field, element, here)
+                self._element(message, field, element, here)
         elif field.message_type is not None:
             child = getattr(message, field.name)
             child.SetInParent()
@@ -187,7 +187,8 @@ class _Writer:
             if scalar is not None:
                 setattr(message, field.name, scalar)
 
-    def _element(self, container: Any, field: Any, value: Any, path: str) -> None:
+    def _element(self, message: Message, field: FieldDescriptor, value: Json, path: str) -> None:
+        container = getattr(message, field.name)
         if value is None:
             return
         if field.message_type is not None:
@@ -198,15 +199,15 @@ class _Writer:
         elif (scalar := self._scalar(field, value, path)) is not None:
             container.append(scalar)
 
-    def _child(self, child: Any, field: Any, value: Any, path: str) -> None:
+    def _child(self, child: Message, field: FieldDescriptor, value: Json, path: str) -> None:
         if isinstance(value, JsonObject):
             self.message(child, value, path)
         else:
             type_name = f"type.googleapis.com/{field.message_type.full_name}"
             self._reject(value, type_name, path, expected_value(field), hint_for(field, value))
 
-    def _map(self, container: Any, field: Any, member: Any, path: str) -> None:
-        entry = field.message_type
+    def _map(self, message: Message, field: FieldDescriptor, member: Json, path: str) -> None:
+        container, entry = getattr(message, field.name), field.message_type
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         if not isinstance(member, JsonObject):
             self._reject(member, f"type.googleapis.com/{entry.full_name}", path, expected_value(field))
@@ -241,22 +242,22 @@ class _Writer:
                 if scalar is not None:
                     container[key] = scalar
 
-    def _reject_list_in_map(self, name: str, value: list[Any], path: str, mistake: str) -> None:
+    def _reject_list_in_map(self, name: str, value: list[Json], path: str, mistake: str) -> None:
         complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
         self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
-    def _scalar(self, field: Any, value: Any, path: str) -> Any:
+    def _scalar(self, field: FieldDescriptor, value: Json, path: str) -> Scalar | None:
         try:
             return _scalar(field, value)
         except _WrongTypeError as error:
             self._reject(value, error.type_name, path, expected_value(field), hint_for(field, value))
             return None
 
-    def _reject_object(self, field: Any, path: str, mistake: str) -> None:
+    def _reject_object(self, field: FieldDescriptor, path: str, mistake: str) -> None:
         where = f"({path})" if path else ""
         self._complain(f"{where}: invalid value Starting an object on a scalar field for type {field.name}", mistake)
 
-    def _reject(self, value: Any, type_name: str, path: str, expected: str, hint: str = "") -> None:
+    def _reject(self, value: Json, type_name: str, path: str, expected: str, hint: str = "") -> None:
         complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
         self._complain(complaint, _type_error(path, expected, value), hint)
 
@@ -264,7 +265,7 @@ class _Writer:
         self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
 
 
-def _scalar(field: Any, value: Any) -> Any:
+def _scalar(field: FieldDescriptor, value: Json) -> Scalar:
     if field.type in _RANGES:
         return _integer(value, *_RANGES[field.type])
     if field.type == FieldDescriptor.TYPE_ENUM:
@@ -281,7 +282,7 @@ def _scalar(field: Any, value: Any) -> Any:
     return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
 
 
-def _integer(value: Any, type_name: str, smallest: int, end: int) -> int:
+def _integer(value: Json, type_name: str, smallest: int, end: int) -> int:
     if isinstance(value, str):
         value = _quoted_integer(value)
     if isinstance(value, float) and value.is_integer():
@@ -297,7 +298,7 @@ def _quoted_integer(text: str) -> int | str:
     return text if match is None else int("".join(match.groups()))
 
 
-def _float(value: Any, type_name: str) -> float:
+def _float(value: Json, type_name: str) -> float:
     if isinstance(value, str) and value in _FLOATS:
         return _FLOATS[value]
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -310,7 +311,7 @@ def _float(value: Any, type_name: str) -> float:
     raise _WrongTypeError(type_name)
 
 
-def _enum(value: Any, enum: Any) -> int:
+def _enum(value: Json, enum: EnumDescriptor) -> int:
     type_name = f"type.googleapis.com/{enum.full_name}"
     if isinstance(value, str):
         name = value if value in enum.values_by_name else value.upper().replace("-", "_")
@@ -323,11 +324,11 @@ def _enum(value: Any, enum: Any) -> int:
     return _integer(value, type_name, -(2**31), 2**31)
 
 
-def _flat(elements: list[Any]) -> list[Any]:
+def _flat(elements: list[Json]) -> list[Json]:
     return [leaf for element in elements for leaf in (_flat(element) if isinstance(element, list) else [element])]
 
 
-def _type_error(path: str, expected: str, value: Any) -> str:
+def _type_error(path: str, expected: str, value: Json) -> str:
     return f"field '{path}' expected {expected}, got {shown_value(value)}"
 
 
@@ -339,7 +340,7 @@ def _at(path: str) -> str:
     return f"({path}) " if path else ""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

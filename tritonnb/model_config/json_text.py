@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -38,11 +38,15 @@ class JsonSyntaxError(ValueError):
 class JsonObject:
     """The members of an object in order, including members with the same name."""
 
-    members: list[tuple[str, Any]]
+    members: list[tuple[str, Json]]
 
 
-def read_json(text: str) -> Any:
-    """Parse JSON into `JsonObject`, list, str, int, float, bool, or None.
+#: A JSON value as `read_json` returns it.
+Json: TypeAlias = JsonObject | list["Json"] | str | int | float | bool | None
+
+
+def read_json(text: str) -> Json:
+    """Parse JSON.
 
     Raises
     ------
@@ -56,7 +60,7 @@ def read_json(text: str) -> Any:
     return value
 
 
-def json_value(value: Any, path: str = "") -> Any:
+def json_value(value: object, path: str = "") -> Json:
     """Convert a Python value to what `read_json` returns: dicts, iterables, messages, NumPy scalars and arrays.
 
     Raises
@@ -96,7 +100,7 @@ class _Reader:
         segment = self._text[begin : self._at + _CONTEXT]
         return JsonSyntaxError(f"{complaint}\n{segment}\n{' ' * (self._at - begin)}^")
 
-    def value(self, expected: str) -> Any:
+    def value(self, expected: str) -> Json:
         character = self.peek()
         if character and character in "{[":
             return self._nested(character)
@@ -113,7 +117,7 @@ class _Reader:
             self._shown_from = self._at
         raise self.error("Unexpected token.")
 
-    def _nested(self, opening: str) -> Any:
+    def _nested(self, opening: str) -> Json:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self.error("Message too deep. Max recursion depth reached.")
@@ -121,8 +125,8 @@ class _Reader:
         self._depth -= 1
         return value
 
-    def _members(self) -> list[tuple[str, Any]]:
-        members: list[tuple[str, Any]] = []
+    def _members(self) -> list[tuple[str, Json]]:
+        members: list[tuple[str, Json]] = []
         self._at += 1
         while self.peek() != "}":
             name = self._name()
@@ -137,8 +141,8 @@ class _Reader:
         self._at += 1
         return members
 
-    def _elements(self) -> list[Any]:
-        elements: list[Any] = []
+    def _elements(self) -> list[Json]:
+        elements: list[Json] = []
         self._at += 1
         while self.peek() != "]":
             elements.append(self.value("Expected a value or ] within an array."))

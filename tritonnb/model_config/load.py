@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.core.problems import Problem
@@ -161,7 +160,7 @@ def config_path(directory: Path, custom_name: str | None = None) -> Path:
 
 
 def with_instance_groups(
-    config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
+    config: pb.ModelConfig, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
 ) -> pb.ModelConfig:
     """A copy of a configuration with its instance groups resolved, as backends get it for completion.
 
@@ -185,7 +184,7 @@ def with_instance_groups(
     return result
 
 
-def finalize_config(config: Any, directory: Path) -> pb.ModelConfig:
+def finalize_config(config: pb.ModelConfig, directory: Path) -> pb.ModelConfig:
     """Normalise and validate a configuration that the backend has completed.
 
     Parameters
@@ -223,7 +222,7 @@ def _file_text(path: Path, auto_complete: bool) -> str | None:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
 
 
-def _check_metric_tags(config: Any) -> None:
+def _check_metric_tags(config: pb.ModelConfig) -> None:
     """Reject a tag that is not a valid Prometheus label after the prefix ``_``; Triton crashes on it."""
     for tag in config.metric_tags:
         if not _METRIC_TAG.fullmatch(tag):
@@ -232,7 +231,7 @@ def _check_metric_tags(config: Any) -> None:
             )
 
 
-def _check_agents(config: Any) -> None:
+def _check_agents(config: pb.ModelConfig) -> None:
     for agent in config.model_repository_agents.agents:
         raise InvalidArgumentError(
             f"unable to find 'libtritonrepoagent_{agent.name}.so' for repo agent '{agent.name}', searched: "

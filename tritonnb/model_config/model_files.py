@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES
+from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
-def check_labels(config: Any, directory: Path) -> None:
+def check_labels(config: pb.ModelConfig, directory: Path) -> None:
     """Check that every label file can be read.
 
     Raises
@@ -34,7 +34,7 @@ def _read(directory: Path, name: str) -> bytes:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
 
 
-def check_data_files(config: Any, directory: Path) -> None:
+def check_data_files(config: pb.ModelConfig, directory: Path) -> None:
     """Check the samples of ``model_warmup`` that run, and the initial states.
 
     Raises
@@ -48,7 +48,7 @@ def check_data_files(config: Any, directory: Path) -> None:
     check_initial_states(config, directory)
 
 
-def check_initial_states(config: Any, directory: Path) -> None:
+def check_initial_states(config: pb.ModelConfig, directory: Path) -> None:
     """Check the ``initial_state`` of every implicit state.
 
     Raises
@@ -69,7 +69,12 @@ def check_initial_states(config: Any, directory: Path) -> None:
             seen.add(name)
 
 
-def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Path) -> None:
+def _check_initial_state(
+    state: pb.ModelSequenceBatching.State,
+    initial: pb.ModelSequenceBatching.InitialState,
+    seen: set[str],
+    directory: Path,
+) -> None:
     name = state.input_name
     if initial.data_type != state.data_type:
         raise InvalidArgumentError(
@@ -101,7 +106,7 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
         _check_data_file(initial, directory)
 
 
-def _check_data_file(initial: Any, directory: Path) -> None:
+def _check_data_file(initial: pb.ModelSequenceBatching.InitialState, directory: Path) -> None:
     content = _read(directory, f"initial_state/{initial.data_file}")
     expected = _byte_size(initial)
     if len(content) < expected:
@@ -112,7 +117,7 @@ def _check_data_file(initial: Any, directory: Path) -> None:
         )
 
 
-def check_warmup_sample(sample: Any, directory: Path) -> None:
+def check_warmup_sample(sample: pb.ModelWarmup, directory: Path) -> None:
     """Check the shapes and the data files of an entry of ``model_warmup``.
 
     Raises
@@ -129,7 +134,7 @@ def check_warmup_sample(sample: Any, directory: Path) -> None:
         _check_warmup_input(name, sample.inputs[name], directory)
 
 
-def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
+def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) -> None:
     choice = data.WhichOneof("input_data_type")
     if choice is None:
         raise InvalidArgumentError(
@@ -146,9 +151,9 @@ def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
         )
 
 
-def _byte_size(data: Any) -> int:
+def _byte_size(data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState) -> int:
     """Bytes of a tensor of fixed shape, as Triton computes them; 0 for strings."""
     datatype = BY_NUMBER.get(data.data_type)
-    if datatype is BYTES or not data.dims:
+    if not data.dims:
         return 0
     return int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, MutableSequence, Sequence
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -23,7 +22,7 @@ _NORMALIZED = (
 _PREFERRED_KIND = {"python": Kind.KIND_CPU}
 
 
-def normalize(config: Any) -> None:
+def normalize(config: pb.ModelConfig) -> None:
     """Write the defaults of version policy, batching, and optimization into a configuration."""
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
@@ -44,7 +43,7 @@ def normalize(config: Any) -> None:
                 getattr(optimization, pinned).enable = True
 
 
-def without_defaults(config: Any) -> pb.ModelConfig:
+def without_defaults(config: pb.ModelConfig) -> pb.ModelConfig:
     """A copy of a normalised configuration without the values that `normalize` would set again."""
     result = pb.ModelConfig()
     result.CopyFrom(config)
@@ -61,7 +60,7 @@ def without_defaults(config: Any) -> pb.ModelConfig:
     return result
 
 
-def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:
+def normalize_instance_groups(config: pb.ModelConfig, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:
     """Resolve ``instance_group``: names, kinds, counts, and the GPUs of each group.
 
     Parameters
@@ -97,7 +96,7 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
         _check_group(config, group, gpus)
 
 
-def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
+def _check_group(config: pb.ModelConfig, group: pb.ModelInstanceGroup, gpus: Sequence[int]) -> None:
     subject = f"instance group {group.name} of model {config.name}"
     if group.kind in (Kind.KIND_CPU, Kind.KIND_MODEL) and group.gpus:
         raise InvalidArgumentError(f"{subject} has kind {Kind.Name(group.kind)} but specifies one or more GPUs")
@@ -118,6 +117,6 @@ def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
         )
 
 
-def _default_preferred(sizes: Any, config: Any) -> None:
+def _default_preferred(sizes: MutableSequence[int], config: pb.ModelConfig) -> None:
     if not sizes and config.max_batch_size > 0:
         sizes.append(config.max_batch_size)

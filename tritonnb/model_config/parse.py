@@ -8,14 +8,15 @@ each field for the editor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.fields import is_map
+from tritonnb.model_config.fields import Scalar, is_map
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
 
 __all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_text"]
@@ -35,7 +36,7 @@ class Value:
     start: int
     end: int = 0
     statements: list[Statement] = field(default_factory=list)
-    key: Any = None
+    key: Scalar | None = None
 
 
 @dataclass(slots=True)
@@ -101,7 +102,7 @@ class _Parser:
 
     # --- fields ---------------------------------------------------------------------------------
 
-    def _field(self, message: Any, path: str, into: Value) -> None:
+    def _field(self, message: Message, path: str, into: Value) -> None:
         start = self._token
         if self._try("["):
             raise self._extension_error(message)
@@ -131,7 +132,7 @@ class _Parser:
         self._separator()
         statement.end = self._end
 
-    def _extension_error(self, message: Any) -> ConfigSyntaxError:
+    def _extension_error(self, message: Message) -> ConfigSyntaxError:
         """The error for an extension, ``[full.name]``: the schema has none."""
         name = self._identifier()
         while self._try("."):
@@ -141,7 +142,7 @@ class _Parser:
             f'Extension "{name}" is not defined or is not an extension of "{message.DESCRIPTOR.full_name}".'
         )
 
-    def _check_not_set(self, message: Any, descriptor: Any) -> None:
+    def _check_not_set(self, message: Message, descriptor: FieldDescriptor) -> None:
         if descriptor.is_repeated:
             return
         name = descriptor.name
@@ -156,7 +157,7 @@ class _Parser:
                 f'Field "{name}" is specified along with field "{other}", another member of oneof "{oneof.name}".'
             )
 
-    def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> Value:
+    def _value(self, message: Message, descriptor: FieldDescriptor, path: str, start: Token) -> Value:
         name = descriptor.name
         if descriptor.is_repeated and not is_map(descriptor):
             path = f"{path}[{len(getattr(message, name))}]"
@@ -178,18 +179,18 @@ class _Parser:
         value.end = self._end
         return value
 
-    def _message(self, message: Any, path: str, into: Value) -> None:
+    def _message(self, message: Message, path: str, into: Value) -> None:
         end = self._open()
         while not self._looking_at("}", ">"):
             self._field(message, path, into)
         self._expect(end)
 
-    def _map_entry(self, container: Any, entry: Any, path: str, into: Value) -> None:
+    def _map_entry(self, container: MutableMapping[Scalar, Message], entry: Descriptor, path: str, into: Value) -> None:
         """``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
-        key: Any = key_field.default_value
-        value: Any = value_field.message_type._concrete_class() if of_messages else value_field.default_value
+        key: Scalar = key_field.default_value
+        value = value_field.message_type._concrete_class() if of_messages else value_field.default_value
         seen: set[str] = set()
         end = self._open()
         while not self._looking_at("}", ">"):
@@ -223,7 +224,7 @@ class _Parser:
 
     # --- scalars --------------------------------------------------------------------------------
 
-    def _scalar(self, descriptor: Any) -> Any:
+    def _scalar(self, descriptor: FieldDescriptor) -> Scalar:
         kind = descriptor.cpp_type
         if kind in _INTEGER_BITS:
             return self._integer(*_INTEGER_BITS[kind])
@@ -245,7 +246,7 @@ class _Parser:
         self._next()
         return number
 
-    def _float(self, descriptor: Any) -> float:
+    def _float(self, descriptor: FieldDescriptor) -> float:
         sign = -1.0 if self._try("-") else 1.0
         token = self._token
         if token.kind is Kind.INTEGER:
@@ -263,7 +264,7 @@ class _Parser:
         self._next()
         return sign * value
 
-    def _bool(self, descriptor: Any) -> bool:
+    def _bool(self, descriptor: FieldDescriptor) -> bool:
         if self._token.kind is Kind.INTEGER:
             return bool(self._unsigned(1))
         word = self._identifier()
@@ -273,7 +274,7 @@ class _Parser:
             return False
         raise self._error(f'Invalid value for boolean field "{descriptor.name}". Value: "{word}".')
 
-    def _enum(self, descriptor: Any) -> int:
+    def _enum(self, descriptor: FieldDescriptor) -> int:
         if self._token.kind is Kind.IDENTIFIER:
             word = self._identifier()
             value = descriptor.enum_type.values_by_name.get(word)
@@ -284,7 +285,7 @@ class _Parser:
             return self._integer(32, True)
         raise self._error(f"Expected integer or identifier, got: {self._token.text}")
 
-    def _string(self, descriptor: Any) -> str:
+    def _string(self, descriptor: FieldDescriptor) -> str:
         if self._token.kind is not Kind.STRING:
             raise self._error(f"Expected string, got: {self._token.text}")
         parts: list[bytes] = []
@@ -293,7 +294,7 @@ class _Parser:
             self._next()
         return b"".join(parts).decode("utf-8", "replace")
 
-    _SCALARS: ClassVar[dict[int, Callable[[_Parser, Any], Any]]] = {
+    _SCALARS: ClassVar[dict[int, Callable[[_Parser, FieldDescriptor], Scalar]]] = {
         FieldDescriptor.CPPTYPE_FLOAT: _float,
         FieldDescriptor.CPPTYPE_DOUBLE: _float,
         FieldDescriptor.CPPTYPE_BOOL: _bool,

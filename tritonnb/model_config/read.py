@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
@@ -14,11 +14,11 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import set_fields
-from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
+from tritonnb.model_config.json_text import Json, JsonObject, JsonSyntaxError, read_json
 from tritonnb.model_config.normalize import without_defaults
 
 #: A message, the text of a *config.pbtxt*, JSON, the path of a file with either, or a dict like the JSON.
-AnyConfig: TypeAlias = Message | str | bytes | os.PathLike[str] | Mapping[str, Any]
+AnyConfig: TypeAlias = Message | str | bytes | os.PathLike[str] | Mapping[str, object]
 
 _FORMS = "a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file"
 #: The field of the gRPC response of the config endpoint that contains the configuration.
@@ -101,8 +101,8 @@ def _read(
     """The configuration, and its text if it was the text of a *config.pbtxt*."""
     text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
     if text is not None and text.lstrip().startswith("{"):
-        config, text = _parsed_json(text), None
-    if text is not None:
+        read, text = _from_fields(_parsed_json(text)), None
+    elif text is not None:
         read = read_text(text).config
     else:
         read = _from_message(config) if isinstance(config, Message) else _from_fields(config)
@@ -133,7 +133,7 @@ def _is_wrapped(text: str) -> bool:
     return isinstance(value, JsonObject) and [name for name, _ in value.members] == [_WRAPPER]
 
 
-def _parsed_json(text: str) -> Any:
+def _parsed_json(text: str) -> Json:
     try:
         value = read_json(text)
     except JsonSyntaxError as error:
@@ -150,7 +150,7 @@ def _from_message(config: Message) -> pb.ModelConfig:
     return pb.ModelConfig.FromString(config.SerializeToString())
 
 
-def _from_fields(config: Any) -> pb.ModelConfig:
+def _from_fields(config: object) -> pb.ModelConfig:
     fields = dict(config.members) if isinstance(config, JsonObject) else config
     if not isinstance(fields, Mapping):
         raise InvalidArgumentError(f"configuration expected {_FORMS}, got {config!r}")

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from tritonnb.core.datatypes import BY_NUMBER, DataType
-
-#: Represents a data_type number that is not in the schema.
-INVALID = DataType("<invalid>", "TYPE_INVALID", 0, np.dtype(object), 0)
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +59,7 @@ class ModelSpec:
     correlation_id: TensorSpec | None = None
 
     @classmethod
-    def from_config(cls, config: Any) -> ModelSpec:
+    def from_config(cls, config: pb.ModelConfig) -> ModelSpec:
         """Create it from an ``inference.ModelConfig``."""
         inputs: dict[str, TensorSpec] = {}
         for tensor in config.input:
@@ -75,7 +70,7 @@ class ModelSpec:
         return cls(config.name, config.max_batch_size, inputs, outputs, _correlation_id(config))
 
 
-def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSpec:
+def _spec(tensor: pb.ModelInput | pb.ModelOutput, optional: bool = False, ragged: bool = False) -> TensorSpec:
     return TensorSpec(
         tensor.name,
         BY_NUMBER.get(tensor.data_type, INVALID),
@@ -87,7 +82,7 @@ def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSp
     )
 
 
-def _correlation_id(config: Any) -> TensorSpec | None:
+def _correlation_id(config: pb.ModelConfig) -> TensorSpec | None:
     for tensor in config.sequence_batching.control_input:
         for control in tensor.control:
             if control.kind == control.CONTROL_SEQUENCE_CORRID:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor
 
@@ -135,7 +134,7 @@ def _enum_values(field: str) -> set[str]:
 # --- rules --------------------------------------------------------------------------------------------
 
 
-def fix_for(text: str, config: Any, message: str) -> Fix | None:
+def fix_for(text: str, config: pb.ModelConfig, message: str) -> Fix | None:
     """A fix for an error of the validator or a backend; None if there is none."""
     cause = _LOAD_PREFIX.sub("", message)
     for pattern, fix in _FIXES:
@@ -148,54 +147,54 @@ def fix_for(text: str, config: Any, message: str) -> Fix | None:
     return None
 
 
-def _drop_large(config: Any, match: re.Match[str]) -> str:
+def _drop_large(config: pb.ModelConfig, match: re.Match[str]) -> str:
     batching = config.dynamic_batching if match[1] == "dynamic" else config.sequence_batching.oldest
     sizes = batching.preferred_batch_size
     sizes[:] = [size for size in sizes if 0 < size <= config.max_batch_size]
     return f"keep preferred sizes from 1 to {config.max_batch_size}"
 
 
-def _default_level(config: Any, match: re.Match[str]) -> str:
+def _default_level(config: pb.ModelConfig, match: re.Match[str]) -> str:
     level = (config.dynamic_batching.priority_levels + 1) // 2
     config.dynamic_batching.default_priority_level = level
     return f"set default_priority_level: {level}"
 
 
-def _drop_levels(config: Any, match: re.Match[str]) -> str:
+def _drop_levels(config: pb.ModelConfig, match: re.Match[str]) -> str:
     policies = config.dynamic_batching.priority_queue_policy
     for level in [number for number in policies if not 1 <= number <= int(match[1])]:
         del policies[level]
     return f"keep the policies of levels 1 to {match[1]}"
 
 
-def _ordering_off(config: Any, match: re.Match[str]) -> str:
+def _ordering_off(config: pb.ModelConfig, match: re.Match[str]) -> str:
     config.dynamic_batching.preserve_ordering = False
     return "set preserve_ordering: false"
 
 
-def _not_negative(config: Any, match: re.Match[str]) -> str:
+def _not_negative(config: pb.ModelConfig, match: re.Match[str]) -> str:
     config.max_batch_size = 0
     return "set max_batch_size: 0"
 
 
-def _directory_name(config: Any, match: re.Match[str]) -> str:
+def _directory_name(config: pb.ModelConfig, match: re.Match[str]) -> str:
     config.name = match[1]
     return f'set name: "{match[1]}"'
 
 
-def _utilization(config: Any, match: re.Match[str]) -> str:
+def _utilization(config: pb.ModelConfig, match: re.Match[str]) -> str:
     config.sequence_batching.direct.minimum_slot_utilization = 1.0
     return "set minimum_slot_utilization: 1.0"
 
 
-def _no_gpus(config: Any, match: re.Match[str]) -> str:
+def _no_gpus(config: pb.ModelConfig, match: re.Match[str]) -> str:
     for group in config.instance_group:
         group.ClearField("gpus")
         group.kind = pb.ModelInstanceGroup.KIND_CPU
     return "set kind: KIND_CPU, or KIND_AUTO to use GPUs where there are some"
 
 
-def _backend(config: Any, match: re.Match[str]) -> str:
+def _backend(config: pb.ModelConfig, match: re.Match[str]) -> str:
     installed = [entry_point.name for entry_point in entry_points(group=BACKEND_GROUP)]
     similar = similar_backend(match[1], installed)
     if not similar:
@@ -206,7 +205,7 @@ def _backend(config: Any, match: re.Match[str]) -> str:
     return f"{match[1]}{_ARROW}{similar}"
 
 
-def _variable_dims(config: Any, match: re.Match[str]) -> str:
+def _variable_dims(config: pb.ModelConfig, match: re.Match[str]) -> str:
     for tensor in _tensors(config, match):
         for dims in (tensor.dims, tensor.reshape.shape) if tensor.HasField("reshape") else (tensor.dims,):
             dims[:] = [dim if dim >= 1 else -1 for dim in dims]
@@ -214,18 +213,18 @@ def _variable_dims(config: Any, match: re.Match[str]) -> str:
     return ""
 
 
-def _any_dims(config: Any, match: re.Match[str]) -> str:
+def _any_dims(config: pb.ModelConfig, match: re.Match[str]) -> str:
     for tensor in _tensors(config, match):
         tensor.dims.append(-1)
     return "set dims, without the batch dimension, such as dims: [ -1 ] for one of any size"
 
 
-def _tensors(config: Any, match: re.Match[str]) -> list[Any]:
+def _tensors(config: pb.ModelConfig, match: re.Match[str]) -> list[pb.ModelInput | pb.ModelOutput]:
     """The input or output that an error names."""
     return [tensor for tensor in getattr(config, match[1]) if tensor.name == match[2]]
 
 
-_FIXES: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
+_FIXES: tuple[tuple[str, Callable[[pb.ModelConfig, re.Match[str]], str]], ...] = (
     (r"^(dynamic|sequence) batching preferred (?:batch )?size must", _drop_large),
     (r"^default priority level must", _default_level),
     (r"^priority queue policy must have priority level in range \[1, (\d+)\]", _drop_levels),

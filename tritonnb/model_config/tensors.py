@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -16,7 +17,7 @@ _TENSORRT = "tensorrt_plan"
 _IMAGE_FORMATS = (pb.ModelInput.FORMAT_NHWC, pb.ModelInput.FORMAT_NCHW)
 
 
-def check_tensors(config: Any) -> None:
+def check_tensors(config: pb.ModelConfig) -> None:
     """Check names, types, dims and reshapes of all inputs and outputs, and batch inputs and outputs.
 
     Raises
@@ -36,7 +37,7 @@ def check_tensors(config: Any) -> None:
     _check_batch_outputs(config)
 
 
-def _check_tensor(tensor: Any, what: str, config: Any) -> None:
+def _check_tensor(tensor: pb.ModelInput | pb.ModelOutput, what: str, config: pb.ModelConfig) -> None:
     def error(complaint: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"{what} {complaint} for {config.name}")
 
@@ -83,7 +84,7 @@ def _products(dims: list[int]) -> list[int]:
     return products
 
 
-def _check_tensorrt_only(tensor: Any, config: Any) -> None:
+def _check_tensorrt_only(tensor: pb.ModelInput | pb.ModelOutput, config: pb.ModelConfig) -> None:
     if tensor.is_shape_tensor and config.platform != _TENSORRT:
         raise InvalidArgumentError(f"shape tensors are only supported for TensorRT platform for {config.name}")
     if tensor.is_non_linear_format_io and config.platform != _TENSORRT:
@@ -92,7 +93,7 @@ def _check_tensorrt_only(tensor: Any, config: Any) -> None:
         )
 
 
-def _check_batch_inputs(config: Any) -> None:
+def _check_batch_inputs(config: pb.ModelConfig) -> None:
     for batch_input in config.batch_input:
         kind = _batch_kind(batch_input, pb.BatchInput.Kind, "input", config)
         if config.backend == "python" and batch_input.data_type == pb.TYPE_INVALID:
@@ -104,7 +105,7 @@ def _check_batch_inputs(config: Any) -> None:
         _check_known_source(batch_input, config)
 
 
-def _check_batch_outputs(config: Any) -> None:
+def _check_batch_outputs(config: pb.ModelConfig) -> None:
     outputs = {output.name for output in config.output}
     for batch_output in config.batch_output:
         kind = _batch_kind(batch_output, pb.BatchOutput.Kind, "output", config)
@@ -124,7 +125,9 @@ def _check_batch_outputs(config: Any) -> None:
             raise InvalidArgumentError(f"batch output must specify 'target_name' for {config.name}")
 
 
-def _batch_kind(batch_io: Any, kinds: Any, what: str, config: Any) -> str:
+def _batch_kind(
+    batch_io: pb.BatchInput | pb.BatchOutput, kinds: EnumTypeWrapper, what: str, config: pb.ModelConfig
+) -> str:
     if batch_io.kind in kinds.values():
         return str(kinds.Name(batch_io.kind))
     if config.backend == "python":
@@ -132,14 +135,14 @@ def _batch_kind(batch_io: Any, kinds: Any, what: str, config: Any) -> str:
     raise InvalidArgumentError(f"unknown batch {what} kind '' for {config.name}")
 
 
-def _check_one_source(batch_io: Any, what: str, config: Any) -> None:
+def _check_one_source(batch_io: pb.BatchInput | pb.BatchOutput, what: str, config: pb.ModelConfig) -> None:
     if len(batch_io.source_input) != 1:
         raise InvalidArgumentError(
             f"batch {what} expects 1 source input, got {len(batch_io.source_input)} for {config.name}"
         )
 
 
-def _check_known_source(batch_io: Any, config: Any) -> None:
+def _check_known_source(batch_io: pb.BatchInput | pb.BatchOutput, config: pb.ModelConfig) -> None:
     (source,) = batch_io.source_input
     if source not in [tensor.name for tensor in config.input]:
         raise InvalidArgumentError(f"unknown source input name '{source}' for {config.name}")

@@ -8,13 +8,14 @@ removed part is kept, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
-from tritonnb.model_config.fields import is_map
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.fields import Element, Scalar, is_map
 from tritonnb.model_config.parse import Statement, Value, parse_text
 from tritonnb.model_config.tokens import Kind, Tokenizer
 
@@ -23,7 +24,7 @@ _BLANKS = b" \t"
 _QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
-def edit_text(text: str, config: Any) -> str:
+def edit_text(text: str, config: pb.ModelConfig) -> str:
     """Change a text as little as possible so that it parses as ``config``.
 
     Parameters
@@ -72,7 +73,7 @@ class _Edits:
 
     # --- what differs -----------------------------------------------------------------------------
 
-    def message(self, written: Value, old: Any, new: Any) -> None:
+    def message(self, written: Value, old: Message, new: Message) -> None:
         """Change the text of a message from ``old`` to ``new``."""
         for field in old.DESCRIPTOR.fields:
             name = field.name
@@ -84,7 +85,9 @@ class _Edits:
             else:
                 self._single(written, statements, field, old, new)
 
-    def _single(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+    def _single(
+        self, written: Value, statements: list[Statement], field: FieldDescriptor, old: Message, new: Message
+    ) -> None:
         name = field.name
         was_set, is_set = (not field.has_presence or message.HasField(name) for message in (old, new))
         if was_set and is_set and getattr(old, name) == getattr(new, name):
@@ -100,7 +103,14 @@ class _Edits:
             value = statements[-1].values[0]
             self._put(value.start, value.end, _literal(field, getattr(new, name)))
 
-    def _repeated(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+    def _repeated(
+        self,
+        written: Value,
+        statements: list[Statement],
+        field: FieldDescriptor,
+        old: Sequence[Element],
+        new: Sequence[Element],
+    ) -> None:
         if list(old) == list(new):
             return
         surplus = max(0, len(old) - len(new))
@@ -118,7 +128,14 @@ class _Edits:
         self._remove_values(statements, removed)
         self._append(written, statements, removed, field, [_literal(field, element) for element in new[len(old) :]])
 
-    def _map(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+    def _map(
+        self,
+        written: Value,
+        statements: list[Statement],
+        field: FieldDescriptor,
+        old: Mapping[Scalar, Element],
+        new: Mapping[Scalar, Element],
+    ) -> None:
         entries = [entry for statement in statements for entry in statement.values]
         key_field, value_field = (field.message_type.fields_by_name[part] for part in ("key", "value"))
         last = {entry.key: entry for entry in entries}
@@ -133,7 +150,7 @@ class _Edits:
         ]
         self._append(written, statements, removed, field, added)
 
-    def _entry(self, entry: Value, field: Any, old: Any, new: Any) -> None:
+    def _entry(self, entry: Value, field: FieldDescriptor, old: Element, new: Element) -> None:
         values = [statement.values[0] for statement in entry.statements if statement.name == "value"]
         if not values:
             self._insert(entry, _statement(field, new))
@@ -171,7 +188,12 @@ class _Edits:
     # --- adding -----------------------------------------------------------------------------------
 
     def _append(
-        self, written: Value, statements: list[Statement], removed: list[Value], field: Any, literals: list[str]
+        self,
+        written: Value,
+        statements: list[Statement],
+        removed: list[Value],
+        field: FieldDescriptor,
+        literals: list[str],
     ) -> None:
         if not literals:
             return
@@ -236,11 +258,11 @@ def _comments(text: bytes) -> list[tuple[int, int]]:
         at = token.end
 
 
-def _statement(field: Any, value: Any) -> str:
+def _statement(field: FieldDescriptor, value: Element) -> str:
     return f"{_introduction(field)}{_literal(field, value)}"
 
 
-def _introduction(field: Any) -> str:
+def _introduction(field: FieldDescriptor) -> str:
     return f"{field.name} " if field.message_type else f"{field.name}: "
 
 
@@ -248,14 +270,14 @@ def _in_list(literals: Sequence[str]) -> str:
     return literals[0] if len(literals) == 1 and literals[0].startswith("{") else f"[{', '.join(literals)}]"
 
 
-def _literal(field: Any, value: Any) -> str:
+def _literal(field: FieldDescriptor, value: Element) -> str:
     if field.message_type:
         inner = text_format.MessageToString(value, as_one_line=True, use_short_repeated_primitives=True, as_utf8=True)
         return f"{{ {inner} }}" if inner else "{ }"
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+    if isinstance(value, str):
         return f'"{value.translate(_QUOTED)}"'
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return "true" if value else "false"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
-from tritonnb.model_config.fields import is_map
+from tritonnb.core.json_types import JsonDict, JsonValue
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.fields import Element, is_map
 
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 #: 64-bit integers that Triton writes as strings, like protobuf's JSON mapping.
@@ -24,12 +26,12 @@ _STRINGS = {
 }
 
 
-def config_to_json(config: Any) -> str:
+def config_to_json(config: pb.ModelConfig) -> str:
     """The configuration as compact JSON."""
     return json.dumps(config_to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
-def config_to_dict(config: Any) -> dict[str, Any]:
+def config_to_dict(config: pb.ModelConfig) -> JsonDict:
     """The configuration as a dict.
 
     Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
@@ -37,13 +39,12 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     # Triton writes scalar members of a oneof after the other fields.
     fields = sorted(config.DESCRIPTOR.fields, key=lambda field: bool(field.containing_oneof and not field.message_type))
     return {
-        field.name: _value(getattr(config, field.name), field)
-        for field in fields
-        if not field.has_presence or config.HasField(field.name)
+        field.name: _value(config, field) for field in fields if not field.has_presence or config.HasField(field.name)
     }
 
 
-def _value(value: Any, field: Any) -> Any:
+def _value(message: Message, field: FieldDescriptor) -> JsonValue:
+    value = getattr(message, field.name)
     if not field.is_repeated:
         return _single(value, field)
     if is_map(field):
@@ -52,7 +53,7 @@ def _value(value: Any, field: Any) -> Any:
     return [_single(element, field) for element in value]
 
 
-def _single(value: Any, field: Any) -> Any:
+def _single(value: Element, field: FieldDescriptor) -> JsonValue:
     if field.message_type is not None:
         return config_to_dict(value)
     if field.enum_type is not None:
@@ -65,7 +66,7 @@ def _single(value: Any, field: Any) -> Any:
     return value
 
 
-def _float(value: float, single: bool) -> Any:
+def _float(value: float, single: bool) -> str | int | float:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

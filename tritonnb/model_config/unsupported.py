@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
-def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
+def check_batch_tensors(config: pb.ModelConfig, takes_batch_tensors: bool) -> None:
     """Reject ``batch_input`` and ``batch_output`` for a backend that does not support them.
 
     Raises
@@ -26,7 +26,7 @@ def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
         )
 
 
-def check_batch_strategy(config: Any, directory: Path) -> None:
+def check_batch_strategy(config: pb.ModelConfig, directory: Path) -> None:
     """Reject custom batching: Triton loads it from a C++ library, which cannot be used here.
 
     Raises

@@ -6,8 +6,7 @@ backend may still complete them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -20,7 +19,7 @@ _FLAG_KINDS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END", "CONTROL_SEQUEN
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 
 
-def validate(config: Any) -> None:
+def validate(config: pb.ModelConfig) -> None:
     """Check everything but the tensors.
 
     Raises
@@ -40,7 +39,7 @@ def validate(config: Any) -> None:
         )
 
 
-def check_scheduling(config: Any) -> None:
+def check_scheduling(config: pb.ModelConfig) -> None:
     """Check only what schedulers use; the configuration may lack everything else.
 
     Raises
@@ -56,7 +55,7 @@ def check_scheduling(config: Any) -> None:
         _check_sequence_batching(config)
 
 
-def _check_metrics(config: Any) -> None:
+def _check_metrics(config: pb.ModelConfig) -> None:
     """The rules for ``model_metrics`` in releases that have it."""
     for control in config.model_metrics.metric_control:
         if not control.HasField("metric_identifier"):
@@ -69,7 +68,7 @@ def _check_metrics(config: Any) -> None:
             raise InvalidArgumentError("histogram options must specify non-empty 'buckets'")
 
 
-def _check_dynamic_batching(config: Any) -> None:
+def _check_dynamic_batching(config: pb.ModelConfig) -> None:
     name, batching = config.name, config.dynamic_batching
     _check_preferred(batching.preferred_batch_size, config, "dynamic batching preferred size")
     levels = batching.priority_levels
@@ -91,7 +90,7 @@ def _check_dynamic_batching(config: Any) -> None:
             )
 
 
-def _check_preferred(sizes: Any, config: Any, what: str) -> None:
+def _check_preferred(sizes: Sequence[int], config: pb.ModelConfig, what: str) -> None:
     for size in sizes:
         if size <= 0:
             raise InvalidArgumentError(f"{what} must be positive for {config.name}")
@@ -99,7 +98,7 @@ def _check_preferred(sizes: Any, config: Any, what: str) -> None:
             raise InvalidArgumentError(f"{what} must be <= max batch size for {config.name}")
 
 
-def _check_sequence_batching(config: Any) -> None:
+def _check_sequence_batching(config: pb.ModelConfig) -> None:
     name, sequence = config.name, config.sequence_batching
     if config.response_cache.enable:
         raise InvalidArgumentError(
@@ -120,7 +119,7 @@ def _check_sequence_batching(config: Any) -> None:
             )
 
 
-def _controls(config: Any, kind: str) -> Iterator[Any]:
+def _controls(config: pb.ModelConfig, kind: str) -> Iterator[pb.ModelSequenceBatching.Control]:
     """The controls of a kind; checks their names, and that there is only one."""
     name = config.name
     seen: set[str] = set()
@@ -142,7 +141,7 @@ def _controls(config: Any, kind: str) -> Iterator[Any]:
             yield control
 
 
-def _check_flag_control(config: Any, kind: str) -> None:
+def _check_flag_control(config: pb.ModelConfig, kind: str) -> None:
     alternatives = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
     for control in _controls(config, kind):
         specified = [field for field in _VALUES if getattr(control, field)]
@@ -161,7 +160,7 @@ def _check_flag_control(config: Any, kind: str) -> None:
             )
 
 
-def _check_correlation_control(config: Any) -> None:
+def _check_correlation_control(config: pb.ModelConfig) -> None:
     kind = "CONTROL_SEQUENCE_CORRID"
     control = None
     for control in _controls(config, kind):

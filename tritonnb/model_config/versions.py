@@ -6,7 +6,8 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ def version_directories(directory: Path) -> list[int]:
     return sorted(versions)
 
 
-def expected_versions(config: Any, directory: Path) -> str:
+def expected_versions(config: pb.ModelConfig, directory: Path) -> str:
     """The hint for a model without a version that ``version_policy`` selects: which directory is missing."""
     policy = config.version_policy
     if policy.WhichOneof("policy_choice") == "latest" and policy.latest.num_versions == 0:
@@ -40,7 +41,7 @@ def expected_versions(config: Any, directory: Path) -> str:
     return f"expected the directory '{directory / str(version)}'{content}, got the directories {names}"
 
 
-def select_versions(config: Any, present: Sequence[int]) -> list[int]:
+def select_versions(config: pb.ModelConfig, present: Sequence[int]) -> list[int]:
     """The versions that ``version_policy`` selects, ascending.
 
     Examples

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +70,7 @@ def write_detection(path: Path) -> None:
 
     model = load_model(_models() / "ch_PP-OCRv4_det_infer.onnx")
     graph = model.graph
-    constants: dict[str, npt.NDArray[Any]] = {
+    constants: dict[str, npt.NDArray[np.generic]] = {
         "scale": np.array(127.5, np.float32),
         "one": np.array(1, np.float32),
         "bgr": np.array([2, 1, 0], np.int64),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import BLUE, ORANGE, SKY
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from tritonnb.server.server import Server
 
 #: The phases of an execution: statistics field, label and colour.
-PHASES = (("compute_input", "input", SKY), ("compute_infer", "infer", BLUE), ("compute_output", "output", ORANGE))
+PHASES: tuple[tuple[Part, str, str], ...] = (
+    ("compute_input", "input", SKY),
+    ("compute_infer", "infer", BLUE),
+    ("compute_output", "output", ORANGE),
+)
 _BAR_EM = 12
 
 
@@ -51,7 +56,7 @@ def server_text(server: Server) -> str:
     return "\n  ".join([title, *(line.rstrip() for line in lines if len(rows) > 1), *rest])
 
 
-def _models(server: Server) -> tuple[list[tuple[dict[str, str], dict[str, Any] | None]], list[str]]:
+def _models(server: Server) -> tuple[list[tuple[dict[str, str], StatisticsEntry | None]], list[str]]:
     """The model versions of the index with the statistics of those that are served, and the models not loaded."""
     stats = {(model["name"], model["version"]): model for model in server.stats()["model_stats"]}
     entries = server.index()
@@ -89,7 +94,7 @@ def model_card(model: ModelHandle) -> str:
     )
 
 
-def statistics_card(stats: dict[str, Any]) -> str:
+def statistics_card(stats: StatisticsEntry) -> str:
     """Return the statistics of one model version as HTML: the mean times of executions by batch size."""
     if not stats["execution_count"]:
         return "<p>No request has been executed yet.</p>"
@@ -181,13 +186,13 @@ def _dimension(dim: int) -> str:
     return "any" if dim == -1 else str(dim)
 
 
-def _ms(duration: dict[str, int]) -> float:
+def _ms(duration: DurationEntry) -> float:
     return duration["ns"] / duration["count"] / 1e6 if duration["count"] else 0.0
 
 
-def _mean_ms(duration: dict[str, int]) -> str:
+def _mean_ms(duration: DurationEntry) -> str:
     return f"{_ms(duration):.2f} ms"
 
 
-def _mean_batch(stats: dict[str, Any]) -> str:
+def _mean_batch(stats: StatisticsEntry) -> str:
     return f"{stats['inference_count'] / stats['execution_count']:.1f}" if stats["execution_count"] else "–"

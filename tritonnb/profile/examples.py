@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BOOL, BYTES, float32_to_bf16
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
 from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.validation import RequestValidator
 
-Tensors = dict[str, npt.NDArray[Any]]
+Tensors = dict[str, np.ndarray]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]
 Shapes = Mapping[str, Sequence[int]]
 
@@ -145,18 +143,16 @@ def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[
     return dims
 
 
-def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
+def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     datatype = tensor.datatype
-    if datatype is BYTES:
+    if datatype.variable_size:
         letters = rng.integers(ord("a"), ord("z") + 1, (*shape, 8), np.uint8)
         strings = np.empty(shape, object)
         for place in np.ndindex(shape):
             strings[place] = letters[place].tobytes()
         return strings
-    if datatype is BOOL:
+    if datatype.numpy.kind == "b":
         return rng.integers(0, 2, shape).astype(np.bool_)
-    if datatype is BF16:
-        return float32_to_bf16(rng.random(shape, np.float32))
-    if datatype.numpy.kind == "f":
-        return rng.random(shape).astype(datatype.numpy)
+    if datatype.values_dtype.kind == "f":
+        return datatype.from_values(rng.random(shape))
     return rng.integers(0, _INTEGERS, shape).astype(datatype.numpy)

@@ -5,41 +5,22 @@ from __future__ import annotations
 import time
 from collections import deque
 from threading import RLock
-from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
-from tritonnb.model_config.schema import ModelSpec
-from tritonnb.profile.over_http import request_parameters
 from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.targets import PendingRequest, is_stateful
+from tritonnb.profile.remote_target import RemoteTarget, RequestParameters, request_parameters
+from tritonnb.profile.targets import PendingRequest
 
 _CANCELLED = "cancelled by the client"
 
 
-class GrpcTarget:
-    """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request.
-
-    Parameters
-    ----------
-    model : RemoteModel
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the server does not know the model.
-    UnavailableError
-        If no server responds at the URL.
-    """
-
-    alive = True
+class GrpcTarget(RemoteTarget):
+    """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request."""
 
     def __init__(self, model: RemoteModel) -> None:
-        config = model.config()
-        self.spec = ModelSpec.from_config(config)
-        self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
+        super().__init__(model)
         self._version = "" if model.version == -1 else str(model.version)
         self._channel = model.channel()
         self._infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
@@ -63,6 +44,7 @@ class GrpcTarget:
         """Cancel the call; a request that was not sent yet completes at once."""
         with self._lock:
             if pending.handle is not None:
+                assert isinstance(pending.handle, grpc.Future)
                 pending.handle.cancel()
                 return
             self._waiting[pending.arrival.sequence_id].remove(pending)
@@ -73,10 +55,10 @@ class GrpcTarget:
         self._channel.close()
 
     def _call(self, pending: PendingRequest) -> None:
-        pending.handle = self._infer.future(self._request(pending))
-        pending.handle.add_done_callback(lambda call: self._done(pending, call))
+        pending.handle = call = self._infer.future(self._request(pending))
+        call.add_done_callback(lambda done: self._done(pending, done))
 
-    def _done(self, pending: PendingRequest, call: Any) -> None:
+    def _done(self, pending: PendingRequest, call: grpc.Future) -> None:
         """Receive the response; called on a gRPC thread."""
         now = time.monotonic_ns()
         error = "" if call.code() is grpc.StatusCode.OK else call.details() or call.code().name
@@ -98,12 +80,12 @@ class GrpcTarget:
             self._encoded[id(pending.inputs)] = self._encode(pending, parameters)
         return self._encoded[id(pending.inputs)]
 
-    def _encode(self, pending: PendingRequest, parameters: dict[str, Any]) -> service_pb2.ModelInferRequest:
+    def _encode(self, pending: PendingRequest, parameters: RequestParameters) -> service_pb2.ModelInferRequest:
         request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
             request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
-            request.raw_input_contents.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            request.raw_input_contents.append(datatype.encode(array))
         for name, value in parameters.items():
             if isinstance(value, bool):
                 request.parameters[name].bool_param = value

@@ -5,37 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
-from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.remote import RemoteModel, error_text
-from tritonnb.profile.targets import PendingRequest, is_stateful
+from tritonnb.profile.remote_target import RemoteTarget, request_parameters
+from tritonnb.profile.targets import PendingRequest
 from tritonnb.runtime.execution.loop import BackgroundLoop
-from tritonnb.simulation.arrivals import Arrival
 
 
-class HttpTarget:
-    """A model reached over HTTP, with binary tensors and one connection per request in flight.
-
-    Parameters
-    ----------
-    model : RemoteModel
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the server does not know the model.
-    UnavailableError
-        If no server responds at the URL.
-    """
-
-    alive = True
+class HttpTarget(RemoteTarget):
+    """A model reached over HTTP, with binary tensors and one connection per request in flight."""
 
     def __init__(self, model: RemoteModel) -> None:
-        config = model.config()
-        self.spec = ModelSpec.from_config(config)
-        self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
+        super().__init__(model)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 
         self._client = HttpClient(model.url)
@@ -52,7 +33,7 @@ class HttpTarget:
 
     def cancel(self, pending: PendingRequest) -> None:
         """Close the connection of the request."""
-        self._loop.loop.call_soon_threadsafe(lambda: pending.handle.cancel())
+        self._loop.loop.call_soon_threadsafe(self._cancel, pending)
 
     def close(self) -> None:
         """Close all connections and stop their thread."""
@@ -68,6 +49,10 @@ class HttpTarget:
             self._last[sequence] = task
             if pending.arrival.sequence_end:
                 task.add_done_callback(lambda done: self._forget(sequence, done))
+
+    def _cancel(self, pending: PendingRequest) -> None:
+        assert isinstance(pending.handle, asyncio.Task)
+        pending.handle.cancel()
 
     def _complete_cancelled(self, pending: PendingRequest) -> None:
         """Complete a request whose task was cancelled, possibly before it began."""
@@ -102,33 +87,15 @@ class HttpTarget:
         return self._encoded[key]
 
     def _encode(self, pending: PendingRequest) -> tuple[bytes, bytes]:
-        head: dict[str, Any] = {
-            "inputs": [],
-            "parameters": {"binary_data_output": True} | request_parameters(pending.arrival),
-        }
+        inputs: list[dict[str, object]] = []
         tensors: list[bytes] = []
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
-            tensors.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            tensors.append(datatype.encode(array))
             size = {"binary_data_size": len(tensors[-1])}
             shape = list(array.shape)
-            head["inputs"].append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
+            inputs.append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
+        head = {"inputs": inputs, "parameters": {"binary_data_output": True, **request_parameters(pending.arrival)}}
         text = json.dumps(head, separators=(",", ":")).encode()
         body = b"".join([text, *tensors])
         return self._client.head(self._path, len(body), {"Inference-Header-Content-Length": str(len(text))}), body
-
-
-def request_parameters(arrival: Arrival) -> dict[str, Any]:
-    """The request parameters of the sequence and schedule policy extensions."""
-    parameters: dict[str, Any] = {}
-    if arrival.sequence_id:
-        parameters |= {
-            "sequence_id": arrival.sequence_id,
-            "sequence_start": arrival.sequence_start,
-            "sequence_end": arrival.sequence_end,
-        }
-    if arrival.priority:
-        parameters["priority"] = arrival.priority
-    if arrival.timeout_us:
-        parameters["timeout"] = arrival.timeout_us
-    return parameters

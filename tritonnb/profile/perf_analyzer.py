@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.profile.workload import LoadOptions
 from tritonnb.simulation.arrivals import ClosedLoop
 
 
-def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, url: str) -> str:
+def perf_analyzer_command(model: str, traffic: LoadOptions, rate: float, url: str) -> str:
     """Return the command line.
 
     Parameters
     ----------
     model : str
         Name of the model.
-    traffic : mapping
+    traffic : dict
         Arguments of `load`.
     rate : float
         Requests per second of an open loop.
@@ -36,9 +35,10 @@ def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, u
     """
     scheme, _, authority = url.rpartition("://")
     arrivals, clients, rows = traffic.get("arrivals"), traffic.get("clients"), traffic.get("rows")
-    requests = traffic["requests"]
+    requests: float | None = traffic["requests"]
     if isinstance(arrivals, ClosedLoop) and not arrivals.think_ms:
-        clients, rows, requests = arrivals.clients, arrivals.rows, min(requests, arrivals.requests)
+        clients, rows = arrivals.clients, arrivals.rows
+        requests = arrivals.requests if requests is None else min(requests, arrivals.requests)
     inputs = traffic.get("inputs", "random")
     if not isinstance(inputs, str) or (clients is None and arrivals not in ("constant", "poisson")):
         what = (

@@ -169,7 +169,7 @@ class RemoteModel:
             )
         return str(names[0])
 
-    def _fetch_json(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _fetch_json(self, path: str, body: dict[str, object] | None = None) -> Any:
         """Send a GET, or a POST if there is a body, and decode the JSON of the response."""
         url = f"{self.scheme}://{self.authority}{path}"
         try:

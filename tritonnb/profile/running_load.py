@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +123,7 @@ class Load:
         """
         return wait(self.finished, timeout, self._progress, self.stop)
 
-    def __await__(self) -> Generator[Any, None, LoadResult]:
+    def __await__(self) -> Generator[object, None, LoadResult]:
         return asyncio.wrap_future(self.finished).__await__()
 
     def stop(self) -> None:

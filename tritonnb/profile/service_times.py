@@ -29,6 +29,7 @@ from tritonnb.profile.load import load
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.trial import apply_config, wait_for_load
+from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.batches import Batch
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.service import table
@@ -115,7 +116,7 @@ def service_times(
     limit = max(1, config_of(source).max_batch_size)
     if sizes is not None:
         _check(source.name, sizes, rows, limit)
-    traffic = {"inputs": inputs, "shapes": shapes, "seed": seed}
+    traffic: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
     return measure(source, limit=limit, sizes=sizes, request_rows=rows, traffic=traffic, stopping=Event()).times
 
 
@@ -123,7 +124,7 @@ def measure_for(
     model: ModelHandle | RemoteModel,
     configs: Collection[pb.ModelConfig],
     request_rows: int,
-    traffic: dict[str, Any],
+    traffic: LoadOptions,
     stopping: Event,
 ) -> Measurement:
     """Measure a model at the batch sizes that other configurations of it can form; parameters as for `measure`.
@@ -154,7 +155,7 @@ def measure(
     sizes: Collection[int] | None = None,
     required_sizes: Collection[int] = (),
     request_rows: int,
-    traffic: dict[str, Any],
+    traffic: LoadOptions,
     stopping: Event,
 ) -> Measurement:
     """Measure a model; see `service_times`.
@@ -257,7 +258,7 @@ class _Meter:
         request_rows: int,
         stateful: bool,
         batches: bool,
-        traffic: dict[str, Any],
+        traffic: LoadOptions,
         stopping: Event,
     ) -> None:
         self._model = model
@@ -326,11 +327,12 @@ class _Meter:
         return self._load(1, requests, rows, record)
 
     def _load(self, clients: int, requests: int, rows: int, record: bool) -> LoadResult:
-        arguments: dict[str, Any] = {"rows": rows if self._batches else None}
+        options: LoadOptions = {**self._traffic, "clients": clients, "requests": requests}
         if self._stateful:
-            arguments = {"sequence_length": max(1, requests // clients)}
-        traffic = load(self._model, clients=clients, requests=requests, record=record, **arguments, **self._traffic)
-        return wait_for_load(traffic, self._stopping)
+            options["sequence_length"] = max(1, requests // clients)
+        elif self._batches:
+            options["rows"] = rows
+        return wait_for_load(load(self._model, record=record, **options), self._stopping)
 
 
 def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:

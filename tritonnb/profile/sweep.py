@@ -6,14 +6,14 @@ import asyncio
 import html
 import math
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -29,7 +29,7 @@ from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
 from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
-from tritonnb.profile.workload import workload
+from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
 
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
-RunTrial = Callable[[dict[str, Any], pb.ModelConfig], Trial]
+RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
+#: Edits, and the configuration with them.
+Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 
 def sweep(
@@ -60,7 +62,7 @@ def sweep(
     inputs: Inputs = "random",
     shapes: Shapes | None = None,
     seed: int = 0,
-    **fields: Any,
+    **fields: object,
 ) -> Sweep:
     """Try configurations of a model in the background and rank them.
 
@@ -116,7 +118,7 @@ def sweep(
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
         arrivals = list(arrivals)  # used for every configuration
     open_loop = clients is None and not isinstance(arrivals, ClosedLoop)
-    traffic = {
+    traffic: WorkloadOptions = {
         "rate": rate,
         "arrivals": "poisson" if open_loop and arrivals is None else arrivals,
         "clients": clients,
@@ -128,6 +130,7 @@ def sweep(
         "sequences": sequences,
         "seed": seed,
     }
+    sent: LoadOptions = {**traffic, "inputs": inputs, "shapes": shapes}
     target = find_model(model, name)
     if live and isinstance(target, RemoteModel):
         raise InvalidArgumentError(
@@ -154,13 +157,11 @@ def sweep(
     def begin(stopping: Event) -> SweepPlan:
         if live:
             assert not isinstance(target, RemoteModel)
-            run_trial = partial(
-                trial.run_live_trial, target, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping
-            )
+            run_trial = partial(trial.run_live_trial, target, sent, bound, stopping)
             return SweepPlan([run_trial, run_trial])
         if service is not None:
             return SweepPlan([trial_runner(MeasuredService(service), math.inf, stopping)])
-        request_options = {"inputs": inputs, "shapes": shapes, "seed": seed}
+        request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
         measurement = measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
         known = [MeasuredService(table(times), max(times)) for times in (measurement.times, *measurement.rounds)]
         return SweepPlan(
@@ -178,7 +179,6 @@ def sweep(
     def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> SweepResult:
         ranked = sorted(trials, key=rank_by(by_rate))
         noise = noise_of(repeated, by_rate)
-        sent = traffic | {"inputs": inputs, "shapes": shapes}
         return SweepResult(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
@@ -204,7 +204,7 @@ class SweepPlan:
     service_times: dict[int, float] = field(default_factory=dict)
 
 
-def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tuple[dict[str, Any], pb.ModelConfig]]:
+def _grid(model: ModelHandle | RemoteModel, fields: Mapping[str, object]) -> Grid:
     """The running configuration, and one for each combination of the values of the fields."""
     served = config_of(model)
     if served.HasField("ensemble_scheduling"):
@@ -213,20 +213,23 @@ def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tupl
         )
     if not fields:
         raise InvalidArgumentError("sweep expected at least one field with a list of values, such as count=[1, 2]")
+    tried: dict[str, Sequence[object]] = {}
     for name, values in fields.items():
         if not isinstance(values, (list, tuple, range)) or not values:
             raise InvalidArgumentError(f"{name} expected a list of values to try, got {values!r}")
-    combined = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
+        tried[name] = values
+    combined: list[dict[str, object]] = [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
     running = with_overrides(served, {})
-    grid = [({}, running), *((edits, with_overrides(running, edits)) for edits in combined)]
+    grid: Grid = [({}, running), *((edits, with_overrides(running, edits)) for edits in combined)]
     for _, config in grid:
         with ProblemContext(config):
             validate(config)
     return grid
 
 
-def _virtual_arrivals(traffic: dict[str, Any], rate: float | None) -> Arrivals:
-    return trial.virtual_arrivals(workload(**traffic | {"rate": rate}))
+def _virtual_arrivals(traffic: WorkloadOptions, rate: float | None) -> Arrivals:
+    options: WorkloadOptions = {**traffic, "rate": rate}
+    return trial.virtual_arrivals(workload(**options))
 
 
 class Sweep:
@@ -244,7 +247,7 @@ class Sweep:
 
     def __init__(
         self,
-        grid: list[tuple[dict[str, Any], pb.ModelConfig]],
+        grid: Grid,
         begin: Callable[[Event], SweepPlan],
         make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
         restore: Callable[[], object] | None,
@@ -305,7 +308,7 @@ class Sweep:
         """
         return wait(self._finished, timeout, lambda: f"sweep: {self._progress()}", self.stop)
 
-    def __await__(self) -> Generator[Any, None, SweepResult]:
+    def __await__(self) -> Generator[object, None, SweepResult]:
         return asyncio.wrap_future(self._finished).__await__()
 
     @property

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tritonnb.profile.export import export
 from tritonnb.profile.perf_analyzer import perf_analyzer_command
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.trial import Trial
+from tritonnb.profile.workload import LoadOptions
 from tritonnb.simulation.run import instance_count
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SweepResult:
     max_rate: float
     noise: float
     service_times: dict[int, float]
-    traffic: dict[str, Any]
+    traffic: LoadOptions
 
     @property
     def best(self) -> Trial:
@@ -229,7 +230,7 @@ def trial_text(trial: Trial) -> str:
     return f"{edits}{trial.rate:.0f} requests/s, p99 {trial.percentile(99):.2f} ms"
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     if isinstance(value, bool):
         return "✓" if value else "✗"
     return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
@@ -53,7 +54,7 @@ class PendingRequest:
         self.intended_ns = intended_ns
         self.on_complete = on_complete
         self.sent_ns = 0
-        self.handle: Any = None
+        self.handle: object = None
         self.error = ""
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
@@ -126,13 +127,14 @@ class InProcessTarget:
 
     def cancel(self, pending: PendingRequest) -> None:
         """Cancel the request in the engine."""
+        assert isinstance(pending.handle, InferRequest)
         self._server.submitter.cancel(pending.handle)
 
     def close(self) -> None:
         """Does nothing: there are no resources."""
 
 
-def is_stateful(config: Any, config_of: Callable[[str, int], Any]) -> bool:
+def is_stateful(config: pb.ModelConfig, config_of: Callable[[str, int], pb.ModelConfig]) -> bool:
     """Whether each request needs a sequence; requests of iterative sequences do not.
 
     ``config_of`` returns a configuration by name and version: an ensemble is stateful if one of its steps is.

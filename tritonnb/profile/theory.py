@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ class Theory:
         ]
         return [(name, value, words) for name, value, words in rows if value is not None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The numbers by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from tritonnb.profile.constraint import Constraint, measure
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
-from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
+from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
 from tritonnb.simulation.run import instance_count, run
@@ -62,7 +62,7 @@ class Trial:
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
     """
 
-    edits: dict[str, Any]
+    edits: dict[str, object]
     config: pb.ModelConfig
     rate: float
     latencies_ms: npt.NDArray[np.float64]
@@ -74,13 +74,13 @@ class Trial:
     @property
     def mean_batch_size(self) -> float:
         """Mean number of rows per batch."""
-        return float(self.recording.summary()["mean_batch_size"])
+        return self.recording.summary()["mean_batch_size"]
 
     def percentile(self, percent: float) -> float:
         """A percentile (0 to 100) of the latency in ms; NaN if no request ran."""
         return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """The trial as a table row; ``rate`` in requests per second, latencies in ms."""
         return {
             **self.edits,
@@ -117,7 +117,7 @@ def simulate_trial(
     known: MeasuredService,
     constraint: Constraint | None,
     seed: int,
-    edits: dict[str, Any],
+    edits: dict[str, object],
     config: pb.ModelConfig,
 ) -> Trial:
     """Simulate a configuration with the given arrivals."""
@@ -140,7 +140,7 @@ def find_highest_rate(
     rows: int,
     max_rate: float,
     stopping: Event,
-    edits: dict[str, Any],
+    edits: dict[str, object],
     config: pb.ModelConfig,
 ) -> Trial:
     """Simulate a configuration at the highest rate at which it satisfies a constraint.
@@ -178,10 +178,10 @@ def find_highest_rate(
 
 def run_live_trial(
     model: ModelHandle,
-    traffic: dict[str, Any],
+    traffic: LoadOptions,
     constraint: Constraint | None,
     stopping: Event,
-    edits: dict[str, Any],
+    edits: dict[str, object],
     config: pb.ModelConfig,
 ) -> Trial:
     """Apply a configuration to the running model and measure it; ``traffic`` are arguments of `load`."""

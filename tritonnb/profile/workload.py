@@ -11,10 +11,37 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
+from typing import TYPE_CHECKING, TypedDict
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrival_times_us, as_arrivals, require_positive
+
+if TYPE_CHECKING:
+    from tritonnb.profile.examples import Inputs, Shapes
+
+
+class WorkloadOptions(TypedDict, total=False):
+    """The arguments of `load` that define a workload."""
+
+    rate: float | None
+    arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None
+    clients: int | None
+    duration: float | None
+    requests: int | None
+    rows: int | None
+    burst: int
+    sequence_length: int | None
+    sequences: int
+    seed: int
+
+
+class LoadOptions(WorkloadOptions, total=False):
+    """The same, and what the requests contain."""
+
+    inputs: Inputs
+    shapes: Shapes | None
+
 
 #: Default number of requests per sequence.
 SEQUENCE_LENGTH = 10

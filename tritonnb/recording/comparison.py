@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
@@ -64,7 +64,7 @@ class Comparison:
 
     before: Recording
     after: Recording
-    edits: dict[str, Any] = field(default_factory=dict)
+    edits: dict[str, object] = field(default_factory=dict)
     recorded: Recording | None = None
     names: tuple[str, str] = ("before", "after")
 

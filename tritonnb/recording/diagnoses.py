@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ class Diagnosis:
     name: str
     model: str
     text: str
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text
@@ -73,7 +73,7 @@ def diagnose(rec: Recording) -> list[Diagnosis]:
     return diagnoses
 
 
-Findings = Iterator[tuple[str, dict[str, Any]]]
+Findings = Iterator[tuple[str, Mapping[str, object]]]
 
 
 def _one_at_a_time(rec: Recording, config: pb.ModelConfig) -> Findings:

@@ -55,7 +55,11 @@ class Excerpt(Recording):
     def slot_occupancy(self) -> list[SlotOccupancy]:
         """Sequences that held a slot during the time range, or waited for one."""
         occupancies = self._whole.slot_occupancy
-        return [each for each in occupancies if self._overlaps(each.arrived_ns, each.released_ns or self._end_ns)]
+        return [
+            occupancy
+            for occupancy in occupancies
+            if self._overlaps(occupancy.arrived_ns, occupancy.released_ns or self._end_ns)
+        ]
 
     @cached_property
     def ensemble_requests(self) -> list[EnsembleRequest]:

@@ -73,5 +73,5 @@ def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
     return event
 
 
-def _tuple(value: Any) -> Any:
+def _tuple(value: object) -> object:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value

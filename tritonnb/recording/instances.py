@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -21,6 +20,6 @@ def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
     return [f"{name}_{number}" for number in range(max(1, groups[0].count))]
 
 
-def natural_sort_key(name: str) -> list[Any]:
+def natural_sort_key(name: str) -> list[object]:
     """Sort key that puts instance 10 after instance 9."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

@@ -7,17 +7,16 @@ Waiting requests are asynchronous slices, and a counter shows the queue depth.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.waits import Wait, queue_depth, waits_of
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.perfetto import slice_event
+from tritonnb.telemetry.perfetto import name_event, slice_event
+from tritonnb.telemetry.trace_entry import TraceEvent
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
-
-TraceEvent = dict[str, Any]
 
 
 def trace_events(rec: Recording) -> list[TraceEvent]:
@@ -31,18 +30,18 @@ def trace_events(rec: Recording) -> list[TraceEvent]:
 
 
 def _model(rec: Recording, model: str, process: int, begin_ns: int) -> Iterator[TraceEvent]:
-    yield _name("process_name", process, 0, model)
+    yield name_event("process_name", process, 0, model)
     lanes = {instance: lane for lane, instance in enumerate(rec.instances, 1)}
     for instance, lane in lanes.items():
-        yield _name("thread_name", process, lane, instance)
+        yield name_event("thread_name", process, lane, instance)
     for batch in rec.batches:
         yield from _batch(batch, process, lanes[batch.instance], begin_ns)
     waiting = waits_of(rec)
     for wait in waiting:
         yield from _wait(wait, process, begin_ns)
     for time_ns, count in zip(*queue_depth(waiting), strict=True):
-        at = {"ph": "C", "name": "queue depth", "pid": process, "ts": (time_ns - begin_ns) / 1000}
-        yield {**at, "args": {"requests": count}}
+        at = (time_ns - begin_ns) / 1000
+        yield {"ph": "C", "name": "queue depth", "pid": process, "ts": at, "args": {"requests": count}}
 
 
 def _batch(batch: Batch, process: int, lane: int, begin_ns: int) -> Iterator[TraceEvent]:
@@ -63,12 +62,16 @@ def _batch(batch: Batch, process: int, lane: int, begin_ns: int) -> Iterator[Tra
 
 
 def _wait(wait: Wait, process: int, begin_ns: int) -> Iterator[TraceEvent]:
-    """An asynchronous slice, since waits_of overlap."""
-    same = {"cat": "waiting", "name": f"request {wait.label}", "id": wait.serial, "pid": process, "tid": 0}
+    """An asynchronous slice, since waits overlap."""
     details = {"rows": wait.size, "priority": wait.priority, **({"refused": wait.refused} if wait.refused else {})}
-    yield {**same, "ph": "b", "ts": (wait.begin_ns - begin_ns) / 1000, "args": details}
-    yield {**same, "ph": "e", "ts": (wait.end_ns - begin_ns) / 1000, "args": {}}
-
-
-def _name(kind: str, process: int, lane: int, name: str) -> TraceEvent:
-    return {"ph": "M", "name": kind, "pid": process, "tid": lane, "args": {"name": name}}
+    for phase, time_ns, arguments in (("b", wait.begin_ns, details), ("e", wait.end_ns, {})):
+        yield {
+            "cat": "waiting",
+            "name": f"request {wait.label}",
+            "id": wait.serial,
+            "pid": process,
+            "tid": 0,
+            "ph": phase,
+            "ts": (time_ns - begin_ns) / 1000,
+            "args": arguments,
+        }

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.events import Event, RequestArrived, RequestRefused
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
-from tritonnb.recording.batches import Batch, RequestRecord, batches_of
+from tritonnb.recording.arrivals import arrivals_of
+from tritonnb.recording.batches import Batch, RequestRecord, batch_rows, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
@@ -241,9 +241,7 @@ class Recording:
 
     def arrivals(self) -> list[Arrival]:
         """Arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
-        arrived = [event for event in self.events if isinstance(event, RequestArrived)]
-        cancelled_ns = {event.serial: event.time_ns for event in self.events if isinstance(event, RequestCancelled)}
-        return [_arrival(event, arrived[0].time_ns, cancelled_ns.get(event.serial)) for event in arrived]
+        return arrivals_of(self.events)
 
     def service(self) -> Service:
         """Return a service-time model with the median execution time of each batch size.
@@ -258,7 +256,7 @@ class Recording:
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
-    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
+    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: object) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
         Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
@@ -301,7 +299,7 @@ class Recording:
         """Number of batches that ran, by batch size in rows."""
         return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, float]:
         """Return the key figures of the recording.
 
         Returns
@@ -351,24 +349,7 @@ class Recording:
         """
         import pandas
 
-        return pandas.DataFrame(self._table())
-
-    def _table(self) -> list[dict[str, Any]]:
-        begin = min((batch.sent_ns for batch in self.batches), default=0)
-        return [
-            {
-                "batch": batch.number,
-                "model": batch.model,
-                "instance": batch.instance,
-                "requests": len(batch.requests),
-                "rows": batch.size,
-                "sent_ms": (batch.sent_ns - begin) / 1e6,
-                "queue_ms": batch.queue_ns / 1e6,
-                "compute_ms": batch.compute_ns / 1e6,
-                "why": batch.why,
-            }
-            for batch in self.batches
-        ]
+        return pandas.DataFrame(batch_rows(self.batches))
 
     def __repr__(self) -> str:
         lines = [self.verdict()]
@@ -406,17 +387,3 @@ class Recording:
         if not times:
             raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
         return statistics.median(times)
-
-
-def _arrival(event: RequestArrived, begin_ns: int, cancelled_ns: int | None) -> Arrival:
-    return Arrival(
-        (event.time_ns - begin_ns) / 1000,
-        event.size,
-        event.priority,
-        event.timeout_us,
-        event.correlation_id,
-        bool(event.flags & SEQUENCE_START),
-        bool(event.flags & SEQUENCE_END),
-        event.shape_key,
-        None if cancelled_ns is None else (cancelled_ns - begin_ns) / 1000,
-    )

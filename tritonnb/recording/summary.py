@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.scheduling.reasons import pluralize
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 
-def summary(recording: Recording) -> dict[str, Any]:
+def summary(recording: Recording) -> dict[str, float]:
     """The key figures of a recording; `Recording.summary` documents keys and units."""
     requests, batches = recording.requests, recording.batches
     latencies = sorted(request.latency_ns / 1e6 for request in requests)
@@ -46,7 +46,8 @@ def verdict(recording: Recording) -> str:
         return f"Nothing was executed{cause}."
     figures = summary(recording)
     sentence = (
-        f"{pluralize(figures['requests'], 'request')} ran in {pluralize(figures['batches'], 'batch', 'batches')}: "
+        f"{pluralize(len(recording.requests), 'request')} ran in "
+        f"{pluralize(len(recording.batches), 'batch', 'batches')}: "
         f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
         f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
     )

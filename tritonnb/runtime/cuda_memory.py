@@ -1,7 +1,7 @@
-"""Regions in the memory of a GPU that another process shares (``cudaIpcMemHandle_t``).
+"""Regions of GPU memory that other processes share (``cudaIpcMemHandle_t``).
 
-Tensors of this server come and go by way of the process's memory, so an input is copied from the GPU when its
-request is read, and an output to it when its answer is written. Needs NVIDIA's ``cuda-bindings``.
+Tensors pass through the memory of this process: an input is copied from the GPU when its request is read, and an output
+to the GPU when its response is written. Requires NVIDIA's ``cuda-bindings``.
 
 Implements the CUDA shared memory extension.
 """
@@ -11,10 +11,13 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
@@ -28,7 +31,7 @@ class CudaError(Exception):
 
 
 class CudaMemory:
-    """An allocation of another process, open as long as this object is not released.
+    """An allocation of another process, which is open until `release`.
 
     Parameters
     ----------
@@ -39,12 +42,12 @@ class CudaMemory:
     Attributes
     ----------
     size : int
-        Bytes of the whole allocation.
+        The size of the allocation in bytes.
 
     Raises
     ------
     CudaError
-        If it cannot be opened.
+        If the handle cannot be opened.
     """
 
     def __init__(self, handle: bytes, device_id: int) -> None:
@@ -63,18 +66,18 @@ class CudaMemory:
             raise
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
-        """A part of it."""
+        """A part of the allocation."""
         part = CudaPart(self, offset, byte_size)
         self._parts.add(part)
         return part
 
     def release(self) -> bool:
-        """Close it, unless a request still sees a part.
+        """Close the allocation, unless a request uses a part of it; returns whether it was closed.
 
         Raises
         ------
         InternalError
-            If CUDA refuses.
+            If CUDA reports an error.
         """
         if self._parts:
             return False
@@ -84,32 +87,32 @@ class CudaMemory:
             raise InternalError(f"failed to close CUDA IPC handle: {error}") from error
         return True
 
-    def copy_from(self, offset: int, target: np.ndarray[Any, Any]) -> None:
-        """Fill an array with the bytes that begin at ``offset``."""
+    def copy_from(self, offset: int, target: npt.NDArray[np.generic]) -> None:
+        """Fill an array with the bytes from ``offset`` on."""
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._copy(target.ctypes.data, self._address + offset, target.nbytes, kind)
 
-    def copy_to(self, offset: int, source: np.ndarray[Any, Any]) -> None:
-        """Write an array's bytes to ``offset``."""
+    def copy_to(self, offset: int, source: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of an array to ``offset``."""
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._copy(self._address + offset, source.ctypes.data, source.nbytes, kind)
 
-    def _copy(self, target: int, source: int, byte_size: int, kind: Any) -> None:
+    def _copy(self, target: int, source: int, byte_size: int, kind: int) -> None:
         try:
             self._call(self._runtime.cudaSetDevice, self._device_id)
             self._call(self._runtime.cudaMemcpy, target, source, byte_size, kind)
         except CudaError as error:
             raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
 
-    def _call(self, function: Any, *arguments: Any) -> tuple[Any, ...]:
+    def _call(self, function: Callable[..., tuple[Any, ...]], *arguments: object) -> tuple[int, ...]:
         error, *results = function(*arguments)
         if int(error):
             raise CudaError(f"{error.name}")
-        return tuple(int(each) for each in results)
+        return tuple(int(result) for result in results)
 
 
 class CudaPart:
-    """A part of a region that a tensor is in."""
+    """The part of a region that contains a tensor."""
 
     __slots__ = ("__weakref__", "_byte_size", "_memory", "_offset")
 
@@ -140,7 +143,7 @@ class CudaRegion:
     Attributes
     ----------
     name : str
-        What clients call it.
+        The name that clients use.
     device_id : int
     byte_size : int
     memory : CudaMemory
@@ -155,12 +158,12 @@ class CudaRegion:
 
     @classmethod
     def open(cls, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaRegion:
-        """Open what another process shares.
+        """Open the memory of another process.
 
         Raises
         ------
         InvalidArgumentError
-            If it cannot be opened or is smaller.
+            If it cannot be opened or is too small.
         """
         try:
             memory = CudaMemory(handle, device_id)
@@ -173,19 +176,19 @@ class CudaRegion:
         return cls(name, device_id, byte_size, memory)
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
-        """A part of it, which is within its bounds."""
+        """A part of the region, which must be within its bounds."""
         return self.memory.part(offset, byte_size)
 
     def release(self) -> bool:
-        """Close it, unless a request still sees it."""
+        """Close the region, unless a request uses it; returns whether it was closed."""
         return self.memory.release()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the extension describes it."""
+    def to_dict(self) -> dict[str, str | int]:
+        """The region in the form of the extension."""
         return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
 
 
-def _bindings() -> tuple[Any, Any]:
+def _bindings() -> tuple[ModuleType, ModuleType]:
     """CUDA's runtime and driver."""
     try:
         from cuda.bindings import driver, runtime

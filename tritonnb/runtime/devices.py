@@ -1,4 +1,4 @@
-"""Which CUDA devices there are."""
+"""The available CUDA devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The engine: an inference server without endpoints.
 
-Endpoints and the in-process API call it on the server's loop. `Engine.model` returns a model version, `Served.submit`
-gives it a request, and the responses come back through ``request.respond``.
+Endpoints and the in-process API call it on the server's event loop. `Engine.model` returns a model version,
+`Served.submit` submits a request to it, and the responses are passed to ``request.respond``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.json_types import JsonDict
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.readiness import readiness_text
@@ -28,6 +29,7 @@ from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.runtime.shared_services import SharedServices
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.log_table import LogTable
+from tritonnb.telemetry.statistics_entry import StatisticsResponse
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
 
@@ -52,22 +54,22 @@ EXTENSIONS = (
 
 
 class Engine:
-    """Serves the models of some repositories.
+    """Serves the models of model repositories.
 
     Attributes
     ----------
     options : EngineOptions
     stream : EventStream
-        Everything that happens, as events.
+        The events of all requests, batches and models.
     load_errors : dict of str to TritonError
-        Models that should have been loaded at start and were not.
+        The errors of the models that could not be loaded at start.
     cache : ResponseCache or None
     custom_metrics : CustomMetrics
-        What models measure themselves.
+        The metrics that models define.
     shared_memory : SharedMemory
-        The regions that clients registered.
+        The regions that clients have registered.
     tracer : Tracer
-        Decides which requests are traced.
+        Selects the requests to trace.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -87,17 +89,17 @@ class Engine:
         self._started = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
 
-    # --- life ---------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load what is to be loaded at start; failures are kept in `load_errors`.
+        """Load the models to be loaded at start; errors are stored in `load_errors`.
 
         Raises
         ------
         InvalidArgumentError
             If a model repository is not a directory, unless ``exit_on_error`` is False.
         InternalError
-            If a model fails and ``exit_on_error`` is True.
+            If a model cannot be loaded and ``exit_on_error`` is True.
         """
         self._calls.start()
         try:
@@ -107,8 +109,8 @@ class Engine:
                 raise
             logger.error("error: creating server: %s - %s", error.status.label, error.message)
             return
-        everything = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
-        names = self._repository.directories.names() if everything else list(self.options.load_models)
+        load_all = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
+        names = self._repository.directories.names() if load_all else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, TritonError):
@@ -129,16 +131,16 @@ class Engine:
                 raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
 
     async def poll(self) -> None:
-        """Follow what has changed in the model repositories, once."""
+        """Check the model repositories for changes, and load and unload models accordingly."""
         await self._repository.poll()
 
     async def stop(self) -> None:
-        """Answer what was accepted, refuse what comes, unload everything.
+        """Complete the accepted requests, reject new ones, and unload all models.
 
         Raises
         ------
         ExitTimeoutError
-            If work is left when ``exit_timeout`` is over.
+            If requests are still in flight after ``exit_timeout``.
         """
         self._stopping = True
         if self._polling is not None:
@@ -148,7 +150,7 @@ class Engine:
         except TimeoutError:
             raise ExitTimeoutError(
                 f"the server was stopped after {self.options.exit_timeout:g} s (exit_timeout) while it waited for "
-                f"{self.unfinished()}: what runs goes on until it returns, its result is lost"
+                f"{self.unfinished()}: the results of running executions are lost"
             ) from None
         finally:
             self.tracer.close()
@@ -156,10 +158,10 @@ class Engine:
                 await run_in_thread(self.tracer.spans.close)
 
     def unfinished(self) -> str:
-        """The models that `stop` waits for, in words; empty for none."""
+        """Describe the models that `stop` waits for; empty if there are none."""
         return describe_unfinished(self._repository.unfinished())
 
-    # --- questions ----------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------
 
     def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready; -1 is the newest.
@@ -175,21 +177,21 @@ class Engine:
         """Every version that is ready, by name and version."""
         return list(self._table.served())
 
-    def configs(self) -> dict[str, Any]:
+    def configs(self) -> dict[str, pb.ModelConfig]:
         """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
-        return {each.name: each.config for each in self._table.served()}
+        return {served.name: served.config for served in self._table.served()}
 
     def ready_versions(self, name: str) -> list[int]:
-        """Versions of a model that are ready, ascending."""
+        """The versions of a model that are ready, ascending."""
         return self._table.ready_versions(name)
 
-    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
-        """Model metadata; without a version it lists every version that is ready."""
+    def model_metadata(self, name: str, version: int = -1) -> JsonDict:
+        """The model metadata; without a version it lists all versions that are ready."""
         served = self._table.get(name, version)
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
-        """Whether the server could begin its work."""
+        """Whether the server has started."""
         return self._started
 
     async def is_ready(self) -> bool:
@@ -212,12 +214,12 @@ class Engine:
         """Whether a model version is loaded, and its instances are ready."""
         return self.is_loaded(name, version) and await _is_ready(self._table.get(name, version))
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonDict:
         """Server metadata."""
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
-    def statistics(self, name: str = "", version: int = -1) -> dict[str, Any]:
-        """The statistics extension's answer for one model, or for all with an empty name.
+    def statistics(self, name: str = "", version: int = -1) -> StatisticsResponse:
+        """The response of the statistics extension for one model, or for all models if the name is empty.
 
         Raises
         ------
@@ -226,14 +228,14 @@ class Engine:
         """
         self._refuse_when_stopping()
         if not name:
-            return {"model_stats": [each.statistics.to_dict() for each in self._table.served()]}
+            return {"model_stats": [served.statistics.to_dict() for served in self._table.served()]}
         versions = self._table.ready_versions(name)
         if not versions:
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         if version not in (-1, *versions):
             raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
         chosen = versions if version == -1 else [version]
-        return {"model_stats": [self.model(name, each).statistics.to_dict() for each in chosen]}
+        return {"model_stats": [self.model(name, number).statistics.to_dict() for number in chosen]}
 
     def index(self, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository index."""
@@ -256,12 +258,12 @@ class Engine:
         ----------
         name : str
         parameters : mapping, optional
-            ``config``: a configuration as JSON text that replaces the file's. ``file:<path>``: the contents of
-            a file; all of them together replace the model's directory, and need a ``config`` with them.
+            ``config``: a configuration as JSON, instead of the configuration file. ``file:<path>``: the contents of
+            a file; together these files replace the model's directory, and require a ``config``.
         trusted : bool
-            Accept files in any case: the caller is code in this process.
+            Accept files regardless of the options, because the caller is code in this process.
         force : bool
-            Load it also if nothing has changed on disk.
+            Load the model even if nothing has changed on disk.
 
         Raises
         ------
@@ -275,40 +277,39 @@ class Engine:
             if parameter == "config":
                 override = str(value)
             else:
-                files[parameter.removeprefix("file:")] = bytes(value)  # type: ignore[arg-type]
+                files[parameter.removeprefix("file:")] = value.encode() if isinstance(value, str) else value
         if files and not (trusted or self.options.allow_file_override):
             raise UnsupportedError(
-                f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
-                "not started with --allow-file-override=true"
+                f"model '{name}': expected a load request without files, got '{next(iter(files))}': files are "
+                "code, so the server must be started with --allow-file-override=true"
             )
         await self._repository.load(name, override, files, force=force)
         self.load_errors.pop(name, None)
 
     async def load_source(self, source: ModelSource) -> None:
-        """Serve a model that comes from no repository."""
+        """Serve a model that does not come from a repository."""
         self._refuse_when_stopping()
         await self._repository.load_source(source)
 
-    async def apply(self, name: str, config: Any) -> str:
-        """Change the configuration of a model; no request in flight is lost.
+    async def apply(self, name: str, config: pb.ModelConfig) -> str:
+        """Change the configuration of a model; requests in flight are completed.
 
         Parameters
         ----------
         name : str
         config : inference.ModelConfig
-            As one would write it: defaults and what the backend completes may be left out.
+            As written: defaults, and fields that the backend completes, may be omitted.
 
         Returns
         -------
         str
-            ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
-            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
-            failed to load.
+            ``"unchanged"``; ``"in place"`` if only the scheduling changed, so that the model was not reloaded;
+            ``"reloaded"`` if the model was replaced; ``"loaded"`` if it had failed to load before.
 
         Raises
         ------
         TritonError
-            If the configuration is refused; the model goes on as it was.
+            If the configuration is rejected; the model continues unchanged.
         """
         self._refuse_when_stopping()
         effect = await self._reconfiguration.apply(name, config)
@@ -316,42 +317,43 @@ class Engine:
         return effect
 
     def failure(self, name: str) -> str:
-        """Why a model is not served, if that is because it failed to load; else an empty text."""
+        """The error of a model that failed to load; empty for other models."""
         return self._table.failure(name)
 
     def failures(self) -> dict[str, str]:
-        """Why models are not served, by name, where that is because they failed to load."""
+        """The errors of the models that failed to load, by name."""
         return self._table.failures()
 
-    async def check(self, name: str, config: Any) -> Any:
-        """What a model would run under a configuration; nothing is changed.
+    async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
+        """The effective configuration of a model if it had another configuration; nothing is changed.
 
         Raises
         ------
         TritonError
-            If the configuration would be refused.
+            If the configuration would be rejected.
         """
         return await self._reconfiguration.check(name, config)
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model, also of one that failed to load; None of one that comes from no repository."""
+        """The *config.pbtxt* of a model, even if it failed to load; None if it does not come from a repository."""
         return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model; returns before it is closed. An unknown name is ignored, as on Triton.
 
-        With ``unload_dependents`` the models of an ensemble's steps go too, unless somebody needs them.
+        With ``unload_dependents`` the models of an ensemble's steps are also unloaded, except those that were loaded
+        by name or that another ensemble uses.
         """
         self._refuse_when_stopping()
         await self._repository.unload(name, unload_dependents)
 
     def check_model_control(self) -> None:
-        """Whether clients may load and unload.
+        """Check that clients may load and unload models.
 
         Raises
         ------
         UnavailableError
-            Unless the server runs in explicit model control mode.
+            Unless the model control mode is ``"explicit"``.
         """
         if self.options.model_control_mode != "explicit":
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
@@ -361,7 +363,7 @@ class Engine:
             await asyncio.sleep(self.options.repository_poll_secs)
             try:
                 await self.poll()
-            except Exception:  # a repository may be unavailable for a while: keep polling
+            except Exception:  # a repository may be temporarily unavailable
                 logger.exception("polling the model repositories failed")
 
     def _refuse_when_stopping(self) -> None:

@@ -1,4 +1,4 @@
-"""How a server is set up: the options of ``tritonserver`` that exist here, under the same names."""
+"""The options of a server: those of ``tritonserver`` that are supported, with the same names."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class EngineOptions:
     model_repositories : sequence of pathlib.Path
         ``--model-repository``, which may be repeated.
     model_control_mode : str
-        ``"none"`` (every model is loaded at start), ``"explicit"``, or ``"poll"`` (changes on disk are followed).
+        ``"none"`` (all models are loaded at start), ``"explicit"``, or ``"poll"`` (changed models are reloaded).
     repository_poll_secs : float
-        How often ``"poll"`` looks, in seconds; 0 for never.
+        The interval of ``"poll"`` in seconds; 0 for never.
     load_models : sequence of str
-        ``--load-model``: what explicit mode loads at start; ``"*"`` is every model.
+        ``--load-model``: the models that mode ``"explicit"`` loads at start; ``"*"`` for all models.
     allow_file_override : bool
         Whether a load request may bring the model's files with it: they are code.
     allow_client_shm : bool
@@ -41,32 +41,32 @@ class EngineOptions:
     backend_config : mapping of str to mapping of str to str
         ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
     backend_directory : pathlib.Path or None
-        ``--backend-directory``: a folder in it with a *model.py* is a backend of its name.
+        ``--backend-directory``: a folder in it that contains a *model.py* is a backend with the name of the folder.
     cache_config : mapping of str to mapping of str to str
-        ``--cache-config=<cache>,<setting>=<value>``; there is the cache ``local`` with the setting ``size`` in bytes.
+        ``--cache-config=<cache>,<setting>=<value>``; the only cache is ``local``, with the setting ``size`` in bytes.
     rate_limit : str
         ``"off"`` or ``"execution_count"``.
     rate_limit_resources : sequence of Resource
         ``--rate-limit-resource=<name>:<count>[:<device>]``.
     strict_readiness : bool
-        Whether the server is ready only when every model is.
+        Whether the server is ready only when all models are.
     model_load_threads : int
-        Models whose versions are loaded at the same time.
+        The number of threads that load models.
     model_load_retries : int
-        ``--model-load-retry-count``: how often a version that cannot be created is tried again.
+        ``--model-load-retry-count``: the number of further attempts to create a version.
     exit_on_error : bool or None
-        True: a server that does not get all its models at start ends. False: it goes on without them, even
-        without its repositories, but then it is neither live nor ready. None: it needs its repositories only.
+        True: the start fails if a model cannot be loaded. False: the server starts without the model, and even
+        without its repositories, but then it is neither live nor ready. None: only the repositories are required.
     exit_timeout : float
-        ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
+        ``--exit-timeout-secs``: the longest time in seconds that a stopping server waits for accepted requests.
     wait_for_sequences : bool
-        A stopping server waits also for sequences to end, or to be idle for too long, and serves them meanwhile.
+        Whether a stopping server also waits for sequences to end or to exceed the maximum idle time, and serves them.
     server_id : str
-        ``--id``, the name in the server metadata.
+        ``--id``: the name in the server metadata.
     trace : TraceOptions
-        ``--trace-config``: what is traced at start.
+        ``--trace-config``: the trace settings at start.
     log : LogSettings
-        ``--log-info`` and its like; clients may change them.
+        ``--log-info`` and the other log settings, which clients may change.
     """
 
     model_repositories: Sequence[Path] = ()
@@ -96,34 +96,36 @@ class EngineOptions:
         for name, choices in (("model_control_mode", CONTROL_MODES), ("rate_limit", RATE_LIMITS)):
             value = getattr(self, name)
             if value not in choices:
-                raise InvalidArgumentError(f"{name} cannot be {value!r}: one of {', '.join(map(repr, choices))}")
+                raise InvalidArgumentError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}")
         for name in ("repository_poll_secs", "exit_timeout"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and value >= 0):
-                raise InvalidArgumentError(f"{name} must be a number from 0 on, got {value!r}")
+                raise InvalidArgumentError(f"{name}: expected a number >= 0, got {value!r}")
         for name in ("backend_config", "cache_config"):
             value = getattr(self, name)
-            if not (isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values())):
-                raise InvalidArgumentError(f"{name} must be a dict of dicts, got {value!r}")
+            if not (isinstance(value, Mapping) and all(isinstance(settings, Mapping) for settings in value.values())):
+                raise InvalidArgumentError(f"{name}: expected a dict of dicts, got {value!r}")
         for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
             require_options(name, getattr(self, name), kind)
         if isinstance(self.load_models, str):
-            raise InvalidArgumentError(f"load_models must be a list of names, got {self.load_models!r}")
+            raise InvalidArgumentError(f"load_models: expected a list of names, got {self.load_models!r}")
         if self.load_models and self.model_control_mode != "explicit":
-            raise InvalidArgumentError("load_models needs model_control_mode='explicit'")
+            raise InvalidArgumentError(
+                f"load_models: expected model_control_mode='explicit', got {self.model_control_mode!r}"
+            )
 
     def settings_of(self, backend: str) -> dict[str, str]:
-        """The ``--backend-config`` settings that a backend sees, global ones included."""
+        """The ``--backend-config`` settings of a backend, including global ones."""
         return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}
 
     @property
     def cache_size(self) -> int:
-        """Bytes of the response cache; 0 where there is none.
+        """The size of the response cache in bytes; 0 if there is none.
 
         Raises
         ------
         InvalidArgumentError
-            If ``cache_config`` is not that of one cache ``local`` with a size.
+            If ``cache_config`` configures anything except the size of one cache ``local``.
         """
         if len(self.cache_config) > 1:
             raise InvalidArgumentError(
@@ -131,22 +133,22 @@ class EngineOptions:
             )
         for cache, settings in self.cache_config.items():
             if cache != "local":
-                raise InvalidArgumentError(f"there is no cache '{cache}', only 'local'")
+                raise InvalidArgumentError(f"cache_config: expected the cache 'local', got '{cache}'")
             if settings.keys() != {"size"} or not settings["size"].isdigit():
                 raise InvalidArgumentError(
-                    "the cache 'local' needs the setting 'size', a number of bytes, and no other"
+                    f"cache 'local': expected only the setting 'size', a number of bytes, got {dict(settings)}"
                 )
             return int(settings["size"])
         return 0
 
 
 def require_options(name: str, value: object, kind: type) -> None:
-    """See that an option which is a group of options is one.
+    """Check the type of a group of options.
 
     Raises
     ------
     InvalidArgumentError
-        If it is something else, such as a dict.
+        If it has another type, such as dict.
     """
     if not isinstance(value, kind):
-        raise InvalidArgumentError(f"{name} must be {kind.__name__}(...), got {value!r}")
+        raise InvalidArgumentError(f"{name}: expected {kind.__name__}(...), got {value!r}")

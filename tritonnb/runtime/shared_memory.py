@@ -1,4 +1,4 @@
-"""Shared memory regions that clients register, to send and receive tensors without copying them.
+"""Shared memory regions that clients register in order to send and receive tensors without copies.
 
 A region is a part of a POSIX shared memory object, mapped while it is registered. A region that is unregistered while
 requests use it stays registered until they are done. Without a GPU, CUDA regions are refused as on Triton.
@@ -13,7 +13,7 @@ import logging
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from tritonnb.core.errors import (
     AlreadyExistsError,
@@ -26,17 +26,17 @@ from tritonnb.runtime.cuda_memory import CudaRegion
 
 try:
     import _posixshmem
-except ImportError:  # Windows has no such objects
+except ImportError:  # Windows does not support POSIX shared memory
     _posixshmem = None
 
 logger = logging.getLogger(__name__)
 
 
 class Part(Protocol):
-    """A part of a region that a tensor is in."""
+    """The part of a region that contains a tensor."""
 
     def __len__(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
 
     def read(self) -> memoryview:
         """The bytes; those of system shared memory are not copied."""
@@ -55,7 +55,7 @@ class SystemPart:
         return len(self.memory)
 
     def read(self) -> memoryview:
-        """The bytes themselves, read-only: a model that writes to its inputs leaves the client's memory alone."""
+        """A read-only view of the bytes, so that models cannot change the client's memory."""
         return self.memory.toreadonly()
 
     def write(self, contents: bytes | memoryview) -> None:
@@ -70,11 +70,11 @@ class SystemRegion:
     Attributes
     ----------
     name, key : str
-        What clients call it, and the name of the shared memory object.
+        The name that clients use, and the name of the shared memory object.
     offset, byte_size : int
-        Where it begins in the object, and its size.
+        Its offset in the shared memory object, and its size in bytes.
     memory : mmap.mmap
-        Its bytes, writable.
+        The mapped memory, which is writable.
     """
 
     kind: ClassVar[str] = "system"
@@ -86,7 +86,7 @@ class SystemRegion:
     memory: mmap.mmap
 
     def part(self, offset: int, byte_size: int) -> SystemPart:
-        """A part of it, which is within its bounds."""
+        """A part of the region, which must be within its bounds."""
         return SystemPart(memoryview(self.memory)[offset : offset + byte_size])
 
     def release(self) -> bool:
@@ -97,8 +97,8 @@ class SystemRegion:
             return False
         return True
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the extension describes it."""
+    def to_dict(self) -> dict[str, str | int]:
+        """The region in the form of the extension."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
 
@@ -164,7 +164,7 @@ class SharedMemory:
         Raises
         ------
         AlreadyExistsError, InvalidArgumentError
-            If the name is taken, or the handle cannot be opened here.
+            If the name is already registered, or the handle cannot be opened.
         """
         self._check_free(name)
         self._regions[name] = CudaRegion.open(name, handle, device_id, byte_size)
@@ -194,16 +194,16 @@ class SharedMemory:
             logger.debug("Shared memory region '%s' will be unregistered after in-flight requests complete.", key)
 
     def status(self, kind: type[Region], name: str = "") -> list[Region]:
-        """A region of this kind, or all of them by name.
+        """The region with a name, or all regions of this kind in the order of their names.
 
         Raises
         ------
         NotFoundError
-            If there is none of that name.
+            If there is no region of this kind with the name.
         """
         self._release_unregistered()
         if not name:
-            return [each for _, each in sorted(self._regions.items()) if isinstance(each, kind)]
+            return [region for _, region in sorted(self._regions.items()) if isinstance(region, kind)]
         region = self._regions.get(name)
         if region is None:
             raise NotFoundError(f"Unable to find {kind.kind.lower()} shared memory region: '{name}'")
@@ -214,7 +214,7 @@ class SharedMemory:
         return [region]
 
     def part(self, name: str, offset: int, byte_size: int) -> Part:
-        """The part of a region that a tensor is in.
+        """The part of a region that contains a tensor.
 
         Raises
         ------
@@ -269,12 +269,12 @@ class SharedMemory:
 
 
 def fill(output: str, part: Part, contents: bytes | memoryview) -> None:
-    """Write an output where the client wants it.
+    """Write an output to shared memory.
 
     Raises
     ------
     InternalError
-        If there is not room enough.
+        If the part of the region is too small.
     """
     if len(contents) > len(part):
         raise InternalError(
@@ -307,7 +307,7 @@ def _open(key: str) -> int:
 
 def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
     size = os.fstat(descriptor).st_size
-    if offset + byte_size > size:  # touching what is not there would end the process
+    if offset + byte_size > size:  # an access beyond the end would terminate the process
         raise ValueError("invalid args")
     if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
         raise ValueError("unable to process address spaceInvalid argument")

@@ -1,4 +1,4 @@
-"""What all models of a server share."""
+"""The services that all models of a server share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tritonnb.telemetry.stream import EventStream
 
 @dataclass(frozen=True, slots=True)
 class SharedServices:
-    """What a server gives to its models.
+    """The services of a server for its models.
 
     Attributes
     ----------
     stream : EventStream
     calls : ServerCalls
-        What models may ask of the server.
+        Calls from models to the server.
     cache : ResponseCache or None
     rate_limiter : RateLimiter or None
     """

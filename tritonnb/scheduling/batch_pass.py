@@ -71,7 +71,7 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
     """
     scan = Scan()
     preferred = settings.preferred_batch_sizes
-    largest = max(preferred, default=0)
+    largest = settings.largest_preferred_size
     delay = settings.max_queue_delay_ns
     rows = queue.pending_rows + (payload.rows if payload else 0)
     while (candidate := queue.candidate()) is not None:
@@ -146,7 +146,7 @@ def decide(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatch
         result.count, result.rule, result.full = scan.best_count, scan.best_rule, scan.overshoots or not delay
     elif payload is not None and not result.count:
         result.action = NEXT_PAYLOAD if scan.overshoots else BLOCKED
-    elif rows >= max(settings.preferred_batch_sizes, default=0):
+    elif rows >= settings.largest_preferred_size:
         result.rule = reasons.FULL
     elif scan.blocked_by:
         result.rule = reasons.DELAY_EXCEEDED if exceeded else scan.blocked_by

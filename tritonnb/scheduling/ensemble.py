@@ -20,6 +20,9 @@ from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonErr
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import INFLIGHT_FREE, INPUTS_READY
 
+#: Tensors by name. The scheduler passes them on and never reads them.
+Tensors = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -194,7 +197,7 @@ class EnsembleRun:
         self.plan = plan
         self.running = self.waiting = self.responses = 0
         self.error: TritonError | None = None
-        self._values: dict[int, dict[str, Any]] = {}
+        self._values: dict[int, Tensors] = {}
         self._left: dict[tuple[str, int], int] = {}  # remaining readers of tensors with several
         self._iterations: dict[int, int] = {}
 
@@ -211,7 +214,7 @@ class EnsembleRun:
         self._iterations[step.index] = number + 1
         return number
 
-    def put(self, arrival: TensorArrival, tensors: Mapping[str, Any], iteration: int) -> list[Step]:
+    def put(self, arrival: TensorArrival, tensors: Mapping[str, object], iteration: int) -> list[Step]:
         """Add tensors, by their names at the source; returns the steps that can run now."""
         values = self._values.get(iteration)
         if values is None:
@@ -223,7 +226,7 @@ class EnsembleRun:
         available = values.keys()
         return [step for step, needs in arrival.steps if needs <= available]
 
-    def take(self, tensors: Iterable[str], iteration: int) -> dict[str, Any]:
+    def take(self, tensors: Iterable[str], iteration: int) -> Tensors:
         """Get tensors for one of their readers; they are dropped after the last one."""
         values, left = self._values[iteration], self._left
         taken = {}
@@ -238,7 +241,7 @@ class EnsembleRun:
             del self._values[iteration]
         return taken
 
-    def answer(self, iteration: int) -> dict[str, Any] | None:
+    def answer(self, iteration: int) -> Tensors | None:
         """The requested outputs of an iteration; None if some are missing."""
         available = self._values.get(iteration, {}).keys()
         return self.take(self.plan.order, iteration) if self.plan.outputs <= available else None
@@ -251,7 +254,7 @@ class RunStep:
     run: EnsembleRun
     step: Step
     iteration: int
-    inputs: dict[str, Any]
+    inputs: Tensors
     reason: Reason
 
 
@@ -260,7 +263,7 @@ class SendResponse:
     """SendResponse the request with these outputs; some may be None."""
 
     run: EnsembleRun
-    outputs: dict[str, Any]
+    outputs: Tensors
     final: bool
 
 
@@ -293,14 +296,14 @@ class EnsembleScheduler:
             for rule in (INPUTS_READY, INFLIGHT_FREE)
         }
 
-    def begin(self, run: EnsembleRun, inputs: Mapping[str, Any]) -> list[EnsembleDecision]:
+    def begin(self, run: EnsembleRun, inputs: Mapping[str, object]) -> list[EnsembleDecision]:
         """A request arrived; it ends at once if a required input is missing."""
         if not self.graph.required <= inputs.keys():
             return self._end_if_done(run)
         return self._advance(run, run.plan.begin, inputs, 0)
 
     def responded(
-        self, run: EnsembleRun, step: Step, iteration: int, outputs: Mapping[str, Any] | None, final: bool
+        self, run: EnsembleRun, step: Step, iteration: int, outputs: Mapping[str, object] | None, final: bool
     ) -> list[EnsembleDecision]:
         """A step sent a response; ``outputs`` is None for only the final flag."""
         released = self._release(run, step) if final else []
@@ -326,7 +329,7 @@ class EnsembleScheduler:
             run.waiting = 0
 
     def _advance(
-        self, run: EnsembleRun, arrival: TensorArrival, tensors: Mapping[str, Any], iteration: int
+        self, run: EnsembleRun, arrival: TensorArrival, tensors: Mapping[str, object], iteration: int
     ) -> list[EnsembleDecision]:
         decisions: list[EnsembleDecision] = []
         for step in run.put(arrival, tensors, iteration):

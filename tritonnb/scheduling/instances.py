@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import final
 
 
 @final
-@dataclass(slots=True)
 class TakenInstance:
     """An instance that gets a batch.
 
@@ -20,9 +18,12 @@ class TakenInstance:
         Whether it has executed a batch before.
     """
 
-    instance: int
-    idle_since_ns: int
-    has_run: bool
+    __slots__ = ("has_run", "idle_since_ns", "instance")
+
+    def __init__(self, instance: int, idle_since_ns: int, has_run: bool) -> None:
+        self.instance = instance
+        self.idle_since_ns = idle_since_ns
+        self.has_run = has_run
 
     def facts(self, now: int) -> dict[str, int]:
         """The facts about the instance for the `Reason` of a batch that starts ``now``."""

@@ -134,3 +134,8 @@ class DynamicBatcherSettings:
     min_requests_to_start: int = 0
     rate_limited: bool = False
     instance_bound: bool = False
+
+    @property
+    def largest_preferred_size(self) -> int:
+        """The largest preferred size; 0 if there is none."""
+        return self.preferred_batch_sizes[-1] if self.preferred_batch_sizes else 0

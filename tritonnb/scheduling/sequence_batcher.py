@@ -17,7 +17,6 @@ difference: when an instance is added, sequences of the backlog move into its sl
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.messages import SEQUENCE_START
@@ -34,35 +33,9 @@ from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT
 from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot, SlotTable
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceBatcherSettings:
-    """The settings of a `SequenceBatcher`.
-
-    Attributes
-    ----------
-    model_name : str
-        For error messages.
-    strategy : DirectSettings or OldestSettings
-    max_sequence_idle_ns : int
-        A sequence without a request for this long loses its slot, in ns.
-    iterative : bool
-        ``iterative_sequence``: a request is a sequence of executions, started without a correlation ID and continued
-        by `SequenceBatcher.reschedule`.
-    min_requests_to_start, min_backlog_to_start : int
-        Dispatching starts when this many requests wait in slots, and this many in the backlog
-        (``TRITONSERVER_DELAY_SCHEDULER``, ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER``).
-    """
-
-    model_name: str
-    strategy: DirectSettings | OldestSettings
-    max_sequence_idle_ns: int = 1_000_000_000
-    iterative: bool = False
-    min_requests_to_start: int = 0
-    min_backlog_to_start: int = 0
 
 
 class SequenceBatcher:

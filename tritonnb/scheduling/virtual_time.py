@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from tritonnb.core.errors import TritonError
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable, Scheduler, Stage
@@ -76,7 +76,7 @@ class VirtualTime:
         *,
         validate: bool = False,
         on_response: Callable[[FinalResponse], None] | None = None,
-        rescheduled: Callable[[Any], bool] | None = None,
+        rescheduled: Callable[[Schedulable], bool] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.now = 0
@@ -86,7 +86,7 @@ class VirtualTime:
         self._validate = validate
         self._on_response = on_response
         self._rescheduled = rescheduled
-        self._events: list[tuple[int, int, int, Any]] = []
+        self._events: list[tuple[int, int, int, Callable[[], None]]] = []
         self._count = 0
         self._wake_planned: int | None = None
         for instance in range(instance_count):
@@ -94,26 +94,18 @@ class VirtualTime:
 
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
-        self._schedule(time_ns, _ARRIVAL, request)
+        self._schedule(time_ns, _ARRIVAL, partial(self._arrived, request))
 
     def cancel(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the cancellation of a request."""
-        self._schedule(time_ns, _CANCEL, request)
+        self._schedule(time_ns, _CANCEL, partial(self._cancelled, request))
 
     def run(self, until_ns: int | None = None) -> None:
         """Process all events, or those up to and including ``until_ns``."""
         events = self._events
         while events and (until_ns is None or events[0][0] <= until_ns):
-            self.now, kind, _, subject = heapq.heappop(events)
-            if kind == _ARRIVAL:
-                self._arrived(subject)
-            elif kind == _END:
-                self._ended(*subject)
-            elif kind == _CANCEL:
-                subject.cancelled = True
-                self._carry_out(self.scheduler.cancel(subject, self.now))
-            elif self._wake_planned == self.now:
-                self._carry_out(self.scheduler.wake(self.now))
+            self.now, _, _, process = heapq.heappop(events)
+            process()
         if until_ns is not None:
             self.now = max(self.now, until_ns)
 
@@ -125,9 +117,9 @@ class VirtualTime:
         """A batch was staged: execute it immediately, since there is no rate limiter; subclasses may delay it."""
         self._carry_out(self.scheduler.begin(instance, self.now))
 
-    def _schedule(self, time_ns: int, kind: int, subject: Any) -> None:
+    def _schedule(self, time_ns: int, kind: int, process: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._events, (time_ns, kind, self._count, subject))
+        heapq.heappush(self._events, (time_ns, kind, self._count, process))
 
     def _arrived(self, request: Schedulable) -> None:
         try:
@@ -136,6 +128,14 @@ class VirtualTime:
             self._respond(FinalResponse(self.now, request, error))
         else:
             self._carry_out(decisions)
+
+    def _cancelled(self, request: Schedulable) -> None:
+        request.cancelled = True
+        self._carry_out(self.scheduler.cancel(request, self.now))
+
+    def _woken(self) -> None:
+        if self._wake_planned == self.now:
+            self._carry_out(self.scheduler.wake(self.now))
 
     def _ended(self, decision: Execute, order: ResponseOrder | None) -> None:
         for request in decision.requests:
@@ -162,7 +162,8 @@ class VirtualTime:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
                 self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
-                self._schedule(end, _END, (decision, self.scheduler.response_order(decision.instance)))
+                order = self.scheduler.response_order(decision.instance)
+                self._schedule(end, _END, partial(self._ended, decision, order))
             elif isinstance(decision, Stage):
                 self.staged(decision.instance)
             else:
@@ -171,7 +172,7 @@ class VirtualTime:
         if wake is not None:
             wake = max(wake, self.now)
             if wake != self._wake_planned:
-                self._schedule(wake, _WAKE, None)
+                self._schedule(wake, _WAKE, self._woken)
         self._wake_planned = wake
         if self._validate:
             self.scheduler.validate()

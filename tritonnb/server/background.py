@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints.listeners import Endpoints, ListenOptions
 from tritonnb.inprocess.inference import Submitter
@@ -80,7 +81,40 @@ class BackgroundServer:
         """The message of calls to a stopped server."""
         return self._background.stopped_text
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    @property
+    def port(self) -> int:
+        """The HTTP port.
+
+        Raises
+        ------
+        UnavailableError
+            If the server has no HTTP endpoint.
+        """
+        if self.endpoints.http is None:
+            raise UnavailableError("port: expected a server with an HTTP endpoint, got allow_http=False")
+        return self.endpoints.http.port
+
+    @property
+    def grpc_port(self) -> int | None:
+        """The gRPC port, or None."""
+        return None if self.endpoints.grpc is None else self.endpoints.grpc.port
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The metrics port, or None."""
+        return None if self.endpoints.metrics is None else self.endpoints.metrics.port
+
+    @property
+    def url(self) -> str:
+        """The URL of the HTTP endpoint on this machine; empty if there is none."""
+        return "" if self.endpoints.http is None else self.endpoints.http.url
+
+    @property
+    def load_errors(self) -> Mapping[str, TritonError]:
+        """Errors of the models that failed to load at start, by name."""
+        return self.engine.load_errors
+
+    def call(self, function: Callable[..., T], *args: object) -> T:
         """Run a function on the server's event loop and wait for its result."""
         return self._background.call(function, *args)
 

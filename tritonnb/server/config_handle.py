@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.model_config.diagnose import ProblemContext
@@ -35,6 +36,10 @@ class ConfigHandle:
     'in place'
     """
 
+    _server: Server
+    _name: str
+    _message: pb.ModelConfig
+
     def __init__(self, server: Server, name: str) -> None:
         object.__setattr__(self, "_server", server)
         object.__setattr__(self, "_name", name)
@@ -47,7 +52,7 @@ class ConfigHandle:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(field.name for field in pb.ModelConfig.DESCRIPTOR.fields)]
 
-    def __setattr__(self, field: str, value: Any) -> None:
+    def __setattr__(self, field: str, value: object) -> None:
         if field in vars(type(self)):
             object.__setattr__(self, field, value)
             return
@@ -65,7 +70,7 @@ class ConfigHandle:
     def text(self, text: str) -> None:
         self._message.CopyFrom(read_config(text, name=""))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """The configuration as the config endpoint returns it, with defaults."""
         return config_to_dict(self._message)
 
@@ -117,12 +122,12 @@ class ConfigHandle:
             return _copy(self._server.call(engine.model, self._name).config)
         path = self._server.call(engine.config_path, self._name)
         try:
-            return parse_text(path.read_bytes()).config
+            return parse_text(path.read_bytes()).config if path is not None else pb.ModelConfig()
         except (OSError, ConfigSyntaxError):  # the file is invalid: start with an empty configuration
             return pb.ModelConfig()
 
 
-def _assign(message: pb.ModelConfig, field: str, value: Any) -> None:
+def _assign(message: pb.ModelConfig, field: str, value: object) -> None:
     """Set a field to a value in its JSON form, or to messages of another configuration."""
     message.ClearField(field)
     set_fields(message, {field: value})

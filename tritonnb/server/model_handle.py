@@ -16,6 +16,7 @@ from tritonnb.inprocess.inference import Outputs
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.server.config_handle import ConfigHandle
 from tritonnb.server.options import inference_parameters, with_parameters_of
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
@@ -150,7 +151,7 @@ class ModelHandle:
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
     @with_short_traceback
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> StatisticsEntry:
         """The entry of this model (by default its latest version) in the statistics extension.
 
         Returns
@@ -160,8 +161,7 @@ class ModelHandle:
             are totals in nanoseconds (``ns``), with the number of occurrences (``count``).
         """
         statistics = self._server.call(self._server.engine.statistics, self.name, self.version)
-        entry: dict[str, Any] = statistics["model_stats"][-1]
-        return entry
+        return statistics["model_stats"][-1]
 
     @property
     def plot(self) -> StatisticsPlot:
@@ -175,7 +175,7 @@ class ModelHandle:
         """The configuration of the model, to read, change and apply; all versions share it."""
         return ConfigHandle(self._server, self.name)
 
-    def traffic(self, **options: Any) -> Traffic:
+    def traffic(self, **options: object) -> Traffic:
         """A panel that sends traffic to the model. Every call returns the same panel until it is closed.
 
         Parameters

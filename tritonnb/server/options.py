@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
+from typing import Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 import numpy.typing as npt
 
@@ -22,7 +22,7 @@ from tritonnb.telemetry.trace_settings import TraceOptions
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 StrPath = str | PathLike[str]
 
@@ -142,7 +142,7 @@ def with_parameters_of(
     return decorate
 
 
-def _set_signature(function: Callable[..., Any], signature: inspect.Signature) -> None:
+def _set_signature(function: Callable[..., object], signature: inspect.Signature) -> None:
     function.__signature__ = signature  # type: ignore[attr-defined]
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
@@ -30,6 +31,7 @@ from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
 from tritonnb.server.options import EngineKeywords, StrPath, paths_of, with_keywords
+from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
 if TYPE_CHECKING:
     from tritonnb.notebook.dashboard import Dashboard
@@ -185,13 +187,13 @@ class Server(BackgroundServer):
         return self[name]
 
     @overload
-    def model(self, function: F, **fields: Any) -> F: ...
+    def model(self, function: F, **fields: object) -> F: ...
 
     @overload
-    def model(self, function: None = None, **fields: Any) -> Callable[[F], F]: ...
+    def model(self, function: None = None, **fields: object) -> Callable[[F], F]: ...
 
     @with_short_traceback
-    def model(self, function: Function | None = None, **fields: Any) -> Any:
+    def model(self, function: Function | None = None, **fields: object) -> object:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
         Running the definition again replaces the model.
@@ -248,7 +250,7 @@ class Server(BackgroundServer):
         self.run(self.engine.unload(name, unload_dependents))
 
     @with_short_traceback
-    def stats(self, name: str = "") -> dict[str, Any]:
+    def stats(self, name: str = "") -> StatisticsResponse:
         """The response of the statistics extension, for one model or for all.
 
         Returns
@@ -268,7 +270,7 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     @with_short_traceback
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonDict:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
@@ -350,41 +352,6 @@ class Server(BackgroundServer):
     def _like(self, name: str) -> str:
         """A model with a similar name, as the end of an error message."""
         return did_you_mean(name, {model["name"] for model in self.index()} - {name})
-
-    # --- the endpoints ------------------------------------------------------------------------
-
-    @property
-    def port(self) -> int:
-        """The HTTP port.
-
-        Raises
-        ------
-        UnavailableError
-            If the server has no HTTP endpoint.
-        """
-        if self.endpoints.http is None:
-            raise UnavailableError("port: expected a server with an HTTP endpoint, got allow_http=False")
-        return self.endpoints.http.port
-
-    @property
-    def grpc_port(self) -> int | None:
-        """The gRPC port, or None."""
-        return None if self.endpoints.grpc is None else self.endpoints.grpc.port
-
-    @property
-    def metrics_port(self) -> int | None:
-        """The metrics port, or None."""
-        return None if self.endpoints.metrics is None else self.endpoints.metrics.port
-
-    @property
-    def url(self) -> str:
-        """The URL of the HTTP endpoint on this machine; empty if there is none."""
-        return "" if self.endpoints.http is None else self.endpoints.http.url
-
-    @property
-    def load_errors(self) -> Mapping[str, TritonError]:
-        """Errors of the models that failed to load at start, by name."""
-        return self.engine.load_errors
 
     # --- views ------------------------------------------------------------------------
 

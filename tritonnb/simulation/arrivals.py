@@ -128,7 +128,7 @@ class ClosedLoop:
             raise InvalidArgumentError(f"think_ms must not be negative, got {self.think_ms}")
 
 
-Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
+Arrivals = Iterable[Arrival | tuple[float, int]] | ClosedLoop
 
 
 def as_arrivals(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:

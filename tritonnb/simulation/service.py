@@ -16,6 +16,9 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.reasons import pluralize
 
+#: Decoded JSON of the statistics extension, from any server.
+Statistics = Mapping[str, Any]
+
 Service = Callable[[int], float]
 
 _NS_OF_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -126,7 +129,7 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
     return ServiceTime(time_ms, "ms")
 
 
-def measured(stats: Mapping[str, Any]) -> ServiceTime:
+def measured(stats: Statistics) -> ServiceTime:
     """The mean times of a live model, from its statistics (``batch_stats``).
 
     Parameters
@@ -155,19 +158,19 @@ def measured(stats: Mapping[str, Any]) -> ServiceTime:
     return table({int(batch["batch_size"]): _mean_compute_ms(batch) for batch in entry["batch_stats"]})
 
 
-def _entry_of_one_model(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+def _entry_of_one_model(stats: Statistics) -> Statistics:
     if not isinstance(stats, Mapping):
         raise InvalidArgumentError(f"statistics expected a dict with 'batch_stats', got {type(stats).__name__}")
     if "model_stats" not in stats:
         return stats
-    entries: list[Mapping[str, Any]] = stats["model_stats"]
+    entries: list[Statistics] = stats["model_stats"]
     if len(entries) != 1:
         names = ", ".join(f"'{entry.get('name')}'" for entry in entries) or "none"
         raise InvalidArgumentError(f"statistics expected one model in 'model_stats', got {names}: give one entry")
     return entries[0]
 
 
-def _mean_compute_ms(batch: Mapping[str, Any]) -> float:
+def _mean_compute_ms(batch: Statistics) -> float:
     parts = [batch.get(part, {}) for part in ("compute_input", "compute_infer", "compute_output")]
     return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 

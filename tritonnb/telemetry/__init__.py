@@ -1,1 +1,1 @@
-"""The event stream, what is folded from it (statistics, latencies, traces), and the log."""
+"""The event stream; statistics, latencies and traces that are computed from it; the log."""

@@ -1,8 +1,8 @@
 """Metrics that models define themselves (``pb_utils.MetricFamily``).
 
-A family lives as long as somebody holds it; families of one name are one, and so are metrics of one family
-with the same labels, whichever instance opened them. Models call from their own threads, so a lock guards
-the values; whoever exposes them reads `CustomMetrics.snapshot`.
+Instances that use the same name share one family, and metrics of a family with the same labels are one metric. A
+family is removed when its last user has closed it. Models call from their own threads, so a lock guards the values;
+the metrics endpoint reads `CustomMetrics.snapshot`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class Kind(enum.Enum):
-    """Kinds of metrics; the value is Prometheus's word."""
+    """The kinds of metrics, as Prometheus names them."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -34,15 +34,15 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One metric at a moment.
+    """The value of one metric at one time.
 
     Attributes
     ----------
     labels : tuple of (str, str)
     value : float
-        Of a histogram the sum of what was observed.
+        For a histogram, the sum of all observations.
     buckets : tuple of (float, int)
-        Of a histogram: upper bound and how much was observed up to it, the last bound being infinite.
+        For a histogram: upper bounds, and the number of observations up to each. The last bound is infinite.
     """
 
     labels: Labels
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class FamilySnapshot:
-    """A family of metrics at a moment, its samples in the order in which they were opened."""
+    """The values of a family at one time; samples are in the order in which they were created."""
 
     name: str
     description: str
@@ -61,21 +61,21 @@ class FamilySnapshot:
 
 
 class CustomMetrics:
-    """The families of one server."""
+    """The families of a server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._families: dict[str, MetricFamily] = {}
 
     def open(self, name: str, description: str, kind: Kind) -> MetricFamily:
-        """Return the family of a name, created if necessary; `close` it after use.
+        """Return the family with a name; create it if it does not exist. Call `close` after use.
 
         Raises
         ------
         InvalidArgumentError
-            If Prometheus does not know such names.
+            If it is not a valid Prometheus name.
         AlreadyExistsError
-            If there is a family of that name and another kind.
+            If a family with this name but another kind exists.
         """
         if not _FAMILY_NAME.fullmatch(name):
             raise InvalidArgumentError(f"'{name}' is not a valid name of a metric family")
@@ -99,7 +99,9 @@ class CustomMetrics:
         """All families and their values, by name."""
         with self._lock:
             return [
-                FamilySnapshot(name, family.description, family.kind, tuple(each.sample() for each in family.metrics()))
+                FamilySnapshot(
+                    name, family.description, family.kind, tuple(metric.sample() for metric in family.metrics())
+                )
                 for name, family in sorted(self._families.items())
             ]
 
@@ -116,7 +118,7 @@ class MetricFamily:
         self._metrics: dict[Labels, Metric] = {}
 
     def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> Metric:
-        """The metric with these labels; ``buckets`` are a histogram's upper bounds, rising; there may be none.
+        """The metric with these labels; ``buckets`` are the upper bounds of a histogram, ascending.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class MetricFamily:
             return self._metrics[key]
 
     def metrics(self) -> list[Metric]:
-        """What was opened so far."""
+        """The metrics created so far."""
         return list(self._metrics.values())
 
 
@@ -167,12 +169,12 @@ class Metric:
         return self._value
 
     def increment(self, amount: float) -> None:
-        """Add to a counter or gauge; a counter never falls.
+        """Add to a counter or gauge; a counter cannot decrease.
 
         Raises
         ------
         InvalidArgumentError, UnsupportedError
-            If the amount cannot be, or for a histogram.
+            If the amount is invalid, or for a histogram.
         """
         self._refuse(Kind.HISTOGRAM, "does not support Increment")
         if self.kind is Kind.COUNTER and amount < 0:
@@ -196,7 +198,7 @@ class Metric:
             self._value = float(value)
 
     def observe(self, value: float) -> None:
-        """Put a value into a histogram.
+        """Add an observation to a histogram.
 
         Raises
         ------
@@ -210,7 +212,7 @@ class Metric:
             self._value += value
 
     def sample(self) -> Sample:
-        """The metric now; the lock is held."""
+        """The current value; called with the lock held."""
         cumulated, total = [], 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count

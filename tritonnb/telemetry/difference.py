@@ -1,4 +1,4 @@
-"""What happened between two moments: the difference of two answers of the statistics extension."""
+"""The difference between two responses of the statistics extension."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's statistics from one moment to another.
+def difference(after: Mapping[str, object], before: Mapping[str, object]) -> dict[str, Any]:
+    """Return the statistics of a model between two times.
 
     Parameters
     ----------
     after, before : mapping
-        Two entries of ``model_stats`` of the same model version, such as ``server["name"].stats()`` gives.
+        Two entries of ``model_stats`` of the same model version, as returned by ``server["name"].stats()``.
 
     Returns
     -------
     dict
-        Of the same form. Counters are subtracted; everything else is as in ``after``.
+        In the same form. Counters are subtracted; everything else is as in ``after``.
 
     Examples
     --------
@@ -29,11 +29,11 @@ def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     return {name: _subtracted(name, value, before.get(name)) for name, value in after.items()}
 
 
-def _subtracted(name: str, value: Any, before: Any) -> Any:
+def _subtracted(name: str, value: Any, before: Any) -> object:
     if name == "batch_stats":
-        known = {each["batch_size"]: each for each in before or ()}
-        rows = [difference(each, known.get(each["batch_size"], {})) for each in value]
-        return [each for each in rows if each["compute_infer"]["count"]]
+        known = {row["batch_size"]: row for row in before or ()}
+        rows = [difference(row, known.get(row["batch_size"], {})) for row in value]
+        return [row for row in rows if row["compute_infer"]["count"]]
     if isinstance(value, Mapping):
         return difference(value, before or {})
     counts = isinstance(value, int) and name not in ("batch_size", "last_inference")

@@ -1,4 +1,4 @@
-"""Lanes of a timeline: where intervals that overlap in time are drawn one below the other."""
+"""Lanes of a timeline: intervals that overlap in time are drawn in different lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def assign_lanes(intervals: Iterable[tuple[float, float]]) -> list[int]:
     Parameters
     ----------
     intervals : iterable of (float, float)
-        Begin and end of each, ascending by begin. An interval does not contain its end: another may begin there
+        Begin and end, ascending by begin. An interval does not contain its end: another may begin there
         in the same lane.
 
     Returns

@@ -1,4 +1,4 @@
-"""Latency distributions, folded from the event stream: summaries over a sliding window, and histograms.
+"""Latency distributions, computed from the event stream: summaries over a sliding window, and histograms.
 
 They cost time for every request, so they are attached to the stream only if enabled
 (``--metrics-config summary_latencies=true``, ``histogram_latencies=true``).
@@ -26,7 +26,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.telemetry.quantiles import quantile
 
-#: What a summary looks at: this many seconds, and at most this many observations.
+#: The window of a summary: this many seconds, and at most this many observations.
 WINDOW_SECONDS = 60.0
 WINDOW_SIZE = 10_000
 
@@ -46,7 +46,7 @@ _KINDS = {kind.__name__ for kind in _EVENTS}
 
 
 class Summary:
-    """Count and sum of everything observed, and quantiles of what was observed lately."""
+    """Count and sum of all observations, and quantiles over a sliding window."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -54,13 +54,13 @@ class Summary:
         self._window: deque[tuple[float, int]] = deque(maxlen=WINDOW_SIZE)
 
     def observe(self, value: int, now: float) -> None:
-        """Take one value into account; ``now`` in seconds of the monotonic clock."""
+        """Add an observation; ``now`` in seconds of the monotonic clock."""
         self.count += 1
         self.sum += value
         self._window.append((now, value))
 
     def quantiles(self, shares: Sequence[float], now: float) -> list[float]:
-        """The quantiles of the window; NaN where it is empty."""
+        """The quantiles of the window; NaN if it is empty."""
         while self._window and self._window[0][0] < now - WINDOW_SECONDS:
             self._window.popleft()
         ordered = sorted(value for _, value in self._window)
@@ -75,7 +75,7 @@ class Histogram:
     Parameters
     ----------
     bounds : sequence of float
-        Ascending; what is above the last is counted as well.
+        Ascending; values above the last one are counted too.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -84,7 +84,7 @@ class Histogram:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Take one value into account."""
+        """Add an observation."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -190,7 +190,7 @@ class Latencies:
         return latencies
 
     def fold(self, packed: Packed) -> None:
-        """Take one event into account."""
+        """Add the latencies of an event."""
         if packed[0] not in _KINDS:
             return
         event = unpack(packed)
@@ -205,4 +205,4 @@ class Latencies:
         elif isinstance(event, ResponseSent):
             self.of(event.model, event.version).add_response(event)
         elif isinstance(event, ModelStateChanged) and event.state == "READY":
-            self._models.pop((event.model, event.version), None)  # counts begin when a model is loaded
+            self._models.pop((event.model, event.version), None)  # counts start when a model is loaded

@@ -1,8 +1,9 @@
-"""The settings of the logging extension, and the log they are for.
+"""The settings of the logging extension, and the log handler that uses them.
 
-Everything of this package logs below the logger ``tritonnb``. The settings say what a `LogHandler` writes
-and how; a program that has handlers of its own is left alone. Verbose messages are those of the level DEBUG.
-Messages are JSON strings, so none can pass for a line of the log; not with ``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0``.
+All modules of this package log to children of the logger ``tritonnb``. The settings determine what a `LogHandler`
+writes, and in which format; the handlers of a program are not changed. Verbose messages have the level DEBUG.
+Messages are JSON strings, so a message cannot imitate a line of the log, unless
+``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0`` is set.
 
 Implements the logging extension and Triton's two formats.
 """
@@ -15,7 +16,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tritonnb.telemetry.log_table import LogTable
 
@@ -31,7 +32,7 @@ class LogSettings:
     Attributes
     ----------
     log_file : str
-        Where to; empty is the console.
+        Path of the log file; empty for the console.
     log_info, log_warning, log_error : bool
     log_verbose_level : int
         0 for no verbose messages.
@@ -46,8 +47,8 @@ class LogSettings:
     log_verbose_level: int = 0
     log_format: str = "default"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the extension shows them."""
+    def to_dict(self) -> dict[str, object]:
+        """The settings as the extension returns them."""
         return {
             "log_file": self.log_file,
             "log_info": self.log_info,
@@ -58,7 +59,7 @@ class LogSettings:
         }
 
     def set_verbose_level(self, level: int) -> None:
-        """Take a level as a client gives it, an unsigned number that is a signed one of 32 bits to Triton."""
+        """Set a level that a client sent: an unsigned number, which Triton reads as a signed 32-bit integer."""
         self.log_verbose_level = max(0, (level + 2**31) % 2**32 - 2**31)
 
     def wants(self, record: logging.LogRecord) -> bool:
@@ -71,12 +72,12 @@ class LogSettings:
 
 
 class LogHandler(logging.Handler):
-    """Writes what the settings want, where and how they want it."""
+    """Writes records as the settings require."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
-        self._handler: logging.StreamHandler[Any] = (
+        self._handler: logging.Handler = (
             logging.FileHandler(settings.log_file, delay=True) if settings.log_file else logging.StreamHandler()
         )
         self._handler.setFormatter(_Formatter(settings))

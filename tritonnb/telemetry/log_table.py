@@ -1,4 +1,4 @@
-"""A table in the log, drawn as Triton draws its own: the models and what became of them."""
+"""A table in the log, in the format of Triton: the models and their states."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Row = Sequence[str]
 
 
 class LogTable:
-    """A message that is a table; it stands below the head of its line, and is not quoted.
+    """A message that is a table; it starts below the prefix of its line, and is not quoted.
 
     Parameters
     ----------
     columns : sequence of str
-        Their headings.
+        The headings.
     rows : sequence of rows
         A cell may have several lines.
     """
@@ -31,7 +31,7 @@ class LogTable:
 
 
 def _lines(row: Row) -> list[Row]:
-    """A row as lines of the table: each as high as its highest cell."""
+    """The lines of a row, as many as its highest cell has."""
     cells = [cell.splitlines() or [""] for cell in row]
     height = max(map(len, cells))
     return [[cell[at] if at < len(cell) else "" for cell in cells] for at in range(height)]

@@ -1,7 +1,7 @@
 """Trace files as timelines for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
 
-Trace files that Triton itself wrote can be read as well. A model is a process of the timeline and a lane one of
-its threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
+Trace files that Triton wrote can be converted, too. A model is a process of the timeline, and a lane is one of its
+threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
 
 The format is the JSON trace event format: https://perfetto.dev/docs/getting-started/other-formats.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tritonnb.telemetry.lanes import assign_lanes
+from tritonnb.telemetry.trace_entry import PerfettoTrace, TraceEntry, TraceEvent
 
 #: Slices of a request: name, first and last time stamp.
 STAGES = (
@@ -25,7 +25,7 @@ STAGES = (
 
 @dataclass(slots=True)
 class _Request:
-    identity: dict[str, Any] = field(default_factory=dict)
+    identity: TraceEntry
     stamps: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -37,7 +37,7 @@ class _Request:
         return max(self.stamps.values())
 
 
-def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def to_perfetto(entries: Iterable[TraceEntry]) -> PerfettoTrace:
     """Convert the entries of trace files to the trace event format.
 
     Parameters
@@ -52,11 +52,11 @@ def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     requests: dict[int, _Request] = {}
     for entry in entries:
-        request = requests.setdefault(entry["id"], _Request())
+        request = requests.setdefault(entry["id"], _Request({"id": entry["id"]}))
         if "model_name" in entry:
-            request.identity = dict(entry)
+            request.identity = entry
         for stamp in entry.get("timestamps", ()):
-            # These begin before the request arrives: the gRPC endpoint waits for any request.
+            # These start before the request arrives, while the gRPC endpoint waits for any request.
             if not stamp["name"].startswith("GRPC_WAITREAD"):
                 request.stamps[stamp["name"]] = stamp["ns"]
     by_model: dict[str, list[_Request]] = {}
@@ -64,7 +64,7 @@ def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         (request for request in requests.values() if request.stamps), key=lambda request: request.begin_ns
     ):
         by_model.setdefault(request.identity.get("model_name", "unknown"), []).append(request)
-    events: list[dict[str, Any]] = []
+    events: list[TraceEvent] = []
     for process, (model, model_requests) in enumerate(sorted(by_model.items()), 1):
         events.append(name_event("process_name", process, 0, model))
         lanes = assign_lanes((request.begin_ns, request.end_ns) for request in model_requests)
@@ -73,7 +73,7 @@ def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _slices(request: _Request, process: int, lane: int) -> Iterable[dict[str, Any]]:
+def _slices(request: _Request, process: int, lane: int) -> Iterable[TraceEvent]:
     title = request.identity.get("request_id") or f"request {request.identity.get('id', '')}".rstrip()
     yield slice_event(title, request.begin_ns, request.end_ns, process, lane, request.identity)
     for name, first, last in STAGES:
@@ -82,8 +82,8 @@ def _slices(request: _Request, process: int, lane: int) -> Iterable[dict[str, An
 
 
 def slice_event(
-    name: str, begin_ns: int, end_ns: int, process: int, lane: int, arguments: dict[str, Any]
-) -> dict[str, Any]:
+    name: str, begin_ns: int, end_ns: int, process: int, lane: int, arguments: Mapping[str, object]
+) -> TraceEvent:
     """Return a complete event: something with a begin and an end.
 
     Parameters
@@ -112,11 +112,11 @@ def slice_event(
         "dur": (end_ns - begin_ns) / 1000,
         "pid": process,
         "tid": lane,
-        "args": arguments,
+        "args": dict(arguments),
     }
 
 
-def name_event(kind: str, process: int, lane: int, name: str) -> dict[str, Any]:
+def name_event(kind: str, process: int, lane: int, name: str) -> TraceEvent:
     """Return the metadata event that names a process or a lane.
 
     Parameters

@@ -1,7 +1,8 @@
 """Traces as OpenTelemetry spans, sent to a collector over OTLP/HTTP: Triton's trace mode ``opentelemetry``.
 
-A trace is a span ``InferRequest`` with what the endpoint saw; below it one for each model that ran, named after it;
-below that one named ``compute``. A request that comes with a W3C ``traceparent`` belongs to its client's trace.
+A trace is a span ``InferRequest`` with the events of the endpoint. Its children are one span for each model that ran,
+named after the model, and each of those has a child ``compute``. A request with a W3C ``traceparent`` belongs to its
+client's trace.
 
 The span ``compute`` has attributes of the batch, which Triton does not have: ``tritonnb.batch.id``,
 ``tritonnb.batch.size`` (rows), ``tritonnb.batch.rule`` (why it was sent), and ``tritonnb.batch.wait_ns`` (how long the
@@ -18,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.telemetry.trace_entry import TraceEntry
 
-#: Of the processor that sends spans in batches.
+#: Default settings of the processor that sends spans in batches.
 BATCHING = {"bsp_max_queue_size": "2048", "bsp_schedule_delay": "5000", "bsp_max_export_batch_size": "512"}
 
 _URL = "http://localhost:4318/v1/traces"
@@ -30,7 +32,7 @@ _OF_COMPUTE = "COMPUTE_"
 
 
 class SpanExporter:
-    """Makes spans and sends them, on a thread of its own.
+    """Creates spans and sends them on a thread of its own.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ class SpanExporter:
             ) from error
         self._api = trace
         chosen = {**BATCHING, **dict(settings)}
-        queue_size, delay, batch_size = (int(chosen[each]) for each in BATCHING)
+        queue_size, delay, batch_size = (int(chosen[field]) for field in BATCHING)
         url = chosen.get("url", _URL)
         resources = dict(value.split("=", 1) for name, value in settings if name == "resource")
         processor = BatchSpanProcessor(
@@ -77,28 +79,28 @@ class SpanExporter:
         self._since_epoch = time.time_ns() - time.monotonic_ns()
 
     def context(self, headers: Mapping[str, str]) -> object | None:
-        """The trace context that a request comes with; None if it has none."""
+        """The trace context in the headers of a request; None if there is none."""
         if "traceparent" not in headers:
             return None
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         context = self._propagator.extract(carrier, self._no_context)
         return context if self._api.get_current_span(context).get_span_context().is_valid else None
 
-    def export(self, entries: Sequence[Mapping[str, Any]], context: object | None) -> None:
+    def export(self, entries: Sequence[TraceEntry], context: object | None) -> None:
         """Send one trace.
 
         Parameters
         ----------
         entries : sequence of mapping
-            As in a trace file: of the request and of those below it, in this order.
+            As in a trace file: those of the request, then those of its child traces.
         context : object or None
-            Of `context`.
+            As returned by `context`.
         """
         stamps: dict[int, list[tuple[str, int]]] = {}
         models: dict[int, Mapping[str, Any]] = {}
         batches: dict[int, Mapping[str, Any]] = {}
         for entry in entries:
-            here = ((each["name"], each["ns"]) for each in entry.get("timestamps", ()))
+            here = ((stamp["name"], stamp["ns"]) for stamp in entry.get("timestamps", ()))
             stamps.setdefault(entry["id"], []).extend(here)
             if "model_name" in entry:
                 models[entry["id"]] = entry
@@ -107,8 +109,8 @@ class SpanExporter:
         root_id = entries[0]["id"] if entries else 0
         if not stamps.get(root_id):
             return
-        every = [ns for each in stamps.values() for _, ns in each]
-        outer = [each for each in stamps[root_id] if not each[0].startswith(_OF_MODEL)]
+        every = [ns for stamp in stamps.values() for _, ns in stamp]
+        outer = [stamp for stamp in stamps[root_id] if not stamp[0].startswith(_OF_MODEL)]
         root = self._start("InferRequest", min(every), self._no_context if context is None else context)
         spans = {0: root}
         for identifier, model in models.items():
@@ -117,7 +119,7 @@ class SpanExporter:
         self._end(root, outer, max(every))
 
     def close(self) -> None:
-        """Send what waits; takes a moment."""
+        """Send the spans that have not been sent."""
         self._provider.shutdown()
 
     def _model(
@@ -142,7 +144,7 @@ class SpanExporter:
         self._end(span, own, max(times))
         return span
 
-    def _start(self, name: str, ns: int, context: Any, attributes: Mapping[str, Any] | None = None) -> Any:
+    def _start(self, name: str, ns: int, context: Any, attributes: Mapping[str, str | int] | None = None) -> Any:
         return self._tracer.start_span(
             name,
             context,

@@ -1,8 +1,8 @@
-"""The statistics extension, folded from the event stream.
+"""The statistics extension, computed from the event stream.
 
-What each number means is defined by Triton's *Statistics Extension* document: ``inference_count``
-counts rows, ``execution_count`` counts executions, and every request of a batch is charged the
-batch's full compute time while ``batch_stats`` is charged once an execution.
+Triton's *Statistics Extension* document defines the numbers: ``inference_count`` counts rows, ``execution_count``
+counts executions. Every request of a batch is charged the full compute time of the batch, and ``batch_stats`` once
+per execution.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tritonnb.core.events import (
     RequestRefused,
     ResponseSent,
 )
+from tritonnb.telemetry.statistics_entry import ComputeEntry, DurationEntry, ResponseEntry, StatisticsEntry
 
 
 class Duration:
-    """A count and the nanoseconds that all of it took together."""
+    """A number of occurrences, and their total duration in nanoseconds."""
 
     __slots__ = ("count", "ns")
 
@@ -33,12 +34,12 @@ class Duration:
         self.ns = 0
 
     def add(self, ns: int, count: int = 1) -> None:
-        """Take ``count`` more into account that took ``ns`` together."""
+        """Add ``count`` occurrences that took ``ns`` in total."""
         self.count += count
         self.ns += ns
 
-    def to_dict(self) -> dict[str, int]:
-        """As the statistics extension writes it."""
+    def to_dict(self) -> DurationEntry:
+        """The entry in the statistics extension."""
         return {"count": self.count, "ns": self.ns}
 
 
@@ -53,18 +54,18 @@ class _Compute:
         self.output = Duration()
 
     def add(self, event: BatchExecuted, count: int) -> None:
-        """Charge a batch's times to so many requests."""
+        """Add the times of a batch, once for each of ``count`` requests."""
         self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
         self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
         self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
 
     def add_sums(self, event: EnsembleExecuted) -> None:
-        """Charge the sums over an ensemble's steps to its request."""
+        """Add the sums over the steps of an ensemble request."""
         self.input.add(event.compute_input_ns)
         self.infer.add(event.compute_infer_ns)
         self.output.add(event.compute_output_ns)
 
-    def to_dict(self) -> dict[str, dict[str, int]]:
+    def to_dict(self) -> ComputeEntry:
         return {
             "compute_input": self.input.to_dict(),
             "compute_infer": self.infer.to_dict(),
@@ -91,7 +92,7 @@ class _Responses:
         total = "empty_response" if event.outcome == "empty" else event.outcome
         getattr(self, total).add(event.elapsed_ns)
 
-    def to_dict(self) -> dict[str, dict[str, int]]:
+    def to_dict(self) -> ResponseEntry:
         return {
             "cancel": self.cancel.to_dict(),
             "compute_infer": self.compute_infer.to_dict(),
@@ -133,13 +134,13 @@ class ModelStatistics:
         }
 
     def fold(self, event: Event) -> None:
-        """Take one event of this model version into account; others are ignored."""
+        """Update the statistics with an event of this model version; other types of events are ignored."""
         fold = self._folds.get(type(event))
         if fold is not None:
             fold(event)
 
-    def to_dict(self) -> dict[str, Any]:
-        """One entry of ``model_stats``, members in Triton's order."""
+    def to_dict(self) -> StatisticsEntry:
+        """The entry in ``model_stats``, with the members in Triton's order."""
         compute = self.compute.to_dict()
         return {
             "name": self.name,
@@ -195,7 +196,7 @@ class ModelStatistics:
         self.compute.add_sums(event)
 
     def _batch(self, size: int) -> _Compute:
-        """One more execution, of so many rows."""
+        """Count an execution with this many rows; returns the statistics of that batch size."""
         self.execution_count += 1
         self.last_inference_ms = time.time_ns() // 1_000_000
         batch = self.batches.get(size)

@@ -1,4 +1,4 @@
-"""The event stream's home: a bounded ring of recent events, and whoever listens."""
+"""The event stream: a ring buffer of recent events, and the sinks that receive every event."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tritonnb.core.events import Event, Packed, pack
 
 Sink = Callable[[Packed], None]
 
-#: Recent events kept: a few seconds of full load, about 20 MB.
+#: Number of recent events that are kept: a few seconds of full load, about 20 MB.
 RING_SIZE = 65_536
 
 
 class EventStream:
-    """Where the server's loop puts every event; touched from that loop only.
+    """Receives every event of a server; used only on the server's event loop.
 
     Attributes
     ----------
@@ -27,19 +27,19 @@ class EventStream:
         self._sinks: tuple[Sink, ...] = ()
 
     def emit(self, event: Event) -> None:
-        """Append an event and hand it to every sink."""
+        """Append an event and pass it to every sink."""
         self.emit_packed(pack(event))
 
     def emit_packed(self, packed: Packed) -> None:
-        """Append an event that is packed already."""
+        """Append a packed event and pass it to every sink."""
         self.recent.append(packed)
         for sink in self._sinks:
             sink(packed)
 
     def attach(self, sink: Sink) -> None:
-        """From now on, call ``sink(packed)`` for every event; it must be quick and never raise."""
+        """Call ``sink(packed)`` for every event from now on; it must be fast and must not raise."""
         self._sinks = (*self._sinks, sink)
 
     def detach(self, sink: Sink) -> None:
         """Stop calling a sink."""
-        self._sinks = tuple(each for each in self._sinks if each != sink)
+        self._sinks = tuple(other for other in self._sinks if other != sink)

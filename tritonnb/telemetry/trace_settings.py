@@ -1,8 +1,8 @@
-"""The settings of the trace extension: for the server, and for models that differ from it.
+"""The settings of the trace extension, for the server and for single models.
 
-A setting that a model does not give is the server's, and one that the server was not given since is that of
-the command line. Every update starts a new `TraceSetting`: its counts begin at 0 again, and traces in progress end
-under the one that sampled them.
+A setting that is not set for a model is that of the server, and a setting that is not set for the server is that of
+the command line. Every update starts a new `TraceSetting`, whose counts start at 0; traces in progress end under the
+one that sampled them.
 
 Implements the trace extension and the ``--trace-config`` of Triton.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.strtol import leading_number
@@ -20,6 +19,9 @@ LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
+#: Fields of `TraceOptions` by name; None restores the setting of the level above.
+TraceValue = frozenset[str] | int | None
+TraceChanges = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,15 @@ class TraceOptions:
     Attributes
     ----------
     file : str
-        Path of the trace file; with a log frequency or a count, the beginning of the paths.
+        Path of the trace file; with a log frequency or a count, the prefix of the paths.
     levels : frozenset of str
-        Some of ``TIMESTAMPS`` and ``TENSORS``; none is ``OFF``.
+        ``TIMESTAMPS``, ``TENSORS``, or both; empty for ``OFF``.
     rate : int
-        Every how many requests one is traced.
+        One of this many requests is traced.
     count : int
-        How many more requests are traced; -1: no limit.
+        Number of requests that are still to be traced; -1 for no limit.
     log_frequency : int
-        After how many traces a file is written; 0 for at the end.
+        Number of traces per file; 0 for one file, written at the end.
     mode : str
         ``triton`` writes files, ``opentelemetry`` sends spans to a collector.
     exporting : tuple of (setting, value)
@@ -53,12 +55,12 @@ class TraceOptions:
     exporting: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Refuse settings under which nothing could be traced.
+        """Check that requests can be traced with these settings.
 
         Raises
         ------
         InvalidArgumentError
-            If something is to be traced under them.
+            If a level is set, but nothing can be traced.
         """
         reason = ""
         if not self.rate:
@@ -68,11 +70,11 @@ class TraceOptions:
         if self.levels and (reason or not self.count):
             raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """As the extension shows it: numbers are strings."""
+    def to_dict(self) -> dict[str, str | list[str]]:
+        """The settings as the extension returns them: numbers are strings."""
         files = {"log_frequency": str(self.log_frequency), "trace_file": self.file}
         return {
-            "trace_level": [each for each in LEVELS if each in self.levels] or ["OFF"],
+            "trace_level": [level for level in LEVELS if level in self.levels] or ["OFF"],
             "trace_rate": str(self.rate),
             "trace_count": str(self.count),
             **({} if self.mode == OPENTELEMETRY else files),
@@ -83,18 +85,18 @@ class TraceOptions:
 
 @dataclass(slots=True)
 class TraceSetting:
-    """Options in force, and what was done under them.
+    """Current options, and the traces taken with them.
 
     Attributes
     ----------
     options : TraceOptions
-        ``count`` is what remains.
+        Its ``count`` is the number of remaining traces.
     seen, sampled : int
-        Requests, and those of them that were traced.
+        Number of requests, and of those that were traced.
     written : list of str
-        Traces that wait to be written to a file, each as JSON without the brackets of the list.
+        Traces that have not been written to a file, as JSON without the brackets of the list.
     collected : int
-        Traces that ended.
+        Number of traces that have ended.
     """
 
     options: TraceOptions
@@ -104,7 +106,7 @@ class TraceSetting:
     written: list[str] = field(default_factory=list)
 
     def sample(self, requested: bool = False) -> bool:
-        """Whether the next request is traced; always, if its client ``requested`` it."""
+        """Whether to trace the next request; always if its client ``requested`` it."""
         options = self.options
         if not options.levels or not (options.count or requested):
             return False
@@ -117,7 +119,7 @@ class TraceSetting:
 
     @property
     def due(self) -> bool:
-        """Whether the collected traces are to be written to a file of their own now."""
+        """Whether to write the collected traces to a file now."""
         complete = not self.options.count and self.collected == self.sampled
         frequency = self.options.log_frequency
         return bool(self.written) and (complete or (frequency > 0 and len(self.written) >= frequency))
@@ -130,38 +132,38 @@ class TraceSettings:
     ----------
     startup : TraceOptions
     retired : callable
-        ``retired(setting)`` is called with each one that is in force no more.
+        ``retired(setting)`` is called when a setting is replaced.
     """
 
     def __init__(self, startup: TraceOptions, retired: Callable[[TraceSetting], None]) -> None:
         self._startup = startup
         self._retired = retired
-        self._server_changes: dict[str, Any] = {}
-        self._model_changes: dict[str, dict[str, Any]] = {}
+        self._server_changes: TraceChanges = {}
+        self._model_changes: dict[str, TraceChanges] = {}
         self._server = TraceSetting(startup)
         self._models: dict[str, TraceSetting] = {}
 
     def of(self, model: str = "") -> TraceSetting:
-        """What is in force for a model; for the server with an empty name."""
+        """The current setting of a model; of the server if the name is empty."""
         return self._models.get(model, self._server)
 
     def all(self) -> Iterable[TraceSetting]:
-        """Every setting in force."""
+        """All current settings."""
         return [self._server, *self._models.values()]
 
-    def update(self, model: str, changes: Mapping[str, TraceValue]) -> None:
+    def update(self, model: str, changes: TraceChanges) -> None:
         """Change some settings of a model, or of the server with an empty name.
 
         Parameters
         ----------
         model : str
         changes : mapping
-            Fields of `TraceOptions`; None goes back to what is in force where this was not set.
+            Fields of `TraceOptions`; None restores the setting of the level above.
 
         Raises
         ------
         InvalidArgumentError
-            If tracing could not work so; nothing is changed then.
+            If nothing could be traced; nothing is changed then.
         """
         after = {name: value for name, value in {**self._specified(model), **changes}.items() if value is not None}
         if not model:
@@ -175,12 +177,12 @@ class TraceSettings:
             replace(self._server.options, **after).check()
             self._put(model, after)
 
-    def _specified(self, model: str) -> dict[str, Any]:
-        """What was set for a model, or for the server; of a count, what is left of it."""
+    def _specified(self, model: str) -> TraceChanges:
+        """The settings of a model or of the server; ``count`` is the remaining number."""
         before = self._model_changes.get(model, {}) if model else self._server_changes
         return {**before, "count": self.of(model).options.count} if "count" in before else before
 
-    def _put(self, model: str, specified: dict[str, Any]) -> None:
+    def _put(self, model: str, specified: TraceChanges) -> None:
         previous = self._models.pop(model, None)
         self._model_changes.pop(model, None)
         if previous is not None:
@@ -194,37 +196,33 @@ class TraceSettings:
         return TraceSetting(options)
 
 
-#: The value of a setting that a client changes; None goes back to what is in force where it was not set.
-TraceValue = frozenset[str] | int | None
-
-
 def levels_of(names: Iterable[str]) -> frozenset[str] | None:
-    """The levels that a client names; None if it names none that there are.
+    """The levels that a client names; None if none of them exists.
 
     Raises
     ------
     InvalidArgumentError
-        If ``OFF`` is not alone.
+        If ``OFF`` is combined with other levels.
     """
     listed = list(names)
     if "OFF" in listed:
         if len(listed) > 1:
             raise InvalidArgumentError("Expect only one trace level 'OFF' is specified")
         return frozenset()
-    return frozenset(each for each in listed if each in LEVELS) or None
+    return frozenset(entry for entry in listed if entry in LEVELS) or None
 
 
 def number_of(setting: str, text: str, separator: str = " ") -> int:
-    """A number as a client writes it.
+    """Parse a number that a client sent.
 
     Parameters
     ----------
     setting : str
         ``trace_rate``, ``trace_count`` or ``log_frequency``.
     text : str
-        What follows the digits does not count.
+        Characters after the digits are ignored.
     separator : str
-        Stands before the value in one of the complaints, which differ between the protocols.
+        Precedes the value in one of the messages, which differ between the protocols.
 
     Raises
     ------

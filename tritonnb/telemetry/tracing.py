@@ -1,7 +1,7 @@
 """Traces of single requests, in Triton's file format.
 
-The endpoints record when bytes are received and sent; what happens in between is taken from the event stream, to
-which the tracer is attached only while a request is traced. A trace file is a JSON list of small objects that contain
+The endpoints record when bytes are received and sent; everything in between is taken from the event stream, to which
+the tracer is attached only while a request is traced. A trace file is a JSON list of small objects that contain
 the id of their trace: its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its
 tensors. In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
 
@@ -17,16 +17,15 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BOOL, BYTES
 from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrived, members_of, positions, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings, TraceValue
+from tritonnb.telemetry.trace_entry import TraceBatch, TraceEntry, TraceTensor
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceChanges, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +33,18 @@ _RULE: int = positions(BatchSent).rule
 
 
 class Trace:
-    """One request that is traced; requests that it causes (steps of an ensemble, BLS calls) have child traces.
+    """A traced request; requests that it causes (steps of an ensemble, BLS calls) have child traces.
 
     Attributes
     ----------
     id : int
     model : str
     setting : TraceSetting
-        The one that sampled it.
+        The setting that sampled it.
     serials : set of int
         Numbers of the request and of those of its child traces in the event stream.
     root : Trace
-        The one of the client's request.
+        The trace of the client's request.
     context : opentelemetry.context.Context or None
         The client's, in which the request's span belongs.
     rule : str
@@ -64,30 +63,30 @@ class Trace:
         self.serials: set[int] = set()
         self._descendants: list[Trace] = []
         self._is_complete = False
-        self._parent: dict[str, int] = {}
+        self._parent_id = 0
         self._tracer = tracer
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[TraceEntry] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
         self._tensors = "TENSORS" in setting.options.levels
 
     def stamp(self, name: str, ns: int) -> None:
-        """Something happened."""
+        """Record a time stamp."""
         if self._stamps:
-            self._add(timestamps=[{"name": name, "ns": ns}])
+            self._add({"id": self.id, "timestamps": [{"name": name, "ns": ns}]})
 
     def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
-        """Record a request, while its model accepts it, and from then on its responses.
+        """Record a request while its model accepts it, and its responses from then on.
 
         Parameters
         ----------
         accept : callable
-            ``accept(request)``: what an untraced request would be passed to (`Served.submit` calls this method).
+            Called with the request, as for an untraced one; `Served.submit` calls this method.
         request : InferRequest
 
         Raises
         ------
         TritonError
-            As ``accept``.
+            As raised by ``accept``.
         """
         request.trace = self
         request.wrap_response(self._record_response)
@@ -98,8 +97,16 @@ class Trace:
         finally:
             self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
-        named = {"request_id": _valid_utf8(request.id)} if request.id else {}
-        self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._parent)
+        described: TraceEntry = {
+            "id": self.id,
+            "model_name": request.model_name,
+            "model_version": request.model_version,
+        }
+        if request.id:
+            described["request_id"] = _valid_utf8(request.id)
+        if self._parent_id:
+            described["parent_id"] = self._parent_id
+        self._add(described)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -110,7 +117,8 @@ class Trace:
         """An instance executed the request, which entered the queue at ``queued_ns``."""
         if self._tracer.spans is not None:  # trace files contain only what those of Triton contain
             wait_ns = event.exec_start_ns - queued_ns
-            self._add(batch={"id": event.batch, "size": event.size, "rule": self.rule, "wait_ns": wait_ns})
+            batch: TraceBatch = {"id": event.batch, "size": event.size, "rule": self.rule, "wait_ns": wait_ns}
+            self._add({"id": self.id, "batch": batch})
         self.stamp("COMPUTE_START", event.exec_start_ns)
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
@@ -122,12 +130,12 @@ class Trace:
             return None
         child = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
         child.root = self.root
-        child._parent = {"parent_id": self.id}
+        child._parent_id = self.id
         self.root._descendants.append(child)
         return child
 
     def responded(self, response: InferResponse, ns: int) -> None:
-        """Record a response of the model at a time."""
+        """Record a response that the model sent at a time."""
         for tensor in response.outputs:
             self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
         if self.root is self and not response.empty:
@@ -139,38 +147,38 @@ class Trace:
         self.responded(response, time.monotonic_ns())
 
     def finish(self) -> None:
-        """Nothing follows."""
+        """End the trace and write it."""
         self._is_complete = True
         self._tracer.write_trace(
-            self, [*self._entries, *chain.from_iterable(each._entries for each in self._descendants)]
+            self, [*self._entries, *chain.from_iterable(descendant._entries for descendant in self._descendants)]
         )
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
-            described = {
+            described: TraceTensor = {
                 "name": tensor.name,
                 "data": _data(tensor),
                 "shape": ",".join(map(str, tensor.array.shape)),
                 "dtype": tensor.datatype.name,
             }
-            self._add(activity=activity, tensor=described)
+            self._add({"id": self.id, "activity": activity, "tensor": described})
 
-    def _add(self, **members: Any) -> None:
-        self._entries.append({"id": self.id, **members})
+    def _add(self, entry: TraceEntry) -> None:
+        self._entries.append(entry)
 
 
 class Tracer:
-    """Decides which requests are traced, follows them, and writes the files; lives on the server's loop.
+    """Selects the requests that are traced, and writes their traces; used only on the server's event loop.
 
     Attributes
     ----------
     settings : TraceSettings
     active : bool
-        Whether any request at all might be traced.
+        Whether any request may be traced.
     spans : SpanExporter or None
-        Where traces go in the mode ``opentelemetry``.
+        Receives the traces in the mode ``opentelemetry``.
     submitting : Trace or None
-        The one whose request is just being submitted.
+        The trace whose request is being submitted.
     """
 
     def __init__(self, stream: EventStream, options: TraceOptions) -> None:
@@ -179,19 +187,19 @@ class Tracer:
         self.submitting: Trace | None = None
         self._stream = stream
         self._ids = itertools.count(1)
-        #: by number in the event stream
+        #: Traces by the serials of their requests.
         self._followed: dict[int, Trace] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
-    def update(self, model: str, changes: Mapping[str, TraceValue]) -> None:
+    def update(self, model: str, changes: TraceChanges) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
-        self.active = any(each.options.levels for each in self.settings.all())
+        self.active = any(known.options.levels for known in self.settings.all())
 
     def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
-        """The trace of a request that begins, if it is one of those that are traced."""
+        """Start the trace of a request; None if it is not traced."""
         setting = self.settings.of(model)
         context = self.spans.context(headers) if self.spans is not None else None
         if not setting.sample(requested=context is not None):
@@ -202,11 +210,11 @@ class Tracer:
         return Trace(self, self.new_id(), model, setting, context)
 
     def new_id(self) -> int:
-        """For a trace that begins."""
+        """The id of a new trace."""
         return next(self._ids)
 
-    def write_trace(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
-        """A trace is complete."""
+    def write_trace(self, trace: Trace, entries: list[TraceEntry]) -> None:
+        """Write a complete trace, or pass it to the exporter."""
         for serial in trace.serials:
             del self._followed[serial]
         self._open -= 1
@@ -218,14 +226,14 @@ class Tracer:
             self.spans.export(entries, trace.context)
         elif entries:
             setting.written.append(",".join(map(_json, entries)))
-        in_force = any(setting is each for each in self.settings.all())
+        in_force = any(setting is known for known in self.settings.all())
         if setting.due:
             self._write(setting, numbered=True)
         elif not in_force and setting.collected == setting.sampled:
             self._retire(setting)
 
     def close(self) -> None:
-        """Write what waits to be written."""
+        """Write the traces that have not been written."""
         for setting in self.settings.all():
             self._retire(setting)
 
@@ -263,7 +271,7 @@ class Tracer:
 
 
 class _TraceFile:
-    """One trace file, and those numbered after it; at any time each is valid JSON."""
+    """A trace file, and the numbered files after it; each is valid JSON at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -283,22 +291,23 @@ class _TraceFile:
                 file.write(f",{entries}]".encode())
 
 
-def _json(entry: dict[str, Any]) -> str:
+def _json(entry: TraceEntry) -> str:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
 def _valid_utf8(text: str) -> str:
-    """A trace is UTF-8; an id that is not came over HTTP as surrogate escapes."""
+    """Trace files are UTF-8; other bytes of an id arrive over HTTP as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _data(tensor: Tensor) -> str:
-    """Elements as Triton prints them; those of FP16 and BF16 it leaves out."""
-    flat = np.asarray(tensor.array).reshape(-1)
-    if not tensor.datatype.in_json:
+    """The elements as Triton prints them; it omits those of FP16 and BF16."""
+    form = tensor.datatype.json
+    if not form:
         return ""
-    if tensor.datatype is BYTES:
-        return ",".join(f'"{bytes(each).decode("utf-8", "replace")}"' for each in flat)
-    if tensor.datatype is BOOL or flat.dtype.kind in "iu":
-        return ",".join(str(int(each)) for each in flat)
-    return ",".join(f"{each:g}" for each in flat.tolist())
+    flat = tensor.datatype.to_values(np.asarray(tensor.array).reshape(-1))
+    if form == "string":
+        return ",".join(f'"{bytes(element).decode("utf-8", "replace")}"' for element in flat)
+    if form != "number":
+        return ",".join(str(int(element)) for element in flat)
+    return ",".join(f"{element:g}" for element in flat.tolist())

@@ -215,7 +215,7 @@ class PythonInstance(BackendModelInstance):
         module_import.forget_model(self._module)
         self._coroutines.close()
 
-    def _run(self, coroutine: Coroutine[Any, Any, Any], execution: Execution) -> Any:
+    def _run(self, coroutine: Coroutine[Any, Any, object], execution: Execution) -> object:
         if not self._decoupled:
             return self._coroutines.run(coroutine)
 
@@ -241,7 +241,7 @@ class PythonInstance(BackendModelInstance):
             for index in range(len(execution.requests)):
                 self._sender(execution, index, senders).closed = True
 
-    def _answer(self, execution: Execution, responses: Any, senders: _Senders) -> None:
+    def _answer(self, execution: Execution, responses: object, senders: _Senders) -> None:
         if responses is None and senders:
             responses = [None] * len(execution.requests)
         if not isinstance(responses, list):

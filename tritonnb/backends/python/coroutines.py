@@ -60,7 +60,7 @@ class CoroutineRunner:
             with self._lock:
                 self._waiting -= 1
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, object], on_error: Callable[[BaseException], None]) -> None:
         """Run a coroutine in the background.
 
         Parameters
@@ -94,7 +94,7 @@ class CoroutineRunner:
             self._thread = None
 
 
-async def _report_error(coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
+async def _report_error(coroutine: Coroutine[Any, Any, object], on_error: Callable[[BaseException], None]) -> None:
     try:
         await coroutine
     except BaseException as error:

@@ -5,7 +5,10 @@ Rules and error texts are those of Triton's Python backend; errors are ValueErro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
+
+#: The configuration, or a part of it, as `json.loads` returns it.
+ConfigDict: TypeAlias = dict[str, Any]
 
 
 class ModelConfig:
@@ -17,10 +20,10 @@ class ModelConfig:
         In the form of the model configuration endpoint.
     """
 
-    def __init__(self, model_config: dict[str, Any]) -> None:
+    def __init__(self, model_config: ConfigDict) -> None:
         self._model_config = model_config
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> ConfigDict:
         """The current configuration, which must not be modified."""
         return self._model_config
 
@@ -44,7 +47,7 @@ class ModelConfig:
                 )
         self._model_config.setdefault("dynamic_batching", {})
 
-    def add_input(self, input: dict[str, Any]) -> None:
+    def add_input(self, input: ConfigDict) -> None:
         """Add or complete an input: ``{name, data_type, dims[, optional]}``."""
         self._add(
             "input",
@@ -53,11 +56,11 @@ class ModelConfig:
             "'name', 'data_type', 'dims' and 'optional'",
         )
 
-    def add_output(self, output: dict[str, Any]) -> None:
+    def add_output(self, output: ConfigDict) -> None:
         """Add or complete an output: ``{name, data_type, dims}``."""
         self._add("output", output, ("name", "data_type", "dims"), "'name', 'data_type' and 'dims'")
 
-    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+    def set_model_transaction_policy(self, transaction_policy_dict: ConfigDict) -> None:
         """Set ``{'decoupled': bool}``; a configured value cannot be changed."""
         for key in transaction_policy_dict.keys():  # noqa: SIM118 - raises Triton's error if it is not a dict
             if key != "decoupled":
@@ -78,7 +81,7 @@ class ModelConfig:
     def _name(self) -> str:
         return str(self._model_config["name"])
 
-    def _add(self, kind: str, tensor: dict[str, Any], allowed: tuple[str, ...], listed: str) -> None:
+    def _add(self, kind: str, tensor: ConfigDict, allowed: tuple[str, ...], listed: str) -> None:
         where = f"in auto-complete-config function for model '{self._name}'"
         # Names are concatenated, so that a name that is not a string raises the same TypeError as on Triton.
         for key in tensor:
@@ -96,7 +99,7 @@ class ModelConfig:
                 return
         self._model_config[kind].append(tensor)
 
-    def _check_same(self, kind: str, configured: dict[str, Any], tensor: dict[str, Any]) -> None:
+    def _check_same(self, kind: str, configured: ConfigDict, tensor: ConfigDict) -> None:
         name = tensor["name"]
         data_type = configured.get("data_type", "TYPE_INVALID")
         if data_type not in ("TYPE_INVALID", tensor["data_type"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from tritonnb.backends.python.error import TritonError, TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.logger import Logger
 from tritonnb.backends.python.metrics import MetricFamily
-from tritonnb.backends.python.model_config import ModelConfig
+from tritonnb.backends.python.model_config import ConfigDict, ModelConfig
 from tritonnb.backends.python.model_control import is_model_ready, load_model, unload_model
 from tritonnb.backends.python.request import (
     TRITONSERVER_MEMORY_CPU,
@@ -76,14 +76,15 @@ __all__ = [
 
 NAME = "triton_python_backend_utils"
 
-TRITON_STRING_TO_NUMPY: dict[str, Any] = {
-    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
+TRITON_STRING_TO_NUMPY: dict[str, type] = {
+    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
 }
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
 _NUMBER_TO_NUMPY = {
-    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
+    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
 }
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -99,11 +100,11 @@ def utilities_for(binding: InstanceBinding) -> ModuleType:
     return module
 
 
-def _bind_function(binding: InstanceBinding, function: Callable[..., T]) -> Callable[..., T]:
+def _bind_function(binding: InstanceBinding, function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> T:
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
         with binding.bound():
-            return function(*args, **options)
+            return function(*args, **kwargs)
 
     return call
 
@@ -118,27 +119,27 @@ def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor 
     return next((tensor for tensor in response.output_tensors() if tensor.name() == name), None)
 
 
-def get_input_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+def get_input_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
     """An input's entry in the model configuration, or None."""
     return next((tensor for tensor in model_config.get("input", ()) if tensor["name"] == name), None)
 
 
-def get_output_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+def get_output_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
     """An output's entry in the model configuration, or None."""
     return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)
 
 
-def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
+def using_decoupled_model_transaction_policy(model_config: ConfigDict) -> bool:
     """Whether a model configuration is that of a decoupled model."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
-def triton_string_to_numpy(triton_type_string: str) -> Any:
+def triton_string_to_numpy(triton_type_string: str) -> type:
     """The NumPy type of a datatype such as ``TYPE_FP32``; raises KeyError if it is unknown."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
-def triton_to_numpy_type(data_type: int) -> Any:
+def triton_to_numpy_type(data_type: int) -> type | None:
     """The NumPy type of a datatype number, or None."""
     return _NUMBER_TO_NUMPY.get(data_type)
 
@@ -150,7 +151,7 @@ def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
     return next((number for number, numpy_type in _NUMBER_TO_NUMPY.items() if data_type == numpy_type), None)
 
 
-def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] | None:
+def serialize_byte_tensor(input_tensor: npt.NDArray[np.generic]) -> bytes | tuple[()] | None:
     """Serialize strings as BYTES; an empty tuple for an empty tensor, None if the tensor has no strings."""
     if input_tensor.size == 0:
         return ()
@@ -159,7 +160,7 @@ def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] |
     return datatypes.encode_bytes(datatypes.as_bytes_array(input_tensor))
 
 
-def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[Any]:
+def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[np.generic]:
     """Deserialize the strings of a BYTES tensor."""
     return datatypes.decode_bytes(encoded_tensor)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
 from tritonnb.backends.python.parameters import check_types, find_parameter_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
@@ -33,9 +32,12 @@ class InferenceResponse:
         self,
         output_tensors: Sequence[Tensor] = (),
         error: TritonError | None = None,
-        parameters: dict[str, Any] | None = None,
+        parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
-        if not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes):
+        # Nearly every model passes a list, and the general check is slow.
+        if type(output_tensors) is not list and (
+            not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes)
+        ):
             raise TypeError(f"InferenceResponse: expected a sequence of tensors, got {type(output_tensors).__name__}")
         for tensor in output_tensors:
             if tensor is None:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.core import datatypes
+from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import Tensor as CoreTensor
-from tritonnb.core.ownership import ensure_writeable
+from tritonnb.core.ownership import writeable_copy
 
 #: Dtypes of tensors, except strings, in native byte order only.
 _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
@@ -83,15 +84,15 @@ class Tensor:
             import torch.utils.dlpack
 
             tensor = torch.utils.dlpack.from_dlpack(tensor)
-        array, is_bf16 = _imported(tensor if int(tensor.__dlpack_device__()[0]) == 1 else tensor.cpu())
+        array, datatype = _imported(tensor if int(tensor.__dlpack_device__()[0]) == 1 else tensor.cpu())
         if not array.flags.c_contiguous:
             raise TritonModelException(
                 "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
                 "supported."
             )
         imported = Tensor(name, array)
-        if is_bf16:
-            imported._datatype = datatypes.BF16
+        if datatype is not None:
+            imported._datatype = datatype
         return imported
 
     def name(self) -> str:
@@ -102,15 +103,16 @@ class Tensor:
         """The shape, including the batch dimension."""
         return list(self._array.shape)
 
-    def as_numpy(self) -> npt.NDArray[Any]:
+    def as_numpy(self) -> npt.NDArray[np.generic]:
         """The values; strings are ``bytes`` in an object array.
 
         The model may write to the array of an input, as on Triton. If the caller of the request passed ``copy=False``,
         it is read-only.
         """
-        if self._datatype is datatypes.BF16:
+        if self._datatype.bit_pattern:
             raise TritonModelException(
-                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+                f"Tensor dtype is {self._datatype.name} and cannot be converted to NumPy. Use to_dlpack() and "
+                "from_dlpack() instead."
             )
         return self._own() if self._shared else self._array
 
@@ -132,46 +134,49 @@ class Tensor:
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
 
-    def _own(self) -> npt.NDArray[Any]:
-        self._array, self._shared = ensure_writeable(self._array), False
+    def _own(self) -> npt.NDArray[np.generic]:
+        self._array, self._shared = writeable_copy(self._array), False
         return self._array
 
     def _exported(self) -> Any:
         """The values for DLPack; they keep the tensor alive while they are in use."""
-        if self._datatype is datatypes.BYTES:
+        datatype = self._datatype
+        if datatype.variable_size:
             raise TritonModelException("DLPack does not have support for string tensors.")
         array = np.asarray(_KeepAlive(self, self._own()))
-        if self._datatype is not datatypes.BF16:
+        if not datatype.bit_pattern:
             return array
         import torch
 
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array.view(f"i{datatype.itemsize}")).view(getattr(torch, datatype.torch))
 
 
 class _KeepAlive:
     """An array that keeps its tensor alive."""
 
-    def __init__(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
+    def __init__(self, tensor: Tensor, array: npt.NDArray[np.generic]) -> None:
         self.tensor = tensor
         self.__array_interface__ = array.__array_interface__
 
 
-def _imported(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
-    """Import the values; also returns whether they are bit patterns of BF16."""
+def _imported(tensor: Any) -> tuple[npt.NDArray[np.generic], DataType | None]:
+    """Import the values; also returns the datatype if they are bit patterns."""
     try:
-        return np.from_dlpack(tensor), False
+        return np.from_dlpack(tensor), None
     except (BufferError, RuntimeError):  # NumPy does not know the type
         import torch.utils.dlpack
 
         values = torch.utils.dlpack.from_dlpack(tensor)
-        if values.dtype is not torch.bfloat16:
-            raise
-        return values.view(torch.int16).numpy().view(np.uint16), True
+        for datatype in datatypes.DATATYPES:
+            if datatype.bit_pattern and values.dtype is getattr(torch, datatype.torch, None):
+                bits = values.view(getattr(torch, f"int{8 * datatype.itemsize}"))
+                return bits.numpy().view(datatype.numpy), datatype
+        raise
 
 
 def to_core_tensor(tensor: Tensor) -> CoreTensor:
     """Convert a model's tensor to the server's."""
     datatype, array = tensor._datatype, tensor._array
-    if datatype is datatypes.BYTES:
+    if datatype.variable_size:
         array = datatypes.as_bytes_array(array)
     return CoreTensor(tensor._name, datatype, array)

@@ -215,7 +215,7 @@ def _log_setting(
     return value
 
 
-def _log_response(settings: dict[str, bool | int | str]) -> pb.LogSettingsResponse:
+def _log_response(settings: Mapping[str, object]) -> pb.LogSettingsResponse:
     response = pb.LogSettingsResponse()
     for name, value in settings.items():
         kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
+from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
     MAX_CORRELATION_ID_BYTES,
@@ -24,7 +24,7 @@ from tritonnb.core.messages import (
     UndecodedTensor,
 )
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
 InputTensor: TypeAlias = pb.ModelInferRequest.InferInputTensor
@@ -34,16 +34,16 @@ Description = tuple[str, DataType, tuple[int, ...]]
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
-#: Typed contents: the field, the datatypes that it holds, and the one that error texts name.
-_FIELDS = (
-    ("bool_contents", ("BOOL",), "BOOL"),
-    ("int_contents", ("INT8", "INT16", "INT32"), "INT32"),
-    ("int64_contents", ("INT64",), "INT64"),
-    ("uint_contents", ("UINT8", "UINT16", "UINT32"), "UINT32"),
-    ("uint64_contents", ("UINT64",), "UINT64"),
-    ("fp32_contents", ("FP32",), "FP32"),
-    ("fp64_contents", ("FP64",), "FP64"),
-    ("bytes_contents", ("BYTES",), "BYTES"),
+#: The fields of ``InferTensorContents``, and the datatype of their elements.
+_CONTENTS = (
+    ("bool_contents", "BOOL"),
+    ("int_contents", "INT32"),
+    ("int64_contents", "INT64"),
+    ("uint_contents", "UINT32"),
+    ("uint64_contents", "UINT64"),
+    ("fp32_contents", "FP32"),
+    ("fp64_contents", "FP64"),
+    ("bytes_contents", "BYTES"),
 )
 #: The NumPy dtype of a field whose elements are narrowed to the datatype.
 _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
@@ -151,7 +151,7 @@ def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataT
     """Convert typed contents to raw bytes."""
     raw = b""
     supplied = False
-    for field, datatypes, shown in _FIELDS:
+    for field, shown in _CONTENTS:
         values = getattr(contents, field)
         if not values:
             continue
@@ -160,7 +160,7 @@ def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataT
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}', binary "
                 "data was already supplied."
             )
-        if datatype.name not in datatypes:
+        if datatype.contents != field:
             raise InvalidArgumentError(
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}' of type "
                 f"'{shown}', expected datatype '{datatype.name}'"
@@ -171,9 +171,9 @@ def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataT
 
 
 def _encode(values: Sequence[bool | int | float | bytes], field: str, datatype: DataType) -> bytes:
-    if datatype is BYTES:
+    if datatype.variable_size:
         return encode_bytes(np.array(list(values), dtype=object))
-    return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
+    return datatype.from_values(np.array(values, _WIDE.get(field, datatype.values_dtype))).tobytes()
 
 
 # --- parameters ---------------------------------------------------------------------------------

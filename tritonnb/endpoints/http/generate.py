@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import json_fields, json_reader
@@ -101,7 +100,9 @@ class _Reader:
     def _read_input(self, tensor: TensorSpec, value: object, preceding: int) -> int:
         name, request = tensor.name, self.request
         elements = value if type(value) is list else [value]
-        size = len(read_strings(elements)) if tensor.datatype is BYTES else len(elements) * tensor.datatype.itemsize
+        size = (
+            len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
+        )
         if preceding + size > self.max_input_size:
             raise InvalidArgumentError(
                 f"request size of {preceding} bytes with input '{name}' of size {size} bytes exceeds the maximum "

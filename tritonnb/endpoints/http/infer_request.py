@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
+from tritonnb.core.datatypes import BY_NAME, INVALID, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
     MAX_CORRELATION_ID_BYTES,
@@ -25,7 +25,7 @@ from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ def _read_raw(
         )
     (tensor,) = spec.inputs.values()
     batch = (1,) if spec.max_batch_size > 0 else ()
-    if tensor.datatype is BYTES:
+    if tensor.datatype.variable_size:
         if tensor.dims != (1,):
             raise InvalidArgumentError(
                 f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
@@ -195,7 +195,7 @@ def _read_raw(
     row = tensor.datatype.itemsize * math.prod(dim for dim in tensor.dims if dim > 0)
     dims = tuple(len(body) // row if dim == -1 else dim for dim in tensor.dims)
     expected = math.prod(dims) * tensor.datatype.itemsize
-    if tensor.datatype is not BYTES and expected != len(body):
+    if not tensor.datatype.variable_size and expected != len(body):
         # Triton's text names the input 'raw_input', whatever its name is.
         raise InvalidArgumentError(
             f"{request.id_prefix}input byte size mismatch for input 'raw_input' for model '{spec.name}'. "

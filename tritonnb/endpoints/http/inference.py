@@ -97,7 +97,7 @@ class Inference:
         self._received_ns = received_ns
         self._served: Served | None = None
         self._request: InferRequest | None = None
-        self._response_format = ResponseFormat()
+        self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
     def begin(self, chunks: list[bytes]) -> None:
@@ -141,6 +141,7 @@ class Inference:
             self._fail(response.error, TEXT)
             return
         assert self._served is not None
+        assert self._response_format is not None
         try:
             body, json_length = write_response(self._served, request, response, self._response_format)
         except TritonError as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tritonnb.core.datatypes import BYTES, DataType
+from tritonnb.core.datatypes import INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.tensor_data import read_data, read_strings
-from tritonnb.model_config.schema import INVALID
 
 
 def tensor_from_json(
@@ -37,18 +36,19 @@ def tensor_from_json(
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
     elements = json_fields.read_field("data", json_fields.array, data)
-    strings = read_strings(elements) if datatype is BYTES else b""
-    size = count * datatype.itemsize if datatype is not BYTES else len(strings)
+    is_string = datatype.json == "string"
+    strings = read_strings(elements) if is_string else b""
+    size = len(strings) if is_string else count * datatype.itemsize
     if size > max_size:
         raise InvalidArgumentError(
             f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
             f"{max_size} bytes. Use --http-max-input-size to increase the limit."
         )
-    if datatype is BYTES:
+    if is_string:
         return UndecodedTensor(name, datatype, shape, strings)
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
-    if not datatype.in_json:
+    if not datatype.json:
         raise InvalidArgumentError(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"

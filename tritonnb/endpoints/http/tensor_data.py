@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BOOL, BYTES, FP32, FP64, DataType, encode_bytes
+from tritonnb.core.datatypes import DataType, JsonForm, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 _MAX_NESTING = 100
+#: The dtype in which elements are read, before they are converted to that of the datatype.
+_WIDEST = {"boolean": np.bool_, "number": np.float64, "unsigned": np.uint64, "signed": np.int64}
 _UNABLE_TO_PARSE = "Unable to parse 'data': "
-_UNSIGNED = {"UINT8", "UINT16", "UINT32", "UINT64"}
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
     byte: b"\\u%04X" % byte for byte in range(0x20)
@@ -33,7 +34,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     ----------
     data : list
     datatype : DataType
-        Neither FP16 nor BF16.
+        One whose elements are JSON booleans or numbers.
     count : int
         The number of elements of the shape.
 
@@ -43,25 +44,26 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         If an element has another type, or the number of elements is not ``count``.
     """
     elements = _flattened(data, _UNABLE_TO_PARSE)
-    checked = elements[:count]
-    types = set(map(type, checked))
-    if datatype is BOOL:
-        _require(types <= {bool}, "boolean", "boolean")
-    elif datatype in (FP32, FP64):
-        _require(types <= {int, float}, "number", "double")
-    elif datatype.name in _UNSIGNED:
-        _require(types <= {int} and _within(checked, 0, 2**64), "unsigned-integer", "unsigned-integer")
-    else:
-        _require(types <= {int} and _within(checked, -(2**63), 2**63), "signed-integer", "signed-integer")
+    form = datatype.json
+    _check_elements(elements[:count], form)
     if len(elements) > count:
         raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
     if len(elements) < count:
         raise InternalError("Failed to parse 'data' field: shape does not match true shape")
-    if datatype in (FP32, FP64):
-        with np.errstate(over="ignore"):
-            return np.array(elements, np.float64).astype(datatype.numpy)
-    wide = {"BOOL": np.bool_}.get(datatype.name, np.uint64 if datatype.name in _UNSIGNED else np.int64)
-    return np.array(elements, wide).astype(datatype.numpy)
+    with np.errstate(over="ignore"):
+        return datatype.from_values(np.array(elements, _WIDEST[form]))
+
+
+def _check_elements(elements: list[Any], form: JsonForm) -> None:
+    types = set(map(type, elements))
+    if form == "boolean":
+        _require(types <= {bool}, "boolean", "boolean")
+    elif form == "number":
+        _require(types <= {int, float}, "number", "double")
+    elif form == "unsigned":
+        _require(types <= {int} and _within(elements, 0, 2**64), "unsigned-integer", "unsigned-integer")
+    else:
+        _require(types <= {int} and _within(elements, -(2**63), 2**63), "signed-integer", "signed-integer")
 
 
 def read_strings(data: list[Any]) -> bytes:
@@ -86,16 +88,17 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     InvalidArgumentError
         For FP16 and BF16.
     """
-    if datatype is BYTES:
+    form = datatype.json
+    if form == "string":
         return b",".join([write_string(element) for element in array.ravel()])
-    if not datatype.in_json:
+    if not form:
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )
-    if datatype is BOOL:
+    if form == "boolean":
         return b",".join([b"true" if element else b"false" for element in array.ravel().view(np.uint8).tolist()])
-    if datatype in (FP32, FP64):
-        values = array.ravel().astype(np.float64).tolist()
+    if form == "number":
+        values = datatype.to_values(array).ravel().astype(np.float64).tolist()
         text = _listed(values)
         # Python writes the same digits as RapidJSON, except for exponents, NaN and infinities.
         return (",".join(map(write_float, values)) if "e" in text or "n" in text else text).encode()

@@ -1,1 +1,1 @@
-"""The threads that models run on, and the event loop that owns all mutable state."""
+"""The threads of the instances, and the event loop that owns all mutable state."""

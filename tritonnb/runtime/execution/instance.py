@@ -1,7 +1,7 @@
-"""An instance thread: it runs the model and decides nothing.
+"""The thread of a model instance, which runs the model and makes no decisions.
 
-The backend's ``initialize``, ``execute`` and ``finalize`` all happen on the instance's own thread.
-A finished batch wakes the server's loop once.
+The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
+server's event loop once.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Instance:
     backend_instance : BackendModelInstance
         Not initialised yet.
     loop : asyncio.AbstractEventLoop
-        The server's.
+        The event loop of the server.
     done : callable
-        ``done(instance, execution, error)`` is called on the loop after every execution; ``error``
-        is what ``execute`` raised.
+        ``done(instance, execution, error)`` is called on the event loop after every execution; ``error`` is the error
+        that ``execute`` raised, or None.
 
     Attributes
     ----------
     busy : bool
-        Whether work is meant for it that is not done; kept by its user.
+        Whether an execution is assigned to it; maintained by the served model.
     waits_for : list of Served
-        The model versions whose answers the code on its thread waits for; `register_wait` maintains it.
+        The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Instance:
         Raises
         ------
         Exception
-            Whatever ``initialize`` raised; the thread has ended then.
+            The exception that ``initialize`` raised; the thread has then ended.
         """
         self._thread.start()
         await self._started
 
     def execute(self, execution: Execution) -> None:
-        """Hand a batch to the idle instance."""
+        """Execute a batch on the idle instance."""
         self._work.put(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
-        """Run a batch past the scheduler, while nothing else runs; what ``execute`` raised."""
+        """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
         finished: asyncio.Future[TritonError | None] = self._loop.create_future()
         done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
         try:
@@ -114,7 +114,7 @@ class Instance:
         await self._readiness.run()
 
     async def stop(self) -> None:
-        """Finalize the instance after the work handed to it, and end its thread."""
+        """Finalize the instance after its last execution, and end its thread."""
         self._work.put(None)
         await self._ended
 
@@ -124,20 +124,20 @@ class Instance:
         try:
             self.backend_instance.initialize()
         except BaseException as error:
-            # What it took so far is free now, however long this object lives.
+            # Frees what the backend has allocated, even if this object continues to exist.
             del self.backend_instance
             self._loop.call_soon_threadsafe(_settle, started, strip_traceback(error))
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
-        next_execution, hand_back = self._work.get, self._executed.put
+        next_execution, put_result = self._work.get, self._executed.put
         run, wake, report = self._execute, self._loop.call_soon_threadsafe, self._report
         while (execution := next_execution()) is not None:
-            hand_back((execution, run(execution)))
-            # Nothing of the batch lives here once it is answered: clients unregister its shared memory then.
+            put_result((execution, run(execution)))
+            # Keep no reference to the batch: clients may unregister its shared memory after the response.
             del execution
             try:
                 wake(report)
-            except RuntimeError:  # the server did not wait for this execution (`ExitTimeoutError`): its loop is closed
+            except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
                 return
         try:
             self.backend_instance.finalize()
@@ -151,9 +151,9 @@ class Instance:
             self.backend_instance.execute(execution)
         except TritonError as error:
             return strip_traceback(error)
-        except BaseException as error:  # a model's sys.exit() must not end the instance's thread
+        except BaseException as error:  # also SystemExit, which must not end the instance's thread
             self._log(error)
-            model = next(each.model_name for each in execution.requests if not each.is_null)
+            model = next(request.model_name for request in execution.requests if not request.is_null)
             text = f"model '{model}': {type(error).__name__}: {error}{location_suffix(error)}"
             return InternalError(text, model_error=frames_to_notes(error))
         finally:
@@ -161,7 +161,7 @@ class Instance:
         return None
 
     def _log(self, error: BaseException) -> None:
-        """Log where a model failed, once for each place: otherwise every batch would log it."""
+        """Log where a model failed, once for each place, so that not every batch is logged."""
         place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
         if place in self._failures:
             logger.debug("instance '%s' failed again: %s: %s", self.spec.name, type(error).__name__, error)
@@ -170,13 +170,13 @@ class Instance:
             logger.error("instance '%s' failed", self.spec.name, exc_info=error)
 
     def _report(self) -> None:
-        """On the loop."""
+        """Report an execution; called on the event loop."""
         execution, raised = self._executed.get()
         self._done(self, execution, raised)
 
 
 def instance_of_this_thread() -> Instance | None:
-    """The instance whose model runs on the current thread, if there is one."""
+    """The instance whose model runs on the current thread; None on other threads."""
     return getattr(_this_thread, "instance", None)
 
 

@@ -1,8 +1,7 @@
-"""The background loop: the one thread that owns sockets, schedulers, statistics and models.
+"""The event loop on a background thread that owns sockets, schedulers, statistics and models.
 
-The notebook's thread and the instance threads talk to it through `BackgroundLoop.call`,
-`BackgroundLoop.run` and ``call_soon_threadsafe`` only, so a busy cell never stops the server and
-the core needs no locks.
+Other threads use `BackgroundLoop.call`, `BackgroundLoop.run` and ``call_soon_threadsafe``, so a busy cell does not
+stop the server and the core needs no locks.
 """
 
 from __future__ import annotations
@@ -12,41 +11,42 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import UnavailableError
 
 try:
     import uvloop
-except ImportError:  # no wheel for this platform, such as Windows
+except ImportError:  # such as on Windows
     uvloop = None  # type: ignore[assignment]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 STOPPED = "the server has been stopped"
-REPLACED = f"{STOPPED}: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be used instead"
+REPLACED = f"{STOPPED}: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one instead"
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Uvloop's loop where it exists, asyncio's otherwise."""
+    """Create an event loop of uvloop if it is installed, otherwise of asyncio."""
     return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 
 class BackgroundLoop:
-    """An event loop running in a daemon thread of its own.
+    """An event loop in its own daemon thread.
 
     Attributes
     ----------
     loop : asyncio.AbstractEventLoop
     stopped_text : str
-        The text of the error that calls after `stop` raise.
+        The message of the error that calls after `stop` raise.
     """
 
     def __init__(self, name: str = "tritonnb") -> None:
         self.stopped_text = STOPPED
         self.loop = new_event_loop()
-        self._ending = threading.Lock()
-        self._ended = False
+        self._stopping = threading.Lock()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -55,16 +55,16 @@ class BackgroundLoop:
         """Whether the loop is running."""
         return self._thread.is_alive()
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function on the loop and wait for what it returns or raises."""
-        return self.run(_as_coroutine(function, args))
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function on the event loop and wait for its result."""
+        return self.run(_as_coroutine(function, *args, **kwargs))
 
     def run(
         self, coroutine: Coroutine[Any, Any, T], interval: float | None = None, report: Callable[[], None] | None = None
     ) -> T:
-        """Run a coroutine on the loop and wait for what it returns or raises.
+        """Run a coroutine on the event loop and wait for its result.
 
-        An interrupt while waiting (``KeyboardInterrupt``) cancels the coroutine; the loop goes on.
+        An interrupt while waiting (``KeyboardInterrupt``) cancels the coroutine; the event loop continues.
 
         Parameters
         ----------
@@ -77,15 +77,15 @@ class BackgroundLoop:
         Raises
         ------
         RuntimeError
-            If called from the loop's own thread, which would wait for ever.
+            If called from the event loop's own thread, which would wait for itself.
         UnavailableError
             After `stop`.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("the server's own loop cannot wait for itself: use the async form")
-        with self._ending:
-            if self._ended:
+            raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
+        with self._stopping:
+            if self._stopped:
                 coroutine.close()
                 raise UnavailableError(self.stopped_text)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
@@ -94,20 +94,20 @@ class BackgroundLoop:
                 report()
             return future.result()
         except concurrent.futures.CancelledError:
-            if self._ended:
+            if self._stopped:
                 raise UnavailableError(self.stopped_text) from None
             raise
         except KeyboardInterrupt:
             future.cancel()
             raise
         finally:
-            del future  # what is raised holds this frame, and the future what is raised
+            del future  # breaks the reference cycle of exception, traceback, frame and future
 
     def stop(self) -> None:
-        """End the loop and its thread; harmless when that has happened already."""
-        with self._ending:
-            if not self._ended:
-                self._ended = True
+        """Stop the event loop and end its thread; does nothing if it is stopped already."""
+        with self._stopping:
+            if not self._stopped:
+                self._stopped = True
                 self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 
@@ -116,30 +116,30 @@ class BackgroundLoop:
         try:
             self.loop.run_forever()
         finally:
-            with self._ending:
-                self._ended = True
+            with self._stopping:
+                self._stopped = True
             # Callers whose function has not run yet get an error instead of waiting forever.
-            self.loop.run_until_complete(_cancel_everything())
+            self.loop.run_until_complete(_cancel_all_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
 
 
-async def _cancel_everything() -> None:
-    await asyncio.sleep(0)  # the last call has become a task now
+async def _cancel_all_tasks() -> None:
+    await asyncio.sleep(0)  # so that the last call has become a task
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:
-    return function(*args)
+async def _as_coroutine(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
 
 
 async def run_in_thread(function: Callable[[], None]) -> None:
-    """Run something slow off the loop, in a thread of its own.
+    """Run a slow function in its own thread.
 
-    Executors refuse work once the interpreter is ending, and threads may; there it runs in place.
+    When the interpreter is exiting, executors reject work, and threads may not start; the function then runs here.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()

@@ -1,4 +1,4 @@
-"""An alarm: when a scheduler wants to be woken, on the clock of the event loop."""
+"""A timer for the time at which a scheduler must be woken."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 
 class EarliestTimer:
-    """Calls a function at a time; of several wishes the earliest wins.
+    """Calls a function at the earliest of the times that were set.
 
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
     callback : callable
-        Called without arguments, perhaps too early: it sets the alarm again then. Event loops round
-        timers to milliseconds; below that they call at once, and so the loop turns until the time has come.
+        Called without arguments, possibly too early: it must then set the timer again. Event loops round
+        timers to milliseconds; they call a shorter timer immediately, so the event loop runs until the time is reached.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class EarliestTimer:
         self._due_ns = 0
 
     def set(self, due_ns: int) -> None:
-        """Ring at a time of the monotonic clock."""
+        """Call the function at a time of the monotonic clock, unless an earlier time is set."""
         if self._timer is not None:
             if self._due_ns <= due_ns:
                 return
@@ -34,7 +34,7 @@ class EarliestTimer:
         self._timer = self._loop.call_later(max(0, due_ns - time.monotonic_ns()) * 1e-9, self._fire)
 
     def cancel(self) -> None:
-        """Ring no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

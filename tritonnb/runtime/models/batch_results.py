@@ -1,4 +1,4 @@
-"""What came of a batch: which of its requests failed, and the event that tells of it."""
+"""The results of a batch: its responses, the requests that failed, and the event."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tritonnb.core.messages import InferResponse
 def complete_responses(
     model: str, instance: str, execution: Execution, raised: TritonError | None, decoupled: bool, errors_fail: bool
 ) -> list[str]:
-    """Complete the responses of an executed batch: every request gets one or runs again.
+    """Complete the responses of an executed batch: every request gets a response or is executed again.
 
     Parameters
     ----------
     model, instance : str
-        Their names, for an error.
+        Names for the error message.
     execution : Execution
-        It gets the responses that it lacks.
+        Requests without a response get an error.
     raised : TritonError or None
-        What ``execute`` of the backend raised.
+        The error that ``execute`` of the backend raised.
     decoupled : bool
         ``model_transaction_policy { decoupled: true }``.
     errors_fail : bool
@@ -29,7 +29,7 @@ def complete_responses(
     Returns
     -------
     list of str
-        The failure reason of each request in the statistics, empty for none.
+        The failure reason of each request in the statistics; empty for a success.
     """
     failures: list[str] = []
     if raised is not None:
@@ -37,7 +37,7 @@ def complete_responses(
     for index, response in enumerate(execution.responses):
         sender = execution.senders.get(index)
         if index in execution.rescheduled or (raised is None and response is None and (decoupled or sender)):
-            failures.append("")  # it runs again, or its responses go their own way
+            failures.append("")  # it is executed again, or its sender passes on the responses
             continue
         failed = response is None or (response.error is not None and errors_fail)
         if response is None and not (sender is not None and sender.closed):
@@ -53,7 +53,7 @@ def complete_responses(
 def executed_event(
     model: str, version: int, instance: str, execution: Execution, failures: list[str], now: int
 ) -> BatchExecuted:
-    """Return the event of an executed batch; without compute times, the whole execution counts as compute."""
+    """The event of an executed batch; without compute times, the whole execution counts as compute time."""
     return BatchExecuted(
         now,
         model,
@@ -67,9 +67,9 @@ def executed_event(
         execution.exec_end_ns,
         tuple(
             [
-                (each.serial, each.batch_size, each.received_ns, each.queued_ns, failed)
-                for each, failed in zip(execution.requests, failures, strict=True)
-                if not each.is_null
+                (request.serial, request.batch_size, request.received_ns, request.queued_ns, failed)
+                for request, failed in zip(execution.requests, failures, strict=True)
+                if not request.is_null
             ]
         ),
     )

@@ -1,6 +1,6 @@
-"""What models ask of the server that runs them: other models' inference, loading, metrics.
+"""Calls from models to the server that runs them: inference, loading and unloading of other models, metrics.
 
-An instance that waits for another model does nothing else, so models that call one another in a cycle could
+An instance that waits for another model does nothing else, so models that call each other in a cycle could
 wait forever. The call that would complete such a cycle fails.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class EngineApi(Protocol):
-    """As much of an engine as calls need."""
+    """The methods of an engine that the calls use."""
 
     tracer: Tracer
 
@@ -32,7 +32,7 @@ class EngineApi(Protocol):
         """Whether a model version is ready."""
 
     def check_model_control(self) -> None:
-        """Whether loading is allowed."""
+        """Raise `TritonError` unless models may be loaded and unloaded."""
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool) -> None:
         """Load a model."""
@@ -42,7 +42,7 @@ class EngineApi(Protocol):
 
 
 class ModelCalls:
-    """`ServerCalls` of one engine.
+    """The `ServerCalls` of an engine.
 
     Parameters
     ----------
@@ -59,13 +59,13 @@ class ModelCalls:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Called once, on the server's loop."""
+        """Called once, on the server's event loop."""
         self._loop = asyncio.get_running_loop()
 
-    # --- on the models' threads ---------------------------------------------------------------
+    # --- on threads of models -----------------------------------------------------------------
 
     def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
-        """Have a request run; errors, too, come through ``request.respond``, on the loop."""
+        """Run a request; responses and errors are passed to ``request.respond`` on the event loop."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_of_this_thread(), cause)
 
@@ -75,7 +75,7 @@ class ModelCalls:
         self._loop.call_soon_threadsafe(request.cancel)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model; files are accepted, since the caller is code already."""
+        """Load a model; its files may be part of the request, since the caller is code already."""
         self._run(self._load(name, parameters))
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:
@@ -90,7 +90,7 @@ class ModelCalls:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    # --- on the loop --------------------------------------------------------------------------
+    # --- on the event loop --------------------------------------------------------------------
 
     async def _load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         self._engine.check_model_control()
@@ -131,7 +131,7 @@ class ModelCalls:
 
 
 def register_wait(request: InferRequest, served: Served, caller: Instance) -> None:
-    """Note that an instance waits for a model, until the final response of its request.
+    """Record that an instance waits for a model, until the final response to its request.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def register_wait(request: InferRequest, served: Served, caller: Instance) -> No
     Raises
     ------
     UnavailableError
-        If the response would never come, since all instances of that model wait for the caller.
+        If no response is possible, because all instances of that model wait for the caller.
     """
     waits_for = caller.waits_for
     waits_for.append(served)
@@ -158,22 +158,22 @@ def register_wait(request: InferRequest, served: Served, caller: Instance) -> No
     if _would_deadlock(served, set()):
         raise UnavailableError(
             f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
-            "through others, needs more instances than calls that are under way"
+            "through other models, needs more instances than calls in progress"
         )
 
 
 def _would_deadlock(served: Served, seen: set[Served]) -> bool:
-    """Whether every instance of a model waits for models of which the same is true.
+    """Whether every instance of a model waits for models for which the same is true.
 
-    A circle may pass through several servers, each with a loop of its own, so the lists are copied first.
+    A cycle can include several servers with their own event loops, so the lists are copied first.
     """
     if served in seen:
         return True
     seen = {*seen, served}
     needed = served.needed_models()
     if needed:
-        return any(_would_deadlock(each, seen) for each in needed)
-    active = [each for each in served.instances if not each.spec.passive]
+        return any(_would_deadlock(model, seen) for model in needed)
+    active = [instance for instance in served.instances if not instance.spec.passive]
     return bool(active) and all(
-        any(_would_deadlock(awaited, seen) for awaited in list(each.waits_for)) for each in active
+        any(_would_deadlock(awaited, seen) for awaited in list(instance.waits_for)) for instance in active
     )

@@ -1,7 +1,7 @@
-"""The tensors that travel between the steps of an ensemble.
+"""The tensors that are passed between the steps of an ensemble.
 
-Each remembers whether its first dimension is a batch, since steps may batch or not, and which sequence it
-belongs to, since a step may say so for the steps behind it.
+An `EnsembleTensor` also contains whether its first dimension is the batch dimension, since not all models batch, and
+its sequence, which the response parameters of a step can change for the steps that follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tritonnb.core.ownership import read_only_view
 _IDS = 2**64
 
 
-# These are made for every step of every request; frozen ones take three times as long to make.
+# Created for every step of every request; creating frozen instances takes three times as long.
 @dataclass(slots=True)
 class Sequence:
     """The sequence that a request or tensor belongs to: ``correlation_id`` and ``flags`` of `InferRequest`."""
@@ -26,17 +26,17 @@ class Sequence:
 
     @classmethod
     def of(cls, request: InferRequest) -> Sequence:
-        """That of a request."""
+        """The sequence of a request."""
         correlation_id, flags = request.correlation_id, request.flags
         return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
 
     def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> Sequence:
-        """What a step's response parameters ``sequence_id``, ``sequence_start`` and ``sequence_end`` make of it.
+        """The sequence with the response parameters ``sequence_id``, ``sequence_start``, ``sequence_end`` of a step.
 
         Raises
         ------
         InvalidArgumentError
-            If one of them has a wrong type.
+            If a parameter has the wrong type.
         """
         if not parameters:
             return self
@@ -56,7 +56,7 @@ class Sequence:
         return Sequence(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:
-        """The parameters that every response of an ensemble carries; an integer is a signed one of 64 bits there."""
+        """The parameters of every response of an ensemble; an integer is written as a signed 64-bit integer."""
         correlation_id = self.correlation_id
         if isinstance(correlation_id, int) and correlation_id >= _IDS // 2:
             correlation_id -= _IDS
@@ -78,7 +78,7 @@ class EnsembleTensor:
     ----------
     tensor : Tensor
     batch_size : int
-        Rows; 0 where it comes from a model that does not batch.
+        Number of rows; 0 if the tensor comes from a model that does not batch.
     sequence : Sequence
     """
 
@@ -87,16 +87,16 @@ class EnsembleTensor:
     sequence: Sequence
 
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
-        """The tensor as a model takes it.
+        """The tensor as the input of a model.
 
-        Between a model that batches and one that does not, a batch of one comes or goes. The array is
-        read-only: other steps may read it too.
+        Between a model that batches and one that does not, a batch dimension of 1 is added or removed. The array is
+        read-only, since other steps may read it, too.
 
         Parameters
         ----------
         name : str
         dims : tuple of int
-            What the model's configuration says of it; -1 is a variable dimension.
+            The dims in the model's configuration; -1 is a variable dimension.
         batching : bool
             Whether the model batches.
         """

@@ -1,20 +1,20 @@
-"""What a model version says about itself: its metadata and its class labels."""
+"""The metadata and the class labels of a model version."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tritonnb.backends.contract import ModelContext
+from tritonnb.core.json_types import JsonDict, JsonValue
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
-def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> dict[str, Any]:
-    """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
+def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> JsonDict:
+    """The model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
     return {
         "name": config.name,
-        "versions": [str(each) for each in versions],
+        "versions": [str(version) for version in versions],
         "platform": config.platform or config.backend,
         "inputs": _tensors(spec, spec.inputs),
         "outputs": _tensors(spec, spec.outputs),
@@ -22,7 +22,7 @@ def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -
 
 
 def read_labels(context: ModelContext) -> dict[str, list[str]]:
-    """The lines of every output's ``label_filename``, by output."""
+    """The lines of the ``label_filename`` of every output, by output name."""
     return {
         output.name: (context.directory / output.label_filename).read_text("utf-8", "replace").splitlines()
         for output in context.config.output
@@ -30,8 +30,9 @@ def read_labels(context: ModelContext) -> dict[str, list[str]]:
     }
 
 
-def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[JsonValue]:
     batch = [-1] if spec.max_batch_size > 0 else []
     return [
-        {"name": each.name, "datatype": each.datatype.name, "shape": [*batch, *each.dims]} for each in tensors.values()
+        {"name": tensor.name, "datatype": tensor.datatype.name, "shape": [*batch, *tensor.dims]}
+        for tensor in tensors.values()
     ]

@@ -1,8 +1,8 @@
-"""The response cache: responses to requests that were answered before (``response_cache { enable: true }``).
+"""The response cache (``response_cache { enable: true }``).
 
-Least recently used answers go first when the cache is full. The key is made of everything that an answer can
-depend on: the model as it is loaded now, its inputs with their datatypes and shapes, the outputs
-that are requested, and the request parameters. Only successful answers are kept.
+When the cache is full, the least recently used responses are evicted. The key contains everything that a response can
+depend on: the number of the load of the model, the inputs with their datatypes and shapes, the requested outputs, and
+the request parameters. Only successful responses are stored.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import encode_bytes
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ Key = bytes
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What the cache has done so far; durations in ns."""
+    """The statistics of a cache; durations in ns."""
 
     hits: int = 0
     misses: int = 0
@@ -36,73 +35,75 @@ class CacheCounts:
 
 
 class ResponseCache:
-    """Answers by key, in so many bytes; used on the server's loop.
+    """Responses by key; used on the server's event loop.
 
     Parameters
     ----------
     size : int
-        In bytes.
+        The maximum size in bytes.
 
     Attributes
     ----------
     counts : CacheCounts
     used : int
-        Bytes of what is kept.
+        The size of the stored responses in bytes.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
         self.counts = CacheCounts()
-        self._answers: OrderedDict[Key, tuple[InferResponse, int]] = OrderedDict()
+        self._responses: OrderedDict[Key, tuple[InferResponse, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many answers are kept."""
-        return len(self._answers)
+        """The number of stored responses."""
+        return len(self._responses)
 
     def look_up(self, key: Key) -> InferResponse | None:
-        """The answer to a request; whoever gets it may keep it and write to it."""
+        """A copy of a stored response; None if there is none."""
         began = time.monotonic_ns()
-        entry = self._answers.get(key)
+        entry = self._responses.get(key)
         if entry is None:
             self.counts.misses += 1
         else:
             self.counts.hits += 1
-            self._answers.move_to_end(key)
-        answer = None if entry is None else entry[0].copy()
+            self._responses.move_to_end(key)
+        response = None if entry is None else entry[0].copy()
         self.counts.lookup_ns += time.monotonic_ns() - began
-        return answer
+        return response
 
     def insert(self, key: Key, response: InferResponse) -> bool:
-        """Keep an answer, unless it is too large; False if it was there already."""
-        if key in self._answers:
+        """Store a response unless it is too large; returns False if the key is already in the cache."""
+        if key in self._responses:
             return False
         size = _packed_size(response)
         if size > self.size:
             logger.error(
-                "Failed to insert key [%s] into response cache: %d bytes are more than it may hold", key.hex(), size
+                "Failed to insert key [%s] into response cache: its %d bytes exceed the size of the cache",
+                key.hex(),
+                size,
             )
             return True
         began = time.monotonic_ns()
         while self.used + size > self.size:
-            _, (_, freed) = self._answers.popitem(last=False)
-            self.used -= freed
+            _, (_, evicted_size) = self._responses.popitem(last=False)
+            self.used -= evicted_size
             self.counts.evictions += 1
-        self._answers[key] = (response.copy(), size)
+        self._responses[key] = (response.copy(), size)
         self.used += size
         self.counts.insertion_ns += time.monotonic_ns() - began
         return True
 
 
 def key_of(model: int, request: InferRequest) -> Key:
-    """What an answer can depend on, as a digest.
+    """A digest of everything that a response can depend on.
 
     Parameters
     ----------
     model : int
-        Number of the load: a version that is loaded again has other responses.
+        The number of the load: a version that is loaded again has different responses.
     request : InferRequest
-        Checked, so that its tensors are decoded.
+        Already validated, so that its tensors are decoded.
     """
     digest = hashlib.blake2b(digest_size=20)
     outputs = None if request.requested_outputs is None else sorted(request.requested_outputs)
@@ -110,23 +111,19 @@ def key_of(model: int, request: InferRequest) -> Key:
     for name in sorted(request.inputs):
         tensor = request.inputs[name]
         digest.update(repr((name, tensor.datatype.name, tensor.shape)).encode())
-        digest.update(_bytes(tensor))
+        digest.update(tensor.datatype.encode(tensor.array))
     return digest.digest()
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    return encode_bytes(tensor.array) if tensor.array.dtype.kind == "O" else tensor.array.tobytes()
-
-
 def _packed_size(response: InferResponse) -> int:
-    """Bytes of an answer as Triton packs it: numbers, and for each output name, datatype, shape and data."""
+    """The size of a response as Triton packs it: numbers, and for each output name, datatype, shape and data."""
     return 4 + sum(
-        28 + len(each.name) + len(each.datatype.name) + 8 * len(each.shape) + _size(each.array)
-        for each in response.outputs
+        28 + len(output.name) + len(output.datatype.name) + 8 * len(output.shape) + _size(output.array)
+        for output in response.outputs
     )
 
 
-def _size(array: npt.NDArray[Any]) -> int:
+def _size(array: npt.NDArray[np.generic]) -> int:
     if array.dtype.kind == "O":
-        return sum(len(each) + 4 for each in array.ravel())
+        return sum(len(element) + 4 for element in array.ravel().tolist())
     return int(array.nbytes)

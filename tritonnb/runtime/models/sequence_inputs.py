@@ -1,8 +1,8 @@
-"""What a sequence request carries besides its own inputs: control tensors and implicit state.
+"""The additional inputs of sequence requests: control tensors and implicit state.
 
-The scheduler decides which request runs in which batch slot; here each gets its START, END, READY
-and CORRID tensors, every empty slot gets a null request, and the slot's states are attached
-(Triton's *Stateful Models* document; ``sequence_batching`` in *model_config.proto*).
+The scheduler assigns requests to batch slots. This module adds the START, END, READY and CORRID tensors to the
+requests, fills empty slots with null requests, and attaches the states of the slots (Triton's *Stateful Models*
+document; ``sequence_batching`` in *model_config.proto*).
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     SEQUENCE_END,
@@ -28,7 +27,6 @@ from tritonnb.core.messages import (
 )
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import INVALID
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.scheduling.decisions import Execute
 
@@ -36,12 +34,12 @@ Control = pb.ModelSequenceBatching.Control
 
 
 class States:
-    """The implicit states of one batch slot, as one request sees them.
+    """The implicit states of a batch slot, as a request reads and updates them (`SequenceStates`).
 
     Attributes
     ----------
     inputs : dict of str to Tensor
-        State inputs by name, of shape ``[1, dims...]``, or ``dims`` where the model does not batch.
+        State inputs by name, of shape ``[1, dims...]``, or ``dims`` if the model does not batch.
     """
 
     __slots__ = ("_by_output", "_scratch", "inputs")
@@ -51,8 +49,8 @@ class States:
         self._by_output = by_output
         self._scratch = scratch
 
-    def update(self, output_name: str, array: npt.NDArray[Any]) -> None:
-        """Make an output of the model the slot's next state.
+    def update(self, output_name: str, array: npt.NDArray[np.generic]) -> None:
+        """Make an output of the model the next state of the slot.
 
         Raises
         ------
@@ -71,45 +69,45 @@ class States:
 
 
 class _State:
-    """One ``state { }`` of the configuration and the tensor that a new sequence begins with."""
+    """One ``state { }`` of the configuration, with the initial tensor of a new sequence."""
 
     __slots__ = ("datatype", "initial", "input_name", "output_name", "same_buffer")
 
-    def __init__(self, config: Any, batching: bool, directory: Path) -> None:
+    def __init__(self, config: pb.ModelConfig, batching: bool, directory: Path) -> None:
         self.input_name: str = config.input_name
         self.output_name: str = config.output_name
-        self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not ask for a type
+        self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not require a type
         self.same_buffer = bool(config.use_same_buffer_for_input_output)
         initial = config.initial_state[0] if config.initial_state else None
-        dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
+        dims = [1 if dim < 0 else dim for dim in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
             array = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
         else:
-            # Triton leaves a state without initial_state uninitialised; ours is zero.
+            # Triton does not initialise a state without initial_state; here it is zero.
             array = zeros(self.datatype, shape)
         self.initial = Tensor(self.input_name, self.datatype, read_only_view(array))
 
 
 class SequenceInputs:
-    """Prepares the requests of a sequence batch for their execution; used on the server's loop.
+    """Prepares the requests of a sequence batch for execution; used on the server's event loop.
 
-    A slot's states are read here only while nothing of that slot runs, since a scheduler has at
-    most one request of a slot in flight; the instance thread writes them in between.
+    The instance thread writes the states of a slot during an execution. They are not read here at that time, since a
+    scheduler has at most one request of a slot in flight.
     """
 
-    def __init__(self, config: Any, directory: Path) -> None:
+    def __init__(self, config: pb.ModelConfig, directory: Path) -> None:
         batching = config.max_batch_size > 0
         self._controls = _Controls(config.sequence_batching, (1, 1) if batching else (1,))
-        self._runs_again = config.sequence_batching.iterative_sequence
-        self._states = [_State(each, batching, directory) for each in config.sequence_batching.state]
-        self._by_output = {each.output_name: each for each in self._states}
+        self._iterative = config.sequence_batching.iterative_sequence
+        self._states = [_State(state, batching, directory) for state in config.sequence_batching.state]
+        self._by_output = {state.output_name: state for state in self._states}
         self._slots: dict[tuple[int, int], States] = {}
 
     def prepare(self, decision: Execute) -> list[InferRequest]:
-        """The batch's requests with everything attached, null requests included.
+        """The requests of a batch with their controls and states, including null requests.
 
-        A null request has zeros of the shapes of the first real request, in place of its inputs and states
+        The inputs and states of a null request are zeros with the shapes of the first real request
         (``DirectSequenceBatch::BatcherThread``): the scheduler compares the inputs of a batch, and not the states.
         """
         real: list[InferRequest] = []
@@ -123,21 +121,21 @@ class SequenceInputs:
         return [self._null_request(real[0], padding) if request is None else request for request in decision.requests]
 
     def attach_scratch_states(self, request: InferRequest) -> None:
-        """Attach states of its own to a request that does not belong to a sequence."""
+        """Attach states that are discarded afterwards to a request that does not belong to a sequence."""
         if self._states:
-            request.states = self._fresh(scratch=True)
+            request.states = self._initial_states(scratch=True)
 
-    def _fresh(self, scratch: bool) -> States:
-        return States({each.input_name: each.initial for each in self._states}, self._by_output, scratch)
+    def _initial_states(self, scratch: bool) -> States:
+        return States({state.input_name: state.initial for state in self._states}, self._by_output, scratch)
 
     def _attach(self, request: InferRequest, instance: int, slot: int) -> None:
-        """Give a request its control tensors and the states of its slot."""
-        inputs = read_only_tensors(request.inputs) if self._runs_again else request.inputs
+        """Attach the control tensors and the states of its slot to a request."""
+        inputs = read_only_tensors(request.inputs) if self._iterative else request.inputs
         request.inputs = {**inputs, **self._controls.tensors(request)}
         if self._states:
             key = (instance, slot)
             if key not in self._slots or request.flags & SEQUENCE_START:
-                self._slots[key] = self._fresh(scratch=False)
+                self._slots[key] = self._initial_states(scratch=False)
             request.states = self._slots[key]
 
     def _null_request(self, reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
@@ -145,15 +143,15 @@ class SequenceInputs:
             reference.model_name, inputs, discard_response, model_version=reference.model_version, requested_outputs=()
         )
         null.is_null = True
-        if self._states:
+        if reference.states is not None:
             null.states = States(_zeros_like(reference.states.inputs), self._by_output, scratch=True)
         return null
 
 
 class _Controls:
-    """The control tensors of a model: created once for each value and read-only."""
+    """The control tensors of a model, which are read-only and created once for each value."""
 
-    def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, config: pb.ModelConfig, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._flags: list[tuple[int, Tensor, Tensor]] = []
         self._correlation: tuple[str, DataType] | None = None
@@ -161,7 +159,7 @@ class _Controls:
             for control in tensor.control:
                 if control.kind == Control.CONTROL_SEQUENCE_CORRID:
                     self._correlation = (tensor.name, BY_NUMBER[control.data_type])
-                elif control.kind in _FLAG:  # Triton passes an unknown number over
+                elif control.kind in _FLAG:  # Triton ignores unknown numbers
                     false, true = self._values(tensor.name, control)
                     self._flags.append((_FLAG[control.kind], false, true))
         self._by_flags = functools.lru_cache(self._flag_tensors)
@@ -169,11 +167,11 @@ class _Controls:
 
     def tensors(self, request: InferRequest) -> dict[str, Tensor]:
         """The control tensors of one request."""
-        # READY has no request flag: it is true on every real request.
+        # READY does not correspond to a request flag: it is true for every real request.
         return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
 
     def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of a null request beside one with these inputs, which may have controls already."""
+        """The inputs of a null request in a batch with a request with these inputs, which may include controls."""
         return {**_zeros_like(inputs), **self._by_flags(0), **self._by_id("")}
 
     def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
@@ -183,17 +181,17 @@ class _Controls:
         if self._correlation is None:
             return {}
         name, datatype = self._correlation
-        if datatype is BYTES:
+        if datatype.variable_size:
             array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
         else:
             number = 0 if isinstance(value, str) else value
-            # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
+            # As on Triton, 32-bit types use the low four bytes, and signed types reinterpret them.
             raw = number.to_bytes(8, "little")[: datatype.itemsize]
             array = np.frombuffer(raw, datatype.numpy).reshape(self._shape)
         array.flags.writeable = False
         return {name: Tensor(name, datatype, array)}
 
-    def _values(self, name: str, control: Any) -> Iterator[Tensor]:
+    def _values(self, name: str, control: pb.ModelSequenceBatching.Control) -> Iterator[Tensor]:
         for field, type_name in _FALSE_TRUE.items():
             for value in getattr(control, field):
                 datatype = BY_NUMBER[pb.DataType.Value(type_name)]
@@ -217,7 +215,7 @@ _FALSE_TRUE = {
 
 
 def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors for null requests to share."""
+    """Zeros of the same shapes, which null requests share."""
     return read_only_tensors(
         {name: Tensor(name, tensor.datatype, zeros(tensor.datatype, tensor.shape)) for name, tensor in tensors.items()}
     )

@@ -1,6 +1,6 @@
-"""What all served model versions have in common: its configuration, statistics, and open requests.
+"""The base class of served model versions: configuration, statistics, requests in flight.
 
-Everything here is used on the server's loop.
+Everything here runs on the server's event loop.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace, Respond
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
@@ -28,18 +28,18 @@ _load_numbers = itertools.count(1)
 
 
 class Served:
-    """One version of a model, ready to take requests.
+    """One version of a model that accepts requests.
 
     Attributes
     ----------
     name, version : str, int
     config : inference.ModelConfig
-        Completed and normalised, as the config endpoint shows it.
+        Completed and normalised, as the config endpoint returns it.
     spec : ModelSpec
-        The tensors of the configuration, for checking requests.
+        The tensors of the configuration, for the validation of requests.
     statistics : ModelStatistics
     instances : list of Instance
-        What runs it; an ensemble has none.
+        The instances that run it; empty for an ensemble.
     decoupled : bool
         ``model_transaction_policy { decoupled: true }``.
     load_seconds : float
@@ -65,22 +65,22 @@ class Served:
         self._cache: ResponseCache | None = None
         self._load_number = next(_load_numbers)
 
-    # --- what the endpoints ask ---------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------
 
-    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
-        """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
+    def metadata(self, versions: Sequence[int] | None = None) -> JsonDict:
+        """The model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
         return describe(self.config, self.spec, versions or [self.version])
 
     def config_json(self) -> str:
-        """What ``GET /v2/models/NAME/config`` answers."""
+        """The response to ``GET /v2/models/NAME/config``."""
         return config_to_json(self.config)
 
     def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None where it has none."""
+        """The lines of an output's ``label_filename``; None if it has none."""
         return self._labels.get(output_name)
 
     def check(self, request: InferRequest) -> None:
-        """See whether a request fits the configuration; sets ``batch_size`` and ``batch_key``.
+        """Validate a request against the configuration; sets ``batch_size`` and ``batch_key``.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Served:
         request.checked = True
 
     def queue_depth(self) -> int:
-        """Requests that wait and do not run yet."""
+        """The number of requests that are queued."""
         return 0
 
     async def check_ready(self) -> None:
@@ -99,15 +99,15 @@ class Served:
         await asyncio.gather(*[instance.check_ready() for instance in self.instances])
 
     def needed_models(self) -> Sequence[Served]:
-        """The models that requests are passed on to, if it runs nothing itself."""
+        """The models that an ensemble sends requests to; empty for other models."""
         return ()
 
     # --- requests -----------------------------------------------------------------------------
 
     def submit(self, request: InferRequest, trace: RequestTrace | None = None) -> None:
-        """Check a request and accept it; its responses come through ``request.respond``.
+        """Validate and accept a request; its responses are passed to ``request.respond``.
 
-        All requests come this way: those of HTTP, gRPC, the in-process API, ensembles and BLS.
+        All requests are submitted here: those of HTTP, gRPC, the in-process API, ensembles and BLS.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Served:
         Raises
         ------
         TritonError
-            If the request is refused at once; ``request.respond`` is not called then.
+            If the request is rejected; ``request.respond`` is not called.
         """
         if trace is None:
             self._accept(request)
@@ -126,38 +126,38 @@ class Served:
             trace.submit(self._accept, request)
 
     def _accept(self, request: InferRequest) -> None:
-        """Check a request and start it; raises TritonError if it is refused."""
+        """Validate and start a request; raises TritonError if it is rejected."""
         raise NotImplementedError
 
     def cancel(self, request: InferRequest) -> None:
-        """Drop a request if it still waits; called by `InferRequest.cancel` only."""
+        """Remove a request from the queue; called by `InferRequest.cancel` only."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Accept no new work: the server is stopping."""
+        """Reject new requests, because the server is stopping."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Free everything now; nothing may be in flight."""
+        """Free all resources; no request may be in flight."""
         raise NotImplementedError
 
     async def drain_and_close(self) -> None:
-        """Wait until every accepted request has its final response, then free everything."""
+        """Wait until every accepted request has its final response, then free all resources."""
         await self.wait_until_drained()
         await self.close()
 
     @property
     def in_flight(self) -> int:
-        """Accepted requests without a final response."""
+        """The number of accepted requests without a final response."""
         return self._in_flight
 
     @property
     def open_sequences(self) -> int:
-        """Sequences that may go on."""
+        """The number of sequences that have not ended."""
         return 0
 
     async def wait_until_sequences_end(self) -> None:
-        """Wait until no sequence may go on."""
+        """Wait until all sequences have ended."""
 
     async def wait_until_drained(self) -> None:
         """Wait until every accepted request has its final response."""
@@ -167,7 +167,7 @@ class Served:
             await self._drained
 
     def _register(self, request: InferRequest) -> int:
-        """Check and number a request; return the current time in ns."""
+        """Validate and number a request; returns the current time in ns."""
         if not request.checked:
             self.check(request)
         request.model_name = self.name
@@ -180,17 +180,17 @@ class Served:
         return now
 
     def use_cache(self, cache: ResponseCache | None) -> None:
-        """Answer from this response cache, if the configuration asks for one."""
+        """Use a response cache, if ``response_cache`` is enabled in the configuration."""
         if self.config.response_cache.enable:
             self._cache = cache
 
     @property
     def uses_cache(self) -> bool:
-        """Whether it answers from a response cache."""
+        """Whether responses are cached."""
         return self._cache is not None
 
     def _respond_from_cache(self, request: InferRequest) -> bool:
-        """Respond from the cache if possible; else make sure that the response is inserted."""
+        """Respond from the cache if possible; otherwise have the response inserted."""
         if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
             return False
         began = time.monotonic_ns()
@@ -219,11 +219,11 @@ class Served:
         return insert
 
     def pin(self) -> None:
-        """Count an ensemble's request as in flight until `unpin`, so that the model is not closed meanwhile."""
+        """Count a request of an ensemble as in flight until `unpin`, so that the model is not closed before that."""
         self._in_flight += 1
 
     def unpin(self) -> None:
-        """End what `pin` began: one request in flight fewer."""
+        """Count one request in flight less; the counterpart of `pin`."""
         self._in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)

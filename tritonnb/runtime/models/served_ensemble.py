@@ -1,7 +1,7 @@
-"""An ensemble that is being served: its scheduler, driven in real time.
+"""A served ensemble: the ensemble scheduler, driven in real time.
 
-It has no instance. Each step is an ordinary request to the scheduler of that step's model, where it may share
-a batch with other requests. Everything runs on the server's loop, except methods that wait.
+An ensemble has no instances. Each step is an ordinary request to the scheduler of the step's model, where it may share
+a batch with other requests. Everything runs on the server's event loop, except `_StepRequest.throttle`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import cast
 
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, pack_step_sent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
@@ -34,7 +35,7 @@ from tritonnb.scheduling.ensemble import (
 )
 from tritonnb.telemetry.stream import EventStream
 
-#: How long a decoupled step waits at most for the steps that follow it.
+#: The longest time that a decoupled step waits for the steps that follow it.
 LONGEST_WAIT_S = 300.0
 
 ModelLookup = Callable[[str, int], Served]
@@ -47,7 +48,7 @@ class ServedEnsemble(Served):
     ----------
     context : ModelContext
     lookup : callable
-        Gives the model of a name and version, or raises.
+        ``lookup(name, version)`` returns a model, or raises `TritonError`.
     stream : EventStream
     loop : asyncio.AbstractEventLoop
     """
@@ -63,10 +64,10 @@ class ServedEnsemble(Served):
         self._stopping = False
 
     def _accept(self, request: InferRequest) -> None:
-        """Check a request and start the steps that can run."""
+        """Validate a request and start the steps that can run."""
         request.queued_ns = self._register(request)
         if self._stopping and request.step is None:
-            # On Triton it is a step that is refused.
+            # Triton rejects the request of a step.
             raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
         if self._respond_from_cache(request):
             return
@@ -85,7 +86,7 @@ class ServedEnsemble(Served):
         return [self._lookup(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def cancel(self, request: InferRequest) -> None:
-        """Cancel the steps that wait or run, and start no others; called by `InferRequest.cancel` only."""
+        """Cancel the steps that are queued or running, and start no others; called by `InferRequest.cancel` only."""
         execution = self._executions.get(request)
         if execution is None:
             return
@@ -95,14 +96,14 @@ class ServedEnsemble(Served):
             step_request.cancel()
 
     def stop(self) -> None:
-        """Admit no new work, but for ensembles that this one is a step of."""
+        """Reject new requests, except those of ensembles that contain this one."""
         self._stopping = True
 
     async def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: an ensemble has no resources of its own."""
 
     def _take_over_labels(self) -> None:
-        """An output that names no labels of its own has those of the step that writes it."""
+        """Give outputs without ``label_filename`` the labels of the step output that they come from."""
         for step in self.config.ensemble_scheduling.step:
             model = self._lookup(step.model_name, step.model_version)
             for output, tensor in step.output_map.items():
@@ -114,11 +115,11 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            execution = cast("_EnsembleExecution", decision.run)  # as it was begun here
+            execution = cast("_EnsembleExecution", decision.run)  # created in `_accept`
             if type(decision) is RunStep:
                 self._run_step(execution, decision)
             elif type(decision) is SendResponse:
-                self._answer(execution, decision)
+                self._send_response(execution, decision)
             elif type(decision) is EndRequest:
                 self._finish(execution, decision.error)
 
@@ -177,10 +178,10 @@ class ServedEnsemble(Served):
         execution.lift_limits()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
-    def _answer(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
+    def _send_response(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
         request, spec = execution.request, self.spec
         outputs, parameters = [], None
-        # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
+        # The order of Triton's hash map of the configured outputs, apart from collisions: the last one first.
         for name in reversed(spec.outputs):
             value = decision.outputs.get(name)
             if value is not None:
@@ -196,10 +197,10 @@ class ServedEnsemble(Served):
         self._respond(execution.request, InferResponse(error=error, empty=error is None))
 
     def _complete(self, execution: _EnsembleExecution, failed: str) -> None:
-        """Nothing of the request runs any more; it is counted once the times of all its steps are known."""
+        """All steps of a request are complete; it is counted when the times of all its steps are known."""
         del self._executions[execution.request]
         execution.unpin_models()
-        execution.call_when_measured(lambda: self._emit_executed(execution, failed), at_once=bool(failed))
+        execution.call_when_measured(lambda: self._emit_executed(execution, failed), immediately=bool(failed))
 
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
         request, now = execution.request, time.monotonic_ns()
@@ -220,12 +221,12 @@ class ServedEnsemble(Served):
                 failed,
             )
         )
-        if request.step is not None:  # it is itself a step of another ensemble
+        if request.step is not None:  # this ensemble is a step of another ensemble
             request.step.executed(0, gather, gather + infer, gather + infer + scatter)
 
 
 class _EnsembleExecution(EnsembleRun):
-    """One request of an ensemble and the requests that it sent to the models of its steps."""
+    """One request to an ensemble, and the requests to the models of its steps."""
 
     def __init__(self, request: InferRequest, plan: Plan, models: list[Served]) -> None:
         super().__init__(request, plan)
@@ -241,7 +242,7 @@ class _EnsembleExecution(EnsembleRun):
             model.pin()
 
     def request_for(self, decision: RunStep, model: Served, respond: Respond) -> InferRequest:
-        """Return the request of a step."""
+        """Create the request of a step."""
         request, batching = self.request, model.spec.max_batch_size > 0
         sequence, inputs = None, {}
         for name, value in decision.inputs.items():
@@ -267,30 +268,30 @@ class _EnsembleExecution(EnsembleRun):
         return step_request
 
     def tensors_of(self, step: Step, request: InferRequest, response: InferResponse) -> dict[str, EnsembleTensor]:
-        """What a step gave, by the names of its model."""
+        """The outputs of a step by the names that its model uses."""
         model = self.models[step.index]
         sequence = Sequence.of(request).overridden(response.parameters)
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
-        return {each.name: EnsembleTensor(each, rows, sequence) for each in response.outputs}
+        return {output.name: EnsembleTensor(output, rows, sequence) for output in response.outputs}
 
     def measured(self, step: _StepRequest, gather: int, infer: int, scatter: int) -> None:
-        """A step request was executed in so many ns."""
-        known = self.compute_ns
-        self.compute_ns = (known[0] + gather, known[1] + infer, known[2] + scatter)
+        """Add the times of an executed step request, in ns."""
+        total = self.compute_ns
+        self.compute_ns = (total[0] + gather, total[1] + infer, total[2] + scatter)
         self.unmeasured.discard(step)
         if self._when_measured is not None and not self.unmeasured:
-            then, self._when_measured = self._when_measured, None
-            then()
+            callback, self._when_measured = self._when_measured, None
+            callback()
 
-    def call_when_measured(self, then: Callable[[], None], at_once: bool) -> None:
-        """Call something as soon as every step request was executed."""
-        if at_once or not self.unmeasured:
-            then()
+    def call_when_measured(self, callback: Callable[[], None], immediately: bool) -> None:
+        """Call a function when every step request has been executed, or immediately."""
+        if immediately or not self.unmeasured:
+            callback()
         else:
-            self._when_measured = then
+            self._when_measured = callback
 
     def add_step_request(self, request: InferRequest, model: Served, limit: int) -> None:
-        """A step request is sent; a decoupled step may be ahead of those behind it by so many responses."""
+        """Register a step request; a decoupled step may be ``limit`` responses ahead of the steps that follow it."""
         request.step = step = _StepRequest(self, request, limit)
         self.open[request] = model
         self.unmeasured.add(step)
@@ -298,78 +299,78 @@ class _EnsembleExecution(EnsembleRun):
             self._limited[request] = step
 
     def unpin_models(self) -> None:
-        """Nothing more will be sent to the models."""
+        """Allow the models to be closed: the execution sends no more requests."""
         for model in self.models:
             model.unpin()
 
     def return_credit(self, request: InferRequest) -> None:
-        """A response of a limited step came: another may, once nothing that it led to is held back."""
+        """Note a response of a limited step, which may send another one when the steps that follow have started."""
         step = self._limited.get(request)
         if step is not None:
             self._owed.append(step)
 
     def release_credit(self) -> None:
-        """Let limited steps respond again, as far as what they led to has begun."""
+        """Permit limited steps as many responses as following steps have started."""
         while len(self._owed) > self.waiting:
             self._owed.pop(0).permits.release()
 
     def lift_limits(self) -> None:
-        """Nothing more begins: no step need wait."""
+        """Stop limiting steps, because no step will be started any more."""
         for step in self._limited.values():
             step.limited = False
             step.permits.release()
 
 
-#: Of the steps that are not limited: making a semaphore takes a while.
+#: Shared by the steps that are not limited, since creating a semaphore is slow.
 _NO_PERMITS = threading.Semaphore(0)
 
 
 class _StepRequest:
-    """What a step request tells of itself (`EnsembleStepRequest`)."""
+    """Receives the reports on one step request (`EnsembleStepRequest`)."""
 
     def __init__(self, execution: _EnsembleExecution, request: InferRequest, limit: int) -> None:
         self.limited = limit > 0
         self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
         self._execution = execution
-        # Only where it is needed: a circle of references would be left to the garbage collector.
+        # Only if it is needed, since it makes a reference cycle, which only the garbage collector frees.
         self._request = request if limit else None
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
-        """Add up the times; on the loop."""
+        """Add the times; called on the event loop."""
         self._execution.measured(
             self, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
         )
 
     def throttle(self) -> None:
-        """Wait until the steps behind have taken enough responses; on the model's thread."""
+        """Wait until the following steps have started for enough responses; called on the model's thread."""
         if self.limited and self._request is not None and not self._request.cancelled:
             self.permits.acquire(timeout=LONGEST_WAIT_S)
 
 
 def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
-    """A tensor of the ensemble as its client sees it: its steps see ``reshape`` instead of ``dims``."""
+    """An output of the ensemble as clients receive it: with ``dims``, where the steps have ``reshape``."""
     tensor = value.renamed(spec.name, spec.backend_dims, batching)
     tensor.array = undo_reshape(spec, tensor.array, batching)
     return tensor
 
 
-def _graph(config: Any, lookup: ModelLookup) -> EnsembleGraph:
+def _graph(config: pb.ModelConfig, lookup: ModelLookup) -> EnsembleGraph:
     steps = [
         Step(
             index,
-            each.model_name,
-            each.model_version,
-            dict(each.input_map),
-            dict(each.output_map),
-            lookup(each.model_name, each.model_version).decoupled,
+            step.model_name,
+            step.model_version,
+            dict(step.input_map),
+            dict(step.output_map),
+            lookup(step.model_name, step.model_version).decoupled,
         )
-        for index, each in enumerate(config.ensemble_scheduling.step)
+        for index, step in enumerate(config.ensemble_scheduling.step)
     ]
     return EnsembleGraph(
         config.name,
         steps,
-        [each.name for each in config.input],
-        [each.name for each in config.output],
-        [each.name for each in config.input if each.optional],
+        [tensor.name for tensor in config.input],
+        [tensor.name for tensor in config.output],
+        [tensor.name for tensor in config.input if tensor.optional],
         config.ensemble_scheduling.max_inflight_requests,
     )

@@ -1,8 +1,7 @@
-"""A model version that a backend runs: its scheduler, driven in real time, and its instances.
+"""A model version that a backend runs: its instances, and its scheduler driven in real time.
 
-This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
-the time, carries the decisions out, and emits what happened. Everything here runs on the server's
-loop unless stated otherwise.
+The live driver adds no rule to the pure scheduler: it passes stimuli with the time to the scheduler, carries out the
+decisions, and emits the events. Everything here runs on the server's event loop unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
+from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, MemoryPlace, ModelContext
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import InstancePool
 from tritonnb.runtime.execution.loop import run_in_thread
@@ -61,7 +60,7 @@ class ServedModel(Served):
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
         self.backend_model = backend_model
-        self._pool: InstancePool  # from `start` on, as is the scheduler
+        self._pool: InstancePool  # set by `start`, like the scheduler
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
@@ -70,12 +69,12 @@ class ServedModel(Served):
         self._last_ns = 0  # time of the scheduler's last stimulus
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
-        self._sequences_ended: asyncio.Future[None] | None = None  # while somebody waits for it
+        self._sequences_ended: asyncio.Future[None] | None = None  # during `wait_until_sequences_end`
 
     # --- stimuli ------------------------------------------------------------------------------
 
     def _accept(self, request: InferRequest) -> None:
-        """Check a request and give it to the scheduler."""
+        """Validate a request and pass it to the scheduler."""
         now = self._register(request)
         if self._cache is not None and self._respond_from_cache(request):
             return
@@ -90,23 +89,23 @@ class ServedModel(Served):
         self._carry_out(decisions, now)
 
     def cancel(self, request: InferRequest) -> None:
-        """Drop a request if it still waits; called by `InferRequest.cancel` only."""
+        """Remove a request from the queue; called by `InferRequest.cancel` only."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
 
     def queue_depth(self) -> int:
-        """Requests that wait and do not run yet."""
+        """The number of requests that are queued."""
         return self.scheduler.queue_depth()
 
     @property
     def open_sequences(self) -> int:
-        """Sequences that have a slot, and neither ended nor were idle for too long."""
+        """The number of sequences that have a slot and have neither ended nor exceeded the maximum idle time."""
         return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
 
     async def wait_until_sequences_end(self) -> None:
-        """Wait until no sequence may go on."""
+        """Wait until all sequences have ended."""
         if self.open_sequences:
             self._sequences_ended = self._loop.create_future()
             await self._sequences_ended
@@ -117,7 +116,7 @@ class ServedModel(Served):
         Raises
         ------
         InvalidArgumentError
-            If it never would.
+            If the instance needs more of a resource than there is.
         """
         if limiter is not None and not spec.passive:
             limiter.add((self._load_number, spec.index), spec.resources, spec.priority)
@@ -128,7 +127,7 @@ class ServedModel(Served):
         return self._limiter.dispatch_key((self._load_number, number))
 
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
-        """Run the samples on a new instance; they count in the statistics.
+        """Run the samples on a new instance; they are counted in the statistics.
 
         Raises
         ------
@@ -151,7 +150,7 @@ class ServedModel(Served):
                 self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
 
     def start(self, instances: list[Instance]) -> None:
-        """Take the initialised instances and make the scheduler that feeds them."""
+        """Create the scheduler for instances that have been initialised."""
         self._pool = InstancePool(instances)
         self._update_instances()
         turn = None if self._limiter is None else self._dispatch_key
@@ -161,18 +160,18 @@ class ServedModel(Served):
         for number in active:
             self._carry_out(self.scheduler.instance_idle(number, now), now)
 
-    def missing_instances(self, config: Any) -> list[InstanceSpec]:
-        """The instances that a configuration asks for, beyond those that there are."""
+    def missing_instances(self, config: pb.ModelConfig) -> list[InstanceSpec]:
+        """The instances that a configuration requires and that do not exist yet."""
         return self._pool.missing(config)
 
-    def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
-        """Change scheduling settings and instances; no waiting request is lost.
+    def reconfigure(self, config: pb.ModelConfig, added: Sequence[Instance] = ()) -> None:
+        """Change scheduling settings and instances; queued requests stay queued.
 
         Parameters
         ----------
         config : inference.ModelConfig
         added : sequence of Instance
-            Initialised ones, for all `missing_instances`.
+            Initialised instances for all `missing_instances`.
         """
         now = time.monotonic_ns()
         self.scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
@@ -182,36 +181,36 @@ class ServedModel(Served):
         self._update_instances()
         active = self._pool.active
         decisions += self.scheduler.set_instances(active, now)
-        for number in [each.spec.index for each in added if each.spec.index in active]:
+        for number in [instance.spec.index for instance in added if instance.spec.index in active]:
             decisions += self.scheduler.instance_idle(number, now)
         self._carry_out(decisions, now)
 
     async def wait_until_instances_removed(self) -> None:
-        """Wait until removed instances have stopped, except those in which sequences own slots."""
+        """Wait until removed instances have stopped, except those with slots that belong to sequences."""
         await self._pool.removed(self.scheduler.uses)
 
     def _update_instances(self) -> None:
         self.instances = list(self._pool)
-        usage: Counter[Any] = Counter()
+        usage: Counter[MemoryPlace] = Counter()
         for instance in self.instances:
             usage.update(instance.backend_instance.memory_usage())
         self.statistics.memory_usage = dict(usage)
 
     def stop(self) -> None:
-        """Admit no new work; what waits is served."""
+        """Reject new requests; those that are queued are executed."""
         self.scheduler.stop()
 
     async def close(self) -> None:
-        """Free instances and model now; nothing may be in flight on them."""
+        """Stop the instances and free the model; no request may be in flight."""
         self._timer.cancel()
         await self._pool.close()
-        self.unregister_from_rate_limiter(each.spec.index for each in self._pool)
+        self.unregister_from_rate_limiter(instance.spec.index for instance in self._pool)
         await run_in_thread(self.backend_model.finalize)
 
     def unregister_from_rate_limiter(self, numbers: Iterable[int]) -> None:
         """Remove instances from the rate limiter."""
         if self._limiter is not None:
-            self._limiter.forget((self._load_number, each) for each in numbers)
+            self._limiter.forget((self._load_number, number) for number in numbers)
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -247,24 +246,24 @@ class ServedModel(Served):
 
     def _stage(self, number: int) -> None:
         assert self._limiter is not None
-        self._pool[number].busy = True  # from now on, also while the rate limiter makes it wait
+        self._pool[number].busy = True  # also while it waits for the rate limiter
         self._limiter.stage(
             (self._load_number, number), functools.partial(self._start_staged_batch, self.scheduler, number)
         )
 
     def _start_staged_batch(self, scheduler: Scheduler, number: int) -> None:
-        """The rate limiter lets a batch run that this scheduler, perhaps replaced since, has staged."""
+        """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         decisions = scheduler.begin(number, now)
-        for each in decisions:
-            if type(each) is Execute:
-                instance, execution = self._create_execution(each, now)
+        for decision in decisions:
+            if type(decision) is Execute:
+                instance, execution = self._create_execution(decision, now)
                 instance.execute(execution)
-        self._carry_out([each for each in decisions if type(each) is not Execute], now)
+        self._carry_out([decision for decision in decisions if type(decision) is not Execute], now)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
-        """The batch, and the instance that is to run it once it may."""
+        """The execution of a batch, and the instance that will run it."""
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         waiting = self.scheduler.queue_depth()
@@ -273,14 +272,14 @@ class ServedModel(Served):
         )
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
-            self._orders.update((each, order) for each in decision.requests if each is not None)
+            self._orders.update((request, order) for request in decision.requests if request is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
         execution = Execution(requests, decision.size, self._respond_threadsafe, number)
         instance.busy = True
         return instance, execution
 
     def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
-        """Called after an instance ran a batch: count it, start the next one, then respond."""
+        """Called after an instance has run a batch: count it, start the next one, then respond."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         failures = self._complete_responses(instance, execution, raised)
@@ -325,7 +324,7 @@ class ServedModel(Served):
                     event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns
                 )
 
-    # --- answers ------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------
 
     def _respond_in_order(self, request: InferRequest, response: InferResponse) -> None:
         order = self._orders.get(request)
@@ -334,8 +333,8 @@ class ServedModel(Served):
             return
         if response.final:
             del self._orders[request]
-        for earlier, answer in order.add_response(request, response):
-            self._respond(earlier, answer)
+        for ordered_request, ordered_response in order.add_response(request, response):
+            self._respond(ordered_request, ordered_response)
 
     def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
         self._loop.call_soon_threadsafe(self._respond_sent, request, response)
@@ -355,7 +354,7 @@ class ServedModel(Served):
     # --- time ---------------------------------------------------------------------------------
 
     def _wake_if_due(self, now: int) -> None:
-        """Pass the timeouts that are due to the scheduler first, at the time they were due: timers fire late."""
+        """Pass due timeouts to the scheduler with the times at which they were due, since timers fire late."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
             self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
         self._last_ns = now

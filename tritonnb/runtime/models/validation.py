@@ -1,18 +1,19 @@
-"""Checking a request against the model's configuration, whatever way it came.
+"""The validation of requests against the configuration of their model.
 
-Order and texts are those of Triton's core (``InferenceRequest::Normalize``): output names, number of
-inputs, input names, batch size, and then for each input datatype, shape, and byte size. What is
-needed of the configuration is computed once, so that a good request costs a few microseconds.
+Order and messages are those of Triton's core (``InferenceRequest::Normalize``): output names, number of inputs, input
+names, batch size, and then for each input datatype, shape, and byte size. Properties of the configuration are computed
+once, so that the validation of a request takes a few microseconds.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
-from tritonnb.core.datatypes import BYTES, split_bytes
+from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
@@ -26,11 +27,11 @@ _BATCH_NOTE = (
 
 
 class IncompleteStringError(InvalidArgumentError):
-    """A BYTES element says that it is longer than the data; Triton notices this later than the rest."""
+    """The length of a string exceeds the data; Triton detects this after all other errors."""
 
 
 class RequestValidator:
-    """Checks the requests of one model.
+    """Validates the requests of one model.
 
     Parameters
     ----------
@@ -40,22 +41,21 @@ class RequestValidator:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._batching = spec.max_batch_size > 0
-        self._required = sum(1 for each in spec.inputs.values() if not each.optional)
+        self._required = sum(1 for tensor in spec.inputs.values() if not tensor.optional)
         self._names_matter = self._required < len(spec.inputs)
-        self._compared = {each.name for each in spec.inputs.values() if -1 in each.dims and not each.ragged}
-        self._shape_tensors = {each.name for each in spec.inputs.values() if each.shape_tensor}
+        self._compared = {tensor.name for tensor in spec.inputs.values() if -1 in tensor.dims and not tensor.ragged}
+        self._shape_tensors = {tensor.name for tensor in spec.inputs.values() if tensor.shape_tensor}
         self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
 
     def check(self, request: InferRequest) -> None:
-        """Accept a request, or say what is wrong with it.
+        """Validate a request.
 
-        Sets ``batch_size`` and ``batch_key``, decodes what came undecoded, and gives inputs the
-        shape that ``reshape`` asks for.
+        Sets ``batch_size`` and ``batch_key``, decodes inputs that are not decoded yet, and applies ``reshape``.
 
         Raises
         ------
         InvalidArgumentError
-            The first thing that is wrong, in Triton's order.
+            For the first rule that is violated, in Triton's order.
         """
         inputs = _hash_order(request)
         self._check_names(request, inputs)
@@ -73,7 +73,7 @@ class RequestValidator:
             dims = shape[1:] if self._batching else shape
             if dims != spec.dims and not _fits(dims, spec.dims):
                 self._refuse_shape(request, spec, shape)
-            if type(tensor) is UndecodedTensor:
+            if isinstance(tensor, UndecodedTensor):
                 if -1 in dims or self._is_impossible(request, tensor):
                     self._refuse(
                         request,
@@ -94,7 +94,7 @@ class RequestValidator:
 
     def _check_correlation_id(self, request: InferRequest, control: TensorSpec) -> None:
         is_string = isinstance(request.correlation_id, str)
-        if is_string is not (control.datatype is BYTES):
+        if is_string is not control.datatype.variable_size:
             self._refuse(
                 request,
                 f"sequence batching control '{control.name}' data-type is '{'BYTES' if is_string else 'UINT64'}', but "
@@ -122,11 +122,11 @@ class RequestValidator:
                     f"input '{name}' has no shape but model requires batch dimension for '{self._spec.name}'",
                 )
             if not batch:
-                batch = shape[0] % 2**32  # as which Triton keeps it
+                batch = shape[0] % 2**32  # Triton stores it in 32 bits
             elif batch != shape[0]:
                 self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
         request.batch_size = max(1, batch)
-        if batch < 2**31:  # a negative one is refused later, as contents that do not fit it
+        if batch < 2**31:  # negative ones are rejected later, since the size of the data does not match
             self._check_batch_size(request)
 
     def _check_batch_size(self, request: InferRequest) -> None:
@@ -139,7 +139,7 @@ class RequestValidator:
     # --- contents -----------------------------------------------------------------------------
 
     def _decoded(self, request: InferRequest, tensor: UndecodedTensor) -> Tensor:
-        if tensor.datatype is BYTES:
+        if tensor.datatype.variable_size:
             array = self._strings(request, tensor)
         else:
             self._check_size(request, tensor, len(tensor.raw))
@@ -148,13 +148,13 @@ class RequestValidator:
         return Tensor(tensor.name, tensor.datatype, array.reshape(shape))
 
     def _count(self, request: InferRequest, shape: tuple[int, ...]) -> int:
-        # A batch dimension of 0 is taken for 1.
+        # A batch dimension of 0 counts as 1.
         return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
 
     def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
-        """Whether a dimension is negative, and the size would not tell: two of them make a count like any other."""
+        """Whether dimensions are negative and the size does not reveal it: two of them have a positive product."""
         negative = any(dim < 0 for dim in (tensor.shape[1:] if self._batching else tensor.shape))
-        return negative and (tensor.datatype is BYTES or self._count(request, tensor.shape) >= 0)
+        return negative and (tensor.datatype.variable_size or self._count(request, tensor.shape) >= 0)
 
     def _check_size(self, request: InferRequest, tensor: Tensor | UndecodedTensor, size: int) -> None:
         expected = self._count(request, tensor.shape) * tensor.datatype.itemsize
@@ -165,7 +165,7 @@ class RequestValidator:
                 f"{expected}, got {size}",
             )
 
-    def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> np.ndarray[Any, Any]:
+    def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> npt.NDArray[np.generic]:
         expected = self._count(request, tensor.shape)
         where = f"for inference input '{tensor.name}' for model '{self._spec.name}'"
         elements, at = split_bytes(tensor.raw, expected)
@@ -181,10 +181,10 @@ class RequestValidator:
         if len(elements) != expected:
             self._refuse(request, f"expected {expected} string elements {where}, got {len(elements)}")
         if left < 0:
-            there = len(elements[-1])
+            available = len(elements[-1])
             raise IncompleteStringError(
                 f"incomplete string data for inference input '{tensor.name}', expecting string of length "
-                f"{there - left} but only {there} bytes available"
+                f"{available - left} but only {available} bytes available"
             )
         return np.array(elements, dtype=object)
 
@@ -193,34 +193,37 @@ class RequestValidator:
         shape = batch + resolve_reshape(dims, spec.dims, spec.reshape or ())
         return Tensor(tensor.name, tensor.datatype, tensor.array.reshape(shape))
 
-    def _key(self, request: InferRequest) -> tuple[Any, ...]:
+    def _key(self, request: InferRequest) -> tuple[object, ...]:
         """Requests with equal keys may share a batch."""
-        key: list[Any] = [frozenset(request.inputs)] if self._names_matter else []
+        names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
+        shapes: list[tuple[object, ...]] = []
         for name, tensor in request.inputs.items():
             if name in self._compared:
-                key.append((name, tensor.shape[1:]))
+                shapes.append((name, tensor.shape[1:]))
             if name in self._shape_tensors:
-                key.append((name, tensor.shape, tensor.array.tobytes()))
-        # The order in which a client lists its inputs means nothing.
-        return (*key[: self._names_matter], *sorted(key[self._names_matter :]))
+                shapes.append((name, tensor.shape, tensor.array.tobytes()))
+        # The order in which a client lists its inputs is irrelevant.
+        return (*names, *sorted(shapes))
 
-    # --- refusals -----------------------------------------------------------------------------
+    # --- errors -------------------------------------------------------------------------------
 
-    def _refuse(self, request: InferRequest, complaint: str) -> NoReturn:
-        raise InvalidArgumentError(request.id_prefix + complaint)
+    def _refuse(self, request: InferRequest, message: str) -> NoReturn:
+        raise InvalidArgumentError(request.id_prefix + message)
 
     def _refuse_count(self, request: InferRequest) -> NoReturn:
         spec = self._spec
         got = ",".join(f"'{name}'" for name, _ in _hash_order(request))
         missing = ",".join(
-            f"'{each.name}'" for each in spec.inputs.values() if not each.optional and each.name not in request.inputs
+            f"'{tensor.name}'"
+            for tensor in spec.inputs.values()
+            if not tensor.optional and tensor.name not in request.inputs
         )
         number = (
             f"number of inputs between {self._required} and {len(spec.inputs)}"
             if self._names_matter
             else f"{len(spec.inputs)} inputs"
         )
-        # Where nothing is missing, Triton takes the opening bracket away for a comma.
+        # If no input is missing, Triton's message lacks the opening bracket.
         self._refuse(
             request,
             f"expected {number} but got {len(request.inputs)} inputs for model '{spec.name}'. Got input(s) [{got}], "
@@ -238,13 +241,13 @@ class RequestValidator:
 
 
 def _hash_order(request: InferRequest) -> _Inputs:
-    """The inputs as Triton walks them: its hash map gives the last one first, short of collisions."""
-    items = list(request.inputs.items())
+    """The inputs in the order of Triton's hash map: the last one first, apart from collisions."""
+    items = list(request.unchecked_inputs.items())
     items.reverse()
     return items
 
 
-_Inputs = list[tuple[str, Any]]
+_Inputs = list[tuple[str, Tensor | UndecodedTensor]]
 
 
 def _fits(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:

@@ -1,1 +1,1 @@
-"""The model repository: which models there are, and loading, changing and unloading them."""
+"""The model repository: finding, loading, changing and unloading models."""

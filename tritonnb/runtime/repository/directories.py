@@ -1,6 +1,6 @@
-"""The model repositories on disk: which models there are, what they say, and whether they have changed.
+"""The model repositories on disk: finding and reading models, and detecting changes.
 
-Everything here reads files, so it is called off the server's loop.
+Everything here reads files, so it is called on other threads than that of the event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fingerprint = frozenset[tuple[str, int, int]]
 
 
 class ModelDirectories:
-    """The directories that ``--model-repository`` names.
+    """The directories of ``--model-repository``.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ModelDirectories:
         return sorted(self.counts())
 
     def counts(self) -> Counter[str]:
-        """In how many repositories each model is.
+        """The number of repositories that contain each model.
 
         Raises
         ------
@@ -49,25 +49,25 @@ class ModelDirectories:
         return Counter(name for repository in self._options.model_repositories for name in _models_in(repository))
 
     def fingerprint(self, name: str) -> Fingerprint:
-        """Return paths, times and sizes of a model's files; empty if it is not in exactly one repository."""
+        """Paths, times and sizes of a model's files; empty if the model is not in exactly one repository."""
         directories = self._directories(name)
         return fingerprint_of(directories[0]) if len(directories) == 1 else frozenset()
 
     def read(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> ModelSource:
-        """A model as its directory has it.
+        """Read a model from its directory.
 
         Parameters
         ----------
         name : str
         override : str, optional
-            A configuration as JSON instead of the file's.
+            A configuration as JSON, instead of the configuration file.
         files : mapping of str to bytes, optional
-            Files by their paths in the model's directory, which they replace as a whole.
+            Files by their paths in the model's directory. They replace the whole directory.
 
         Raises
         ------
         ConfigError
-            If the directory or the configuration is at fault.
+            If the directory or the configuration is invalid.
         """
         if files:
             return self._from_files(name, override, files)
@@ -79,7 +79,7 @@ class ModelDirectories:
         Raises
         ------
         ConfigError
-            If it is in no repository, or in several.
+            If the model is not in exactly one repository.
         """
         directories = self._directories(name)
         if len(directories) != 1:
@@ -87,16 +87,16 @@ class ModelDirectories:
         return directories[0]
 
     def _hint(self, name: str, directories: Sequence[Path]) -> str:
-        """What to do where a model is in no repository, or in several."""
+        """The remedy if a model is not in exactly one repository."""
         if directories:
             return f"keep one of {', '.join(map(str, directories))}"
         if not self._options.model_repositories:
             return "the server has no model repository"
-        places = ", ".join(map(str, self._options.model_repositories))
-        return similar_name_hint(name, self.counts()) or f"expected the folder '{name}' in {places}"
+        repositories = ", ".join(map(str, self._options.model_repositories))
+        return similar_name_hint(name, self.counts()) or f"expected the folder '{name}' in {repositories}"
 
     def step_names(self, name: str) -> list[str]:
-        """The models of an ensemble's steps; empty if the repositories do not have the ensemble."""
+        """The models of an ensemble's steps; empty if the ensemble is not in the repositories."""
         try:
             config = self.read(name).config
         except TritonError:
@@ -106,38 +106,38 @@ class ModelDirectories:
     def _directories(self, name: str) -> list[Path]:
         if Path(name).name != name:
             return []
-        return [each / name for each in self._options.model_repositories if (each / name).is_dir()]
+        return [repository / name for repository in self._options.model_repositories if (repository / name).is_dir()]
 
     def _from_files(self, name: str, override: str | None, files: Mapping[str, bytes]) -> ModelSource:
         try:
             parse_json(override or "{}")
         except TritonError as error:
             raise ConfigError(name, error.message.removeprefix(COMPLAINT), hint=error.hint) from error
-        holder = tempfile.TemporaryDirectory(prefix="tritonnb-")
-        directory = Path(holder.name) / name
+        temporary = tempfile.TemporaryDirectory(prefix="tritonnb-")
+        directory = Path(temporary.name) / name
         directory.mkdir()
         for path, content in files.items():
             if ".." in PurePosixPath(path).parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
-            target = f"{directory}/{path.lstrip('/')}"  # a slash at its end stays
+            target = f"{directory}/{path.lstrip('/')}"  # a trailing slash is kept
             try:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with open(target, "wb") as file:
                     file.write(content)
-            except OSError as error:  # a name that no file system takes, a file where a directory should be
+            except OSError as error:  # such as an invalid name, or a file with the name of a directory
                 cause = f"failed to open binary file for write {target}: {error.strerror}"
                 raise ConfigError(name, cause) from None
         if override is None:
             raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
-        return self.read_directory(name, directory, override, holder)
+        return self.read_directory(name, directory, override, temporary)
 
     def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:
-        """A model as this directory has it; ``override`` is a configuration as JSON instead of the file's.
+        """Read a model from a directory; ``override`` is a configuration as JSON, instead of the configuration file.
 
         Raises
         ------
         ConfigError
-            If the directory or the configuration is at fault.
+            If the directory or the configuration is invalid.
         """
         loaded = load_config(
             directory,
@@ -160,13 +160,13 @@ class ModelDirectories:
 
 def _models_in(repository: Path) -> Iterator[str]:
     try:
-        yield from (each.name for each in repository.iterdir() if each.is_dir() and not each.name.startswith("."))
+        yield from (entry.name for entry in repository.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}") from error
 
 
 def fingerprint_of(directory: Path) -> Fingerprint:
-    """The files below a directory; what importing leaves behind does not count."""
+    """Paths, times and sizes of the files in a directory, except Python's cached bytecode."""
     files = set()
     for path in directory.rglob("*"):
         if "__pycache__" in path.parts:
@@ -174,8 +174,8 @@ def fingerprint_of(directory: Path) -> Fingerprint:
         try:
             status = path.stat()
         except FileNotFoundError:
-            continue  # it went while we looked
-        # A directory's time changes when Python caches what it imports.
-        at, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
-        files.add((str(path.relative_to(directory)), at, size))
+            continue  # deleted in the meantime
+        # The time of a directory changes when Python caches bytecode in it.
+        modified_ns, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
+        files.add((str(path.relative_to(directory)), modified_ns, size))
     return frozenset(files)

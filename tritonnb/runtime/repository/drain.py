@@ -1,4 +1,4 @@
-"""How a stopping server finishes: what it accepted is answered, and it says what it still waits for."""
+"""Waiting for requests in flight when a server stops, and reporting them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 
 class ExitTimeoutError(InternalError):
-    """A server was stopped before its models had finished."""
+    """A server was stopped before all requests were complete."""
 
 
 def describe_unfinished(served: Sequence[Served]) -> str:
-    """Models and how many of their requests have no answer yet, in words."""
+    """Describe the models and the number of their requests that are in flight."""
     counts: dict[str, int] = {}
-    for each in served:
-        counts[each.name] = counts.get(each.name, 0) + each.in_flight
+    for version in served:
+        counts[version.name] = counts.get(version.name, 0) + version.in_flight
     return ", ".join(f"model '{name}' ({_requests(count)})" for name, count in sorted(counts.items()))
 
 
@@ -29,30 +29,32 @@ def _requests(count: int) -> str:
 
 
 async def drain_all(served: Sequence[Served], sequences: bool) -> None:
-    """Wait until versions of models have completed the requests that they accepted; new requests are refused.
+    """Wait until versions of models have completed the requests that they accepted; new requests are rejected.
 
     Parameters
     ----------
     served : sequence of Served
     sequences : bool
-        Serve sequences meanwhile, until they end or were idle for too long.
+        Continue to serve sequences until they end or exceed the maximum idle time.
     """
-    for each in served:
-        each.stop()
+    for version in served:
+        version.stop()
     reporting = asyncio.get_running_loop().create_task(_report(served, sequences))
     try:
-        await asyncio.gather(*(each.wait_until_drained() for each in served))
-        while sequences and any(each.open_sequences for each in served):
-            await asyncio.gather(*(each.wait_until_sequences_end() for each in served))
-            await asyncio.gather(*(each.wait_until_drained() for each in served))
+        await asyncio.gather(*(version.wait_until_drained() for version in served))
+        while sequences and any(version.open_sequences for version in served):
+            await asyncio.gather(*(version.wait_until_sequences_end() for version in served))
+            await asyncio.gather(*(version.wait_until_drained() for version in served))
     finally:
         reporting.cancel()
 
 
 async def _report(served: Sequence[Served], sequences: bool) -> None:
-    """Say every second what is waited for, in Triton's words."""
-    while busy := {each: n for each in served if (n := (sequences and each.open_sequences) or each.in_flight)}:
+    """Log the versions with requests in flight every second, with Triton's messages."""
+    while busy := {
+        version: n for version in served if (n := (sequences and version.open_sequences) or version.in_flight)
+    }:
         logger.info("Found %d model versions that have in-flight inferences", len(busy))
-        for each, count in busy.items():
-            logger.info("Model '%s' (version %d) has %d in-flight inferences", each.name, each.version, count)
+        for version, count in busy.items():
+            logger.info("Model '%s' (version %d) has %d in-flight inferences", version.name, version.version, count)
         await asyncio.sleep(1)

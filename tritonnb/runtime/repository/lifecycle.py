@@ -1,8 +1,7 @@
-"""The last part of the loading path, and unloading: a model's versions: created, ready, replaced or unloaded, closed.
+"""The last part of the loading path, and unloading: versions of a model are created, replaced, unloaded and closed.
 
-New versions are created beside the old ones and take over when all of them are ready, so that no request is
-refused in between; replaced and unloaded versions finish what they accepted. States and texts are those of
-Triton's model lifecycle.
+Existing versions serve until all new versions are ready, so no request is rejected in between; replaced and unloaded
+versions complete the requests that they accepted. States and messages are those of Triton's model lifecycle.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 
 class ModelLifecycle:
-    """Moves versions from state to state; lives on the server's loop.
+    """Changes the states of versions; used on the server's event loop.
 
     Parameters
     ----------
     table : ModelTable
     loader : ModelLoader
     stream : EventStream
-        Gets an event for every change.
+        Receives an event for every change.
     retries : int
-        How often a version that cannot be created is tried again.
+        Number of further attempts to create a version.
     """
 
     def __init__(self, table: ModelTable, loader: ModelLoader, stream: EventStream, retries: int) -> None:
@@ -43,12 +42,12 @@ class ModelLifecycle:
         self._closing: dict[asyncio.Task[None], Served] = {}
 
     async def create_and_swap(self, model: Model, source: ModelSource) -> None:
-        """Create the versions of a model, then let them take over from those that serve.
+        """Create the versions of a model, then replace the existing versions.
 
         Raises
         ------
         InvalidArgumentError
-            If one of them could not be created; what served before goes on serving.
+            If a version could not be created; the existing versions continue to serve.
         """
         name = source.name
         for version in source.versions:
@@ -58,10 +57,16 @@ class ModelLifecycle:
         outcomes = await asyncio.gather(
             *(self._create(source, version) for version in source.versions), return_exceptions=True
         )
-        created = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
-        failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
+        created = {
+            v: outcome for v, outcome in zip(source.versions, outcomes, strict=True) if isinstance(outcome, Served)
+        }
+        failed = {
+            v: outcome
+            for v, outcome in zip(source.versions, outcomes, strict=True)
+            if isinstance(outcome, BaseException)
+        }
         if failed:
-            await asyncio.gather(*(each.close() for each in created.values()))
+            await asyncio.gather(*(served.close() for served in created.values()))
             self._report_load_failure(model, name, source, failed)
         model.failure = ""
         self._replace_versions(model, source, created)
@@ -83,7 +88,7 @@ class ModelLifecycle:
     def _report_load_failure(
         self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]
     ) -> None:
-        """Leave what served before serving, and say what went wrong."""
+        """Raise the error of a failed load; the existing versions continue to serve."""
         messages = []
         for version in sorted(source.versions, reverse=True):
             error = failed.get(version)
@@ -107,7 +112,7 @@ class ModelLifecycle:
         )
 
     def _replace_versions(self, model: Model, source: ModelSource, created: dict[int, Served]) -> None:
-        replaced = {v: each for v, each in model.versions.items() if each.served is not None}
+        replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None}
         model.source = source
         for version, served in created.items():
             model.versions[version] = Version(State.READY, served=served)
@@ -121,18 +126,18 @@ class ModelLifecycle:
                 self._retire(source.name, version, entry)
 
     def retire_all(self, name: str, model: Model) -> None:
-        """Stop taking requests for a model; what its versions accepted is answered."""
+        """Stop accepting requests for a model; its versions complete the requests that they accepted."""
         self._table.set_newest(name, None)
         for version, entry in model.versions.items():
             if entry.served is not None:
                 self._retire(name, version, entry)
 
     async def wait_until_closed(self) -> None:
-        """Wait until every version that was replaced or retired is closed."""
+        """Wait until every replaced or retired version is closed."""
         await asyncio.gather(*self._closing)
 
     def closing_versions(self) -> list[Served]:
-        """The versions that were replaced or retired and are not closed yet."""
+        """The replaced and retired versions that are not closed yet."""
         return list(self._closing.values())
 
     def _retire(self, name: str, version: int, entry: Version) -> None:

@@ -1,10 +1,10 @@
-"""Changing a served model in place, without loading it again: its scheduling settings and its number of instances."""
+"""Changing a served model in place, without reloading it: its scheduling settings and its instances."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields, completed
 from tritonnb.model_config.load import finalize_config, with_instance_groups
@@ -17,20 +17,20 @@ from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model
 
 
-def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
-    """The configuration that a model would run under, completed with what its backend added to what runs.
+def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
+    """The effective configuration of a model: completed with the fields that its backend added to the running one.
 
     Parameters
     ----------
     source : ModelSource
         With the new configuration, as written and normalised.
     written, running : inference.ModelConfig
-        As written when the running model was loaded, and what became of it.
+        The configuration that the running model was loaded with, as written, and as the backend completed it.
 
     Raises
     ------
     TritonError
-        If the configuration is refused.
+        If the configuration is invalid.
     """
     config = with_instance_groups(
         completed(source.config, written, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
@@ -40,13 +40,13 @@ def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
     return config
 
 
-async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoader) -> None:
-    """Let versions of a model go on under another configuration.
+async def reconfigure(versions: Sequence[Served], config: pb.ModelConfig, loader: ModelLoader) -> None:
+    """Change the configuration of the versions of a model in place.
 
     Raises
     ------
     TritonError
-        If an instance cannot be created; nothing changes then.
+        If an instance cannot be created; nothing is changed.
     """
     added: dict[ServedModel, list[Instance]] = {}
     try:
@@ -57,23 +57,23 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
         for served, instances in added.items():
             for instance in instances:
                 await instance.stop()
-            served.unregister_from_rate_limiter(each.spec.index for each in instances)
+            served.unregister_from_rate_limiter(instance.spec.index for instance in instances)
         raise
     for served, instances in added.items():
         served.reconfigure(config, instances)
 
 
 async def wait_until_instances_removed(versions: Sequence[Served]) -> None:
-    """Wait until the instances that `reconfigure` took away have ended their last executions."""
+    """Wait until the instances that `reconfigure` removed have completed their last executions."""
     for served in versions:
         assert isinstance(served, ServedModel)
         await served.wait_until_instances_removed()
 
 
 def only_instances_changed(model: Model, source: ModelSource) -> bool:
-    """Whether the files of a model differ from what is served in nothing but its instances.
+    """Whether the files of a model differ from the served model in its instances only.
 
-    Triton changes the instances of such a model and keeps the rest of it, statistics and sequences included.
+    Triton changes the instances of such a model in place and keeps its statistics and sequences.
     """
     served = model.source
     if served is None or not model.files or source.versions != tuple(model.ready_versions()):

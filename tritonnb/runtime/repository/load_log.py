@@ -1,4 +1,4 @@
-"""What the log says of a model that cannot be loaded."""
+"""Logging of errors when models are loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _is_raised_here: ContextVar[bool] = ContextVar("_is_raised_here", default=False)
 
 @contextmanager
 def raised_here() -> Iterator[None]:
-    """Within this context a failure to load is raised to code of this process, which shows it."""
+    """Context manager in which load errors are also raised to code of this process, which shows them."""
     token = _is_raised_here.set(True)
     try:
         yield
@@ -21,10 +21,10 @@ def raised_here() -> Iterator[None]:
 
 
 def log_load_error(logger: logging.Logger, text: str, *arguments: object) -> None:
-    """Log why a model cannot be loaded.
+    """Log an error of loading a model.
 
-    Where that is also raised to code of this process, it is logged only if the program has set up logging. Python
-    would otherwise print it beside the exception.
+    An error that is also raised to code of this process is logged only if the program has configured logging:
+    otherwise Python would print it in addition to the exception.
     """
     if logger.hasHandlers() or not _is_raised_here.get():
         logger.error(text, *arguments)

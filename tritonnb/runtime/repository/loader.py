@@ -1,8 +1,7 @@
 """The loading path from a `ModelSource` (files or a Python function) to a served version with running instances.
 
-Stages and error texts are those of Triton's model lifecycle: what fails before any version is
-created (reading and validating *config.pbtxt*) is a `ConfigError`; what fails while a version is
-created is reported for each version.
+Stages and error messages are those of Triton's model lifecycle: errors before any version is created (reading and
+validating *config.pbtxt*) are a `ConfigError`; errors during the creation are reported for each version.
 """
 
 from __future__ import annotations
@@ -11,16 +10,18 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, NotFoundError, TritonError, error_message
 from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, check_runtime
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.load import finalize_config, with_instance_groups
@@ -39,38 +40,39 @@ from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.shared_services import SharedServices
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Where Triton's container has its backends; error texts name it.
+#: The backend directory of Triton's container, which error messages mention.
 _BACKENDS = Path("/opt/tritonserver/backends")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model comes from.
+    """The source of a model: its directory and its configuration.
 
     Attributes
     ----------
     name : str
     directory : pathlib.Path
-        ``REPOSITORY/NAME``; of a Python function the current directory.
+        ``REPOSITORY/NAME``; for a Python function the current directory.
     config : inference.ModelConfig
         Normalised, not completed yet.
     versions : tuple of int
-        Those the version policy selects.
+        The versions that the version policy selects.
     backend : Backend or None
-        None: the one that the configuration names.
+        None for the backend that the configuration names.
     holder : object or None
-        Keeps a directory that exists only for this source.
+        An object that keeps a temporary directory in existence.
     is_config_given : bool
-        False where there is no *config.pbtxt*, so that the backend must tell everything.
+        False if there is no *config.pbtxt*, so that the backend must complete the whole configuration.
     config_text : str or None
         The text of the *config.pbtxt*, if the configuration comes from one.
     """
 
     name: str
     directory: Path
-    config: Any
+    config: pb.ModelConfig
     versions: tuple[int, ...]
     backend: Backend | None = None
     holder: object = None
@@ -79,7 +81,7 @@ class ModelSource:
 
 
 class ModelLoader:
-    """Creates `Served` objects; slow work runs in a thread pool, the rest on the server's loop."""
+    """Creates `Served` objects; slow work runs in a thread pool, the rest on the server's event loop."""
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
         self._options = options
@@ -89,12 +91,12 @@ class ModelLoader:
         self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
     async def create_served(self, source: ModelSource, version: int) -> Served:
-        """One version of a model with all its instances initialised.
+        """Create a version of a model and initialise all its instances.
 
         Raises
         ------
         TritonError
-            If loading fails, with the problem of the configuration if that is the cause; everything is freed.
+            If loading fails, with the problem of the configuration if that is the cause; all resources are freed.
         """
         with ProblemContext(source.config, source.config_text), _TritonErrors():
             return await self._create_with_instances(source, version)
@@ -119,19 +121,19 @@ class ModelLoader:
         return served
 
     async def create_instances(self, served: ServedModel, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Instances of a model version, initialised and warmed up.
+        """Create, initialise and warm up instances of a model version.
 
         Raises
         ------
         TritonError
-            If an instance fails, the error of the last one; everything is freed.
+            If instances fail, the error of the last one; all resources are freed.
         """
         instances: list[Instance] = []
         try:
             errors = await self._start_instances(served, specs, instances)
             if errors:
-                raise errors.pop()  # it will hold this frame, which must not hold it
-            active = [each for each in instances if not each.spec.passive]
+                raise errors.pop()  # its traceback refers to this frame, which must not refer to it
+            active = [instance for instance in instances if not instance.spec.passive]
             samples = await self.run_in_pool(warmup_samples, served.context) if active else []
             for instance in active:
                 await served.warm_up(instance, samples)
@@ -147,9 +149,9 @@ class ModelLoader:
     ) -> list[BaseException]:
         """Append the instances that start, and return the errors of the others."""
         errors: list[BaseException] = []
-        at_once = len(specs) if served.backend_model.parallel_instances else 1
-        for first in range(0, len(specs), max(at_once, 1)):
-            started = [self._start_instance(served, spec) for spec in specs[first : first + at_once]]
+        parallel = len(specs) if served.backend_model.parallel_instances else 1
+        for first in range(0, len(specs), max(parallel, 1)):
+            started = [self._start_instance(served, spec) for spec in specs[first : first + parallel]]
             for outcome in await asyncio.gather(*started, return_exceptions=True):
                 if isinstance(outcome, Instance):
                     instances.append(outcome)
@@ -165,13 +167,13 @@ class ModelLoader:
         await _await_with_triton_errors(instance.start())
         return instance
 
-    async def run_in_pool(self, function: Callable[..., T], *args: Any) -> T:
+    async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a slow function in the thread pool."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(function, *args))
+        return await loop.run_in_executor(self._pool, functools.partial(function, *args, **kwargs))
 
     def close(self) -> None:
-        """Finalize the backends; no model may be left."""
+        """Finalize the backends; all models must be unloaded."""
         self._backends.finalize()
         self._pool.shutdown(wait=False)
 
@@ -189,17 +191,17 @@ class ModelLoader:
         """
         check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
-    async def auto_complete(self, source: ModelSource) -> Any:
-        """A model's configuration with what its backend adds to it; the model is not loaded.
+    async def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
+        """Have the backend complete a model's configuration, without loading the model.
 
         Raises
         ------
         TritonError
-            If the backend refuses it.
+            If the backend rejects it.
         """
         return await self.run_in_pool(lambda: self._create_context(source, max(source.versions, default=1))[2])
 
-    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
+    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, pb.ModelConfig]:
         self.check_runtime(source, version)
         backend = source.backend or self._backends.get(source.config.backend)
         config = with_instance_groups(
@@ -219,7 +221,7 @@ class ModelLoader:
             raise NotFoundError(
                 f"model configuration is not provided for model '{source.name}'",
                 hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
-                f"'{source.config.backend}' cannot tell from the model's file",
+                f"'{source.config.backend}' cannot determine from the model's file",
             )
         return backend, context, config if completed is None else completed
 
@@ -232,8 +234,8 @@ class ModelLoader:
             try:
                 check_initial_states(config, source.directory)
             except TritonError:
-                if not all(each.passive for each in instance_specs(config)):
-                    warmup_samples(context)  # of two errors Triton reports that of a sample
+                if not all(spec.passive for spec in instance_specs(config)):
+                    warmup_samples(context)  # if both are invalid, Triton reports the error of the sample
                 raise
             backend_model = backend.create_model(context)
             backend_model.initialize()
@@ -246,11 +248,13 @@ class _TritonErrors:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, Exception) and not isinstance(error, TritonError):
             raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None
 
 
-async def _await_with_triton_errors(awaitable: Any) -> None:
+async def _await_with_triton_errors(awaitable: Awaitable[None]) -> None:
     with _TritonErrors():
         await awaitable

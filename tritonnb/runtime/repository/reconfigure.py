@@ -1,14 +1,14 @@
-"""Changing the configuration of a served model: in place if possible, else by loading it again."""
+"""Changing the configuration of a served model: in place if possible, otherwise by reloading it."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
@@ -20,7 +20,7 @@ from tritonnb.runtime.repository.repository import ModelRepository, with_config
 
 
 class Reconfiguration:
-    """Reconfigures the models of a repository; lives on the server's loop.
+    """Changes the configurations of the models of a repository; used on the server's event loop.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class Reconfiguration:
         self._options = options
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model, also of one that failed to load; None of one that comes from no repository.
+        """The *config.pbtxt* of a model, also of one that failed to load; None if it does not come from a repository.
 
         Raises
         ------
         TritonError
-            If it is not served and in no repository, or in several.
+            If the model is not served, and not in exactly one repository.
         """
         source = self._current_source(name)
         if source is None:
@@ -50,27 +50,27 @@ class Reconfiguration:
             return None
         return config_path(directory, self._options.model_config_name or None)
 
-    async def check(self, name: str, config: Any) -> Any:
-        """What a model would run under a configuration, without loading anything.
+    async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
+        """The effective configuration of a model if it had another configuration; nothing is loaded.
 
         Parameters
         ----------
         name : str
         config : inference.ModelConfig
-            As written. What a backend adds to it is taken from what runs; of a model that failed to load
-            nothing is known of that.
+            As written. The fields that a backend adds are taken from the running model; for a model that failed to
+            load they are unknown.
 
         Raises
         ------
         TritonError
-            If the configuration is refused or the model does not exist.
+            If the configuration is invalid or the model does not exist.
         """
         requested = await self._read_source(name, config)
         with ProblemContext(config):
             return await self._effective_config(name, requested)
 
-    async def apply(self, name: str, config: Any) -> str:
-        """Let a model run under a configuration: in place where only its scheduling changes.
+    async def apply(self, name: str, config: pb.ModelConfig) -> str:
+        """Change the configuration of a model: in place if only its scheduling changes.
 
         Returns
         -------
@@ -80,7 +80,7 @@ class Reconfiguration:
         Raises
         ------
         TritonError
-            If the configuration is refused; the model goes on as it was.
+            If the configuration is rejected; the model continues unchanged.
         """
         requested = await self._read_source(name, config)
         with ProblemContext(config):
@@ -93,8 +93,8 @@ class Reconfiguration:
             await self._repository.reload(requested)
         return effect
 
-    async def _read_source(self, name: str, config: Any) -> ModelSource:
-        """A model with another configuration, from where it comes."""
+    async def _read_source(self, name: str, config: pb.ModelConfig) -> ModelSource:
+        """The source of a model with another configuration."""
         source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
             requested = with_config(source, override)
@@ -109,8 +109,8 @@ class Reconfiguration:
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
-    async def _effective_config(self, name: str, requested: ModelSource) -> Any:
-        """The configuration that a model would run under, as far as that is known without loading it."""
+    async def _effective_config(self, name: str, requested: ModelSource) -> pb.ModelConfig:
+        """The effective configuration of a model, as far as it is known without loading the model."""
         source = self._current_source(name)
         if source is None:
             return requested.config
@@ -119,7 +119,7 @@ class Reconfiguration:
         was_adjusted = not self._table.models[name].files
         if requested.config.WhichOneof("scheduling_choice") is None and (
             running.HasField("dynamic_batching") or was_adjusted
-        ):  # whether there is to be a batcher then is for the backend, or the model, to say, as when it is loaded
+        ):  # as for a load, the backend or the model decides whether there is a batcher
             completed = await self._repository.loader.auto_complete(requested)
             requested, running = (
                 dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
@@ -127,19 +127,19 @@ class Reconfiguration:
             )
         return live_update.effective_config(requested, source.config, running)
 
-    async def _apply_in_place(self, name: str, config: Any) -> None:
-        """Change the scheduling, or the instances, of a model that runs, without loading it again."""
+    async def _apply_in_place(self, name: str, config: pb.ModelConfig) -> None:
+        """Change the scheduling or the instances of a running model without reloading it."""
         model = self._table.models[name]
         async with model.lock:
             source = model.source
             assert source is not None
-            versions = [self._table.get(name, each) for each in self._table.ready_versions(name)]
+            versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
             await live_update.reconfigure(versions, config, self._repository.loader)
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
-            model.files = frozenset()  # a plain load goes back to the file
+            model.files = frozenset()  # so that the next load reads the file
 
     def _current_source(self, name: str) -> ModelSource | None:
-        """Where what is served comes from; None if nothing is because the last attempt to load it failed."""
+        """The source of the served model; None if the last attempt to load it failed."""
         if self._table.failure(name):
             return None
         self._table.get(name)

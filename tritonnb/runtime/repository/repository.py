@@ -1,4 +1,4 @@
-"""Loading and unloading models: the first part of the loading path, and what follows from it for ensembles.
+"""Loading and unloading models: the first part of the loading path, and the consequences for ensembles.
 
 `ModelRepository.load` -> ``_load_by_name`` (nothing to do if no file changed) -> ``_load_from_disk`` (`directories`
 reads the files, `live_update` changes instances in place) -> ``_load_with_steps`` (the models of an ensemble's steps
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelRepository:
-    """Changes the model table of a server; lives on the server's loop.
+    """Changes the model table of a server; used on the server's event loop.
 
     Attributes
     ----------
@@ -66,24 +66,24 @@ class ModelRepository:
         *,
         force: bool = False,
     ) -> None:
-        """Load a model, or load it again; the old versions answer until the new ones are ready.
+        """Load or reload a model; the existing versions serve until the new ones are ready.
 
         Parameters
         ----------
         name : str
         override : str, optional
-            A configuration as JSON that replaces the file's (``config`` load parameter).
+            A configuration as JSON, instead of the configuration file (``config`` load parameter).
         files : mapping of str to bytes, optional
             Files that replace the model's directory (``file:`` load parameters).
         force : bool, optional
-            Load it also if nothing has changed.
+            Load it even if nothing has changed.
 
         Raises
         ------
         ConfigError
-            If the directory or configuration is at fault: Triton's "failed to poll".
+            If the directory or the configuration is invalid: Triton's "failed to poll".
         InvalidArgumentError
-            If a version could not be created, or an ensemble's steps are at fault.
+            If a version could not be created, or the steps of an ensemble are invalid.
         """
         try:
             await self._load_by_name(name, override, files, force)
@@ -109,13 +109,13 @@ class ModelRepository:
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
-        normalize(source.config)  # as one that was read from files is
+        normalize(source.config)
         model = self.table.entry(source.name)
         model.explicit = True
         await self._load_with_steps(model, source)
 
     async def reload(self, source: ModelSource) -> None:
-        """Load a model again from where it came, under the configuration that ``source`` has; not that of its files."""
+        """Reload a model with the configuration of ``source`` instead of that of its files."""
         model = self.table.entry(source.name)
         model.explicit = True
         await self._load_with_steps(model, source)
@@ -155,15 +155,15 @@ class ModelRepository:
         model.files = loaded_files
 
     async def _change_instances(self, model: Model, source: ModelSource) -> bool:
-        """Give the versions that are served more or fewer instances; False if a new one could not be made."""
+        """Change the instances of the versions that are served; returns False if an instance could not be created."""
         async with model.lock:
-            versions = [self.table.get(source.name, each) for each in model.ready_versions()]
+            versions = [self.table.get(source.name, version) for version in model.ready_versions()]
             assert model.source is not None
             try:
                 config = live_update.effective_config(source, model.source.config, versions[0].config)
                 await live_update.reconfigure(versions, config, self.loader)
             except TritonError:
-                return False  # loading it again fails the same way, and reports it
+                return False  # reloading the model fails in the same way, and reports the error
             model.source = source
             await live_update.wait_until_instances_removed(versions)
             return True
@@ -181,7 +181,7 @@ class ModelRepository:
         await self._swap_versions(model, source)
 
     async def _load_step_models(self, source: ModelSource) -> None:
-        """Load the models of an ensemble's steps, where they are not served as they are on disk."""
+        """Load the models of an ensemble's steps that are not loaded or have changed on disk."""
         steps = [step.model_name for step in source.config.ensemble_scheduling.step]
         known = {name: model.step_models() for name, model in self.table.models.items() if model.ensemble is not None}
 
@@ -222,7 +222,7 @@ class ModelRepository:
         await self._reload_ensembles_of(source.name)
 
     def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
-        """An ensemble that goes together with its steps, which decide whether it is decoupled."""
+        """Check an ensemble together with its steps, which determine whether it is decoupled."""
         config = pb.ModelConfig()
         config.CopyFrom(source.config)
         try:
@@ -253,12 +253,12 @@ class ModelRepository:
     # --- unloading ----------------------------------------------------------------------------
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Stop taking requests for a model; what it accepted is answered, then it is freed.
+        """Stop accepting requests for a model; it is freed when the requests that it accepted are complete.
 
         Parameters
         ----------
         name : str
-            It need not exist.
+            An unknown name is ignored.
         unload_dependents : bool
             Also unload the models of an ensemble's steps, except those that were loaded by name or that
             another ensemble uses.
@@ -266,8 +266,8 @@ class ModelRepository:
         model = self.table.models.get(name)
         if model is None:
             return
-        for each in [*self._ensembles_being_loaded_with(name), model]:
-            async with each.loading:
+        for concerned in [*self._ensembles_being_loaded_with(name), model]:
+            async with concerned.loading:
                 pass  # earlier loads complete first
         step_models = model.step_models()
         async with model.lock:
@@ -279,20 +279,20 @@ class ModelRepository:
                 await self.unload(step_model, unload_dependents=True)
 
     def _ensembles_being_loaded_with(self, step_model: str) -> list[Model]:
-        """The ensembles that are being loaded with a model among their steps, or the steps of their steps."""
+        """The ensembles that are being loaded and contain a model, directly or through other ensembles."""
         ensembles: dict[str, Model] = {}
         step_models = [step_model]
-        for each in step_models:
+        for name in step_models:
             for ensemble, steps in self._loading_steps.items():
-                if each in steps and ensemble not in ensembles:
+                if name in steps and ensemble not in ensembles:
                     ensembles[ensemble] = self.table.entry(ensemble)
                     step_models.append(ensemble)
         return list(ensembles.values())
 
     async def close(self) -> None:
-        """Unload everything and wait until it is closed; ensembles first, since they use other models."""
+        """Unload all models and wait until they are closed; ensembles first, since they use other models."""
         for ensembles in (True, False):
-            served = [each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles]
+            served = [served for served in self.table.served() if isinstance(served, ServedEnsemble) is ensembles]
             await drain_all(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
@@ -301,26 +301,28 @@ class ModelRepository:
         self.loader.close()
 
     def unfinished(self) -> list[Served]:
-        """The versions for whose answers or end `close` waits."""
-        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing_versions()]
+        """The versions that `close` waits for."""
+        return [*(served for served in self.table.served() if served.in_flight), *self._lifecycle.closing_versions()]
 
-    # --- ensembles follow the models of their steps --------------------------------------------
+    # --- ensembles depend on the models of their steps -----------------------------------------
 
     async def _reload_ensembles_of(self, step_model: str) -> None:
-        """A model was loaded: load the ensembles that wait for it or use it, or drop those it no longer fits."""
+        """After a model was loaded, reload the ensembles that contain it; retire those that it no longer fits."""
         for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             assert model.ensemble is not None
             try:
                 await self._swap_versions(model, model.ensemble)
             except TritonError as error:
-                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, step_model, error.message)
+                logger.error(
+                    "ensemble '%s' is unloaded, since it does not fit '%s': %s", name, step_model, error.message
+                )
                 async with model.lock:
                     self._lifecycle.retire_all(name, model)
                 await self._retire_ensembles_of(name)
 
     async def _retire_ensembles_of(self, step_model: str) -> None:
-        """Retire the ensembles that use a model which was unloaded."""
+        """After a model was unloaded, retire the ensembles that contain it."""
         for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             async with model.lock:
@@ -329,5 +331,5 @@ class ModelRepository:
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:
-    """Return a model that does not come from a directory, with another configuration."""
+    """The source of a model that does not come from a directory, with another configuration."""
     return source if override is None else dataclasses.replace(source, config=parse_json(override))

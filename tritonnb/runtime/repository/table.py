@@ -1,4 +1,4 @@
-"""The model table: which versions of which models are served, and what the repository index says of them."""
+"""The model table: the served versions of all models, and the repository index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State(enum.Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
-#: Why a model is not served that is in several repositories.
+#: The reason in the index for a model that is in several repositories.
 DUPLICATE = "model appears in two or more repositories"
 
 
@@ -35,9 +35,9 @@ class Version:
     ----------
     state : State
     reason : str
-        Why it is not ready.
+        The reason why it is not ready.
     served : Served or None
-        What answers; kept while a newer object of the same version is being loaded.
+        The object that serves it, also while the same version is reloaded.
     """
 
     state: State
@@ -47,31 +47,31 @@ class Version:
 
 @dataclass(slots=True)
 class Model:
-    """What is known of a model that was loaded, or tried, at least once.
+    """The state of a model after at least one attempt to load it.
 
     Attributes
     ----------
     source : ModelSource or None
-        Where what is served came from.
+        The source of the served versions.
     versions : dict of int to Version
     files : frozenset
-        The files from which the served versions were loaded; empty if they came with the load request.
+        The files from which the served versions were loaded; empty if they were part of the load request.
     tried : frozenset
         The files at the last attempt.
     poll_failure : str
-        Why the configuration could not be read, if that is what happened last.
+        The error if the last attempt could not read the configuration.
     failure : str
-        The error of the last attempt to load the versions, or an ensemble's steps.
+        The error of the last attempt to load the versions, or the steps of an ensemble.
     is_valid : bool
-        False for an ensemble that does not go together with its steps.
+        False for an ensemble that does not match the models of its steps.
     explicit : bool
-        It was loaded by name, not only as the model of an ensemble's step.
+        Whether it was loaded by name, not only as the model of an ensemble's step.
     ensemble : ModelSource or None
-        The ensemble, if it is one that is loaded: it is served whenever the models of its steps are.
+        For a loaded ensemble its source: it is served whenever the models of its steps are.
     lock : asyncio.Lock
-        Held while its versions change.
+        Held while the versions change.
     loading : asyncio.Lock
-        Held by who loads it from its files; others see what came of that before they load it, too.
+        Held while the model is loaded from its files, so that concurrent loads do not load the same files twice.
     """
 
     source: ModelSource | None = None
@@ -87,22 +87,22 @@ class Model:
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def ready_versions(self) -> list[int]:
-        """Versions that answer requests, ascending."""
-        return sorted(v for v, each in self.versions.items() if each.state is State.READY)
+        """The versions that are ready, ascending."""
+        return sorted(v for v, entry in self.versions.items() if entry.state is State.READY)
 
     @property
     def lacks_version(self) -> bool:
-        """Whether it was loaded and had no version that its policy selects."""
+        """Whether the last load failed because the version policy selects no version."""
         return bool(self.failure) and self.is_valid and not self.versions
 
     def step_models(self) -> list[str]:
-        """The models of its steps, if it is a loaded ensemble."""
+        """The models of the steps of a loaded ensemble; empty for other models."""
         if self.ensemble is None:
             return []
         return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
 
     def as_step(self) -> StepModel | None:
-        """What an ensemble must know of it; None if it could not be read."""
+        """The state of the model as ensembles see it; None if its configuration could not be read."""
         ready = self.ready_versions()
         if ready:
             served = self.versions[ready[-1]].served
@@ -112,14 +112,14 @@ class Model:
 
 
 class ModelTable:
-    """All models of a server; lives on the server's loop."""
+    """All models of a server; used on the server's event loop."""
 
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
         self._newest: dict[str, Served] = {}
 
     def entry(self, name: str) -> Model:
-        """What is known of a model; an empty entry where that is nothing yet."""
+        """The entry of a model, which is created if there is none."""
         return self.models.setdefault(name, Model())
 
     def get(self, name: str, version: int = -1) -> Served:
@@ -146,14 +146,14 @@ class ModelTable:
         return entry.served
 
     def set_newest(self, name: str, served: Served | None) -> None:
-        """Say what answers requests that name no version."""
+        """Set the version for requests without a version; None if there is none."""
         if served is None:
             self._newest.pop(name, None)
         else:
             self._newest[name] = served
 
     def ready_versions(self, name: str) -> list[int]:
-        """Versions that answer requests, ascending."""
+        """The versions that are ready, ascending."""
         model = self.models.get(name)
         return [] if model is None else model.ready_versions()
 
@@ -164,16 +164,16 @@ class ModelTable:
                 yield self.get(name, version)
 
     def failure(self, name: str) -> str:
-        """Why nothing of a model is served, if that is because the last attempt to load it failed."""
+        """The error of the last attempt to load a model without ready versions; empty if there is none."""
         model = self.models.get(name)
         return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
     def failures(self) -> dict[str, str]:
-        """Why models are not served, by name, where the last attempt to load them failed."""
-        return {name: cause for name in sorted(self.models) if (cause := self.failure(name))}
+        """The errors of models without ready versions, by name."""
+        return {name: failure for name in sorted(self.models) if (failure := self.failure(name))}
 
     def all_ready(self) -> bool:
-        """Return whether every selected version is ready."""
+        """Whether every selected version is ready."""
         return all(
             version.state is State.READY or version.reason == "unloaded"
             for model in self.models.values()
@@ -181,11 +181,11 @@ class ModelTable:
         ) and not any(model.lacks_version for model in self.models.values())
 
     def ensembles_of(self, step_model: str) -> list[str]:
-        """The loaded ensembles that use a model in a step."""
+        """The loaded ensembles that contain a model."""
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk (in so many repositories), and every other that is known."""
+        """The repository index: all models on disk and in the table; ``on_disk`` counts the repositories of a model."""
         rows: list[dict[str, str]] = []
         known = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
         for name in sorted({*on_disk, *known}):
@@ -206,7 +206,7 @@ class ModelTable:
         return rows
 
     def statuses(self) -> list[tuple[str, str, str]]:
-        """Name, version and status of everything that was to be loaded, as Triton lists it once it has started."""
+        """Name, version and status of all models, as Triton logs them after the start."""
         rows: list[tuple[str, str, str]] = []
         for name, model in sorted(self.models.items()):
             for version, entry in sorted(model.versions.items()):

@@ -10,6 +10,8 @@ class TritonPythonModel:
                 np.vectorize(int)(pb_utils.get_input_tensor_by_name(request, name).as_numpy())
                 for name in ("INPUT0", "INPUT1")
             )
-            texts = [np.array([[str(each) for each in row] for row in rows], dtype=object) for rows in (a + b, a - b)]
+            texts = [
+                np.array([[str(number) for number in row] for row in rows], dtype=object) for rows in (a + b, a - b)
+            ]
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor(f"OUTPUT{n}", t) for n, t in enumerate(texts)]))
         return answers

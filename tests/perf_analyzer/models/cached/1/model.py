@@ -5,5 +5,5 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        found = [pb_utils.get_input_tensor_by_name(each, "IN").as_numpy() for each in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", each)]) for each in found]
+        arrays = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for array in arrays]

@@ -1,0 +1,9 @@
+"""The types of values that are written as JSON."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+#: A value that `json.dumps` accepts.
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+JsonDict: TypeAlias = dict[str, JsonValue]

@@ -1,0 +1,77 @@
+"""The form of the statistics extension's response, as the server returns it as JSON."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Part = Literal["compute_input", "compute_infer", "compute_output"]
+
+
+class DurationEntry(TypedDict):
+    """How often something happened, and the nanoseconds that all occurrences took together."""
+
+    count: int
+    ns: int
+
+
+class ComputeEntry(TypedDict):
+    """The three parts of an execution."""
+
+    compute_input: DurationEntry
+    compute_infer: DurationEntry
+    compute_output: DurationEntry
+
+
+class BatchEntry(ComputeEntry):
+    """The executions of one batch size."""
+
+    batch_size: int
+
+
+class InferenceEntry(ComputeEntry):
+    """Requests by outcome, and the parts of the successful ones."""
+
+    success: DurationEntry
+    fail: DurationEntry
+    queue: DurationEntry
+    cache_hit: DurationEntry
+    cache_miss: DurationEntry
+
+
+class ResponseEntry(TypedDict):
+    """The responses with one index of a decoupled model."""
+
+    cancel: DurationEntry
+    compute_infer: DurationEntry
+    compute_output: DurationEntry
+    empty_response: DurationEntry
+    fail: DurationEntry
+    success: DurationEntry
+
+
+class MemoryEntry(TypedDict):
+    """Memory of a model on one device, in bytes."""
+
+    type: str
+    id: int
+    byte_size: int
+
+
+class StatisticsEntry(TypedDict):
+    """One entry of ``model_stats``: the statistics of a model version since it was loaded."""
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: InferenceEntry
+    response_stats: dict[str, ResponseEntry]
+    batch_stats: list[BatchEntry]
+    memory_usage: list[MemoryEntry]
+
+
+class StatisticsResponse(TypedDict):
+    """The whole response."""
+
+    model_stats: list[StatisticsEntry]
