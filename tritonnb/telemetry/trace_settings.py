@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.strtol import leading_number
@@ -19,8 +20,9 @@ LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
-#: Fields of `TraceOptions` by name; None restores the setting of the level above.
+#: The value of a setting that a client changes; None restores the setting of the level above.
 TraceValue = frozenset[str] | int | None
+#: Fields of `TraceOptions` by name.
 TraceChanges = Mapping[str, Any]
 
 
