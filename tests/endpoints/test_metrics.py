@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> N
     add(server)
     values = samples(server)
     labels = "[('model', 'addsub'), ('version', '1')]"
-    statistics = server.stats("addsub")["model_stats"][0]
+    statistics: Any = server.stats("addsub")["model_stats"][0]
     assert values[f"nv_inference_request_success{labels}"] == 3
     assert values[f"nv_inference_count{labels}"] == 6
     assert values[f"nv_inference_exec_count{labels}"] == statistics["execution_count"]

@@ -100,7 +100,7 @@ async def ready_four_times(server: Server) -> list[bool]:
 
 def test_the_model_reports_whether_it_is_ready(
     write_model: Callable[..., Path], probe: Probe, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     caplog.set_level(logging.DEBUG, "tritonnb.runtime.engine")
     for name, (is_ready, _) in CASES.items():
         repository = write_model(name, model(is_ready))
@@ -119,13 +119,13 @@ def test_the_model_reports_whether_it_is_ready(
         assert f"Model '{name}' version 1 is not ready: {reason}" in caplog.text
 
 
-def test_a_server_without_strict_readiness_is_ready(write_model: Callable[..., Path], probe: Probe):
+def test_a_server_without_strict_readiness_is_ready(write_model: Callable[..., Path], probe: Probe) -> None:
     with Server(write_model("m", model(CASES["false"][0])), port=0, strict_readiness=False) as server:
         assert server.ready()
         assert not server["m"].ready
 
 
-def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: Probe):
+def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: Probe) -> None:
     is_ready = "def initialize(self, args): self.name = args['model_instance_name']\n"
     is_ready += "    def is_ready(self): return self.name.endswith('_0')"
     repository = write_model("m", model(is_ready), "instance_group { count: 2 kind: KIND_CPU }")
@@ -136,7 +136,7 @@ def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: P
 @pytest.mark.parametrize("is_ready", [COUNTED, COUNTED_COROUTINE], ids=["function", "coroutine"])
 def test_concurrent_requests_share_one_check_which_runs_beside_executions(
     write_model: Callable[..., Path], probe: Probe, is_ready: str
-):
+) -> None:
     with Server(write_model("m", model(is_ready)), port=0) as server, ThreadPoolExecutor() as threads:
         probe.may_execute.clear()
         inference = threads.submit(infer, server, "m")
@@ -152,7 +152,7 @@ def test_concurrent_requests_share_one_check_which_runs_beside_executions(
 
 def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
     write_model: Callable[..., Path], probe: Probe, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
     with Server(write_model("m", model(COUNTED)), port=0) as server, ThreadPoolExecutor() as threads:
         assert not server["m"].ready
@@ -167,14 +167,14 @@ def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
 
 def test_a_server_stops_although_a_check_does_not_end(
     write_model: Callable[..., Path], probe: Probe, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
     with Server(write_model("m", model(COUNTED)), port=0) as server:
         assert not server["m"].ready
     assert not server.ready()
 
 
-def test_a_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe):
+def test_a_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe) -> None:
     write_model("other", model(CASES["false"][0]))
     caller = """
 import numpy as np

@@ -123,7 +123,7 @@ def test_settings_that_would_lose_every_span_are_bent(collector: Any) -> None:
     assert collector.received.get(timeout=30)
 
 
-def test_the_compute_span_describes_the_batch(collector: Any):
+def test_the_compute_span_describes_the_batch(collector: Any) -> None:
     trace = TraceOptions(
         levels=frozenset({"TIMESTAMPS"}),
         rate=1,
