@@ -259,7 +259,7 @@ class TritonPythonModel:
 
     def execute(self, requests):
         time.sleep(0.12)
-        return [self.answer(each) for each in requests]
+        return [self.answer(request) for request in requests]
 
     def answer(self, request):
         x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()

@@ -56,8 +56,8 @@ def test_the_official_client_in_another_process_gets_the_same_answer(server: Ser
 import numpy as np, tritonclient.http as http
 client = http.InferenceServerClient("127.0.0.1:{server.port}")
 inputs = [http.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1")]
-for each in inputs:
-    each.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
+for tensor in inputs:
+    tensor.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
 print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -200,7 +200,7 @@ import {gate} as gate
 class TritonPythonModel:
     def execute(self, requests):
         gate.enter()
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", request.inputs()[0].as_numpy())]) for request in requests]
 """
 
 
