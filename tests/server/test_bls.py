@@ -31,7 +31,8 @@ def value(response):
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [self.answer(request, pb_utils.get_input_tensor_by_name(request, "X").as_numpy()) for request in requests]
+        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [self.answer(request, x) for request, x in zip(requests, inputs)]
 
     def answer(self, request, x):
         y = np.asarray(self.run(request, float(x[0, 0])), np.float32).reshape(1, -1)
