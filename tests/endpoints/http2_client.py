@@ -56,10 +56,10 @@ class Client:
     def block(self, path: str = INFER, **more: str) -> bytes:
         fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
-        return self.encoder.encode({**fields, **{name.replace("_", "-"): each for name, each in more.items()}})
+        return self.encoder.encode({**fields, **{name.replace("_", "-"): each for name, each in more.items()}})  # type: ignore[arg-type]
 
     def request(self, stream: int, *values: int, **more: str) -> bytes:
-        return self.headers(stream, **more) + frame(DATA, END_STREAM, stream, message(*values))
+        return self.headers(stream, **more) + frame(DATA, END_STREAM, stream, message(*values))  # type: ignore[arg-type]
 
     def send(self, *frames: bytes) -> None:
         self.writer.write(b"".join(frames))

@@ -150,7 +150,7 @@ class Running:
 async def running(**options: Any) -> AsyncIterator[Running]:
     """An endpoint on a free port."""
     engine = OneModel()
-    endpoint = HttpEndpoint(engine, host="127.0.0.1", port=0, options=HttpOptions(**options))
+    endpoint = HttpEndpoint(engine, host="127.0.0.1", port=0, options=HttpOptions(**options))  # type: ignore[arg-type]
     await endpoint.start()
     server = Running(endpoint, engine)
     try:

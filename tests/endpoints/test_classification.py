@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8, UINT64
+from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8, UINT64, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.classification import classify
 
@@ -47,7 +47,7 @@ def test_integers_are_written_plain() -> None:
 
 
 @pytest.mark.parametrize("datatype", [BYTES, BOOL, FP16])
-def test_other_datatypes_have_no_classes(datatype) -> None:
+def test_other_datatypes_have_no_classes(datatype: DataType) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"due to unsupported type '{datatype.name}'$"):
         classify(np.zeros((1, 2), datatype.numpy), datatype, 1, None, batching=True)
 

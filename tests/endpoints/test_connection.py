@@ -27,12 +27,12 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 class Message(httputil.HTTPMessageDelegate):
     """What a request brought."""
 
-    def __init__(self, server: Server, exchange: connection.Exchange) -> None:
+    def __init__(self, server: Server, exchange: connection.Exchange) -> None:  # type: ignore[name-defined]
         self.server, self.exchange = server, exchange
         self.body = b""
         self.gone = False
 
-    def headers_received(self, start_line: httputil.RequestStartLine, headers: object) -> None:
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: object) -> None:  # type: ignore[override]
         self.line = start_line
 
     def data_received(self, chunk: bytes) -> None:
@@ -65,7 +65,7 @@ class Server(httputil.HTTPServerConnectionDelegate):
         self.hold = False
         self.messages: list[Message] = []
 
-    def start_request(self, server_conn: object, request_conn: connection.Exchange) -> Message:
+    def start_request(self, server_conn: object, request_conn: connection.Exchange) -> Message:  # type: ignore[name-defined]
         self.messages.append(Message(self, request_conn))
         return self.messages[-1]
 
@@ -124,8 +124,8 @@ class Peer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server = Server(loop)
         self.wire = Wire()
-        self.connection = connection.Http1Connection(self.server)
-        self.connection.connection_made(self.wire)
+        self.connection = connection.Http1Connection(self.server)  # type: ignore[arg-type]
+        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
 
     @property
     def messages(self) -> list[Message]:

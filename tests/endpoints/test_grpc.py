@@ -168,7 +168,7 @@ def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
 
 
 def test_sequences_are_carried_by_parameters(start: Start) -> None:
-    steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))
+    steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))  # type: ignore[var-annotated]
     with client_of(start("accumulate")) as client:
         answers = [client.infer("accumulate", [given("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
     assert [each.as_numpy("TOTAL").item() for each in answers] == [1, 3, 6]

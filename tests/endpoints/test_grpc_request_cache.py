@@ -27,7 +27,7 @@ class Asked:
     def __init__(self) -> None:
         self.engine: Any = OneModel()
         self.engine.echo.hold = True
-        self.rpcs = Rpcs(self.engine, GrpcOptions())
+        self.rpcs = Rpcs(self.engine, GrpcOptions())  # type: ignore[arg-type]
         self.parsed = 0
         infer = self.rpcs.infer
 
@@ -35,7 +35,7 @@ class Asked:
             self.parsed += 1
             return infer(*arguments)
 
-        self.rpcs.infer = counted  # type: ignore[method-assign]
+        self.rpcs.infer = counted  # type: ignore[assignment, method-assign]
 
     def ask(self, message: bytes) -> InferRequest:
         return self.rpcs.infer_bytes(message, {}, lambda inference, response: None).request
@@ -65,7 +65,7 @@ def test_the_second_message_of_a_head_is_not_parsed_and_has_its_own_contents(ask
 
 def test_what_else_the_head_says_is_kept(asked: Asked) -> None:
     fields = {"parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}}
-    fields["outputs"] = [pb.ModelInferRequest.InferRequestedOutputTensor(name="Y")]
+    fields["outputs"] = [pb.ModelInferRequest.InferRequestedOutputTensor(name="Y")]  # type: ignore[assignment]
     first, second = (asked.ask(message(n, **fields)) for n in (1, 2))
     assert asked.parsed == 1
     for request in (first, second):
@@ -156,7 +156,7 @@ def test_uncommon_answers_are_left_to_protobuf() -> None:
     plain = InferRequest("echo", {}, lambda request, response: None)
     named = InferRequest("echo", {}, lambda request, response: None, id="a")
     classes = ResponseFormat(outputs={"Y": OutputFormat(classification=1)})
-    region = ResponseFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
+    region = ResponseFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})  # type: ignore[arg-type]
     assert common_response_bytes(served, named, InferResponse([]), ResponseFormat()) is None
     assert common_response_bytes(served, plain, InferResponse([], parameters={"a": 1}), ResponseFormat()) is None
     assert common_response_bytes(served, plain, InferResponse([]), classes) is None

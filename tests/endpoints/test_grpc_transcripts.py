@@ -26,7 +26,11 @@ METHODS = {each.name: each for each in pb.DESCRIPTOR.services_by_name["GRPCInfer
 @pytest.fixture(scope="module", params=["fast", "grpcio"])
 def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
-    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": names,
+        "trace": TraceOptions("trace.json"),
+    }
     options = GrpcOptions(transport=request.param)
     with Server(MODELS, port=0, grpc_port=0, grpc=options, **explicit) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:

@@ -328,7 +328,7 @@ async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_a
         server.echo.cancelled.put_nowait(request)
         server.echo.answer(request)
 
-    server.echo.hold, server.echo.cancel = True, cancel
+    server.echo.hold, server.echo.cancel = True, cancel  # type: ignore[method-assign]
     client = await server.connect()
     client.send(client.headers(1, path=STREAM), *(frame(DATA, 0, 1, message(each)) for each in range(3)))
     held = [await server.echo.held.get() for _ in range(3)]

@@ -131,7 +131,7 @@ def test_a_head_that_was_read_before_gives_the_same_request() -> None:
     }
     cache, data, length = make_cache(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    request, response_format = cache.find(changed, length, discard_response)
+    request, response_format = cache.find(changed, length, discard_response)  # type: ignore[misc]
     expected, expected_response_format = read_request(
         TWO, 1, changed, length, 1 << 20, SharedMemory(), discard_response
     )
@@ -175,7 +175,10 @@ def test_an_response_format_in_parts_is_the_response_format() -> None:
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
     request = InferRequest("echo", {}, discard_response, id="é")
     parts, length = write_response(
-        Echo(), request, InferResponse([Tensor("Y", FP32, array)]), ResponseFormat(binary=True)
+        Echo(),  # type: ignore[arg-type]
+        request,
+        InferResponse([Tensor("Y", FP32, array)]),
+        ResponseFormat(binary=True),
     )
     whole = b"".join(parts)
     assert json.loads(whole[:length]) == {

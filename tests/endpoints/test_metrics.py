@@ -6,6 +6,7 @@ import http.client
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ EVERYTHING = MetricsOptions(summary_latencies=True, histogram_latencies=True)
 def start() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(*models: str, **options) -> Server:
+    def start(*models: str, **options: Any) -> Server:
         served = dict(model_control_mode="explicit", load_models=models, metrics_port=0, **options)
         servers.append(Server(MODELS, port=0, **served))
         return servers[-1]
@@ -119,7 +120,7 @@ def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> N
     assert found[f"nv_inference_count{labels}"] == 6
     assert found[f"nv_inference_exec_count{labels}"] == statistics["execution_count"]
     for name, total in (("request", "success"), ("queue", "queue"), ("compute_infer", "compute_infer")):
-        nanoseconds = statistics["inference_stats"][total]["ns"]
+        nanoseconds = statistics["inference_stats"][total]["ns"]  # type: ignore[literal-required]
         assert found[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
 
 
@@ -148,8 +149,8 @@ def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Pa
         shutil.copytree(MODELS / "addsub", tmp_path / name)
         config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
         (tmp_path / name / "config.pbtxt").write_text(config + extra)
-    inputs = {each: np.ones((1, 4), np.int32) for each in ("INPUT0", "INPUT1")}
-    options = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
+    inputs: dict[str, Any] = {each: np.ones((1, 4), np.int32) for each in ("INPUT0", "INPUT1")}
+    options: dict[str, Any] = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
     with Server(tmp_path, port=0, **options) as server:
         for name in ("cached", "plain"):
             for _ in range(3):

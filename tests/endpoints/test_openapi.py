@@ -60,7 +60,7 @@ NOT_DESCRIBED = {"repository"}
 
 
 def route_patterns() -> list[re.Pattern[str]]:
-    rules = application.make_application(None, 1).default_router.rules[0].target.rules
+    rules = application.make_application(None, 1).default_router.rules[0].target.rules  # type: ignore[arg-type]
     return [rule.matcher._pattern for rule in rules]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,12 @@ EXCHANGES = json.loads((Path(__file__).parent / "repository.json").read_text())
 
 def test_loading_unloading_and_the_index_are_answered_as_recorded() -> None:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
-    options = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
     with Server(MODELS, port=0, **options) as server:
         assert {each["id"]: found for each in EXCHANGES if (found := play(server, each))} == {}
 
 
-def play(server: Server, exchange: dict) -> list[str]:
+def play(server: Server, exchange: dict[str, Any]) -> list[str]:
     """The differences; unloading goes on after it was answered, so what changes is asked again."""
     give_up = time.monotonic() + exchange.get("within", 0)
     while (found := differences(exchange, *send(server.port, exchange["request"]))) and time.monotonic() < give_up:
@@ -46,7 +47,7 @@ def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match="outside the model's directory"):
-            server.run(server.engine.load("m", parameters))
+            server.run(server.engine.load("m", parameters))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_files_that_cannot_be_written_are_refused(path: str, complaint: str) -> 
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
-            server.run(server.engine.load("m", parameters))
+            server.run(server.engine.load("m", parameters))  # type: ignore[arg-type]
 
 
 def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alone() -> None:

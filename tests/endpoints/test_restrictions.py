@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
         header_forward_pattern="X-",
     )
-    explicit = {"model_control_mode": "explicit", "load_models": ["parameters"]}
+    explicit: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["parameters"]}
     with Server(MODELS, port=0, http=options, **explicit) as server:
         yield server
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.core.datatypes import BF16, BOOL, BY_NAME, BYTES, FP16, FP32, FP64, INT32, INT64, UINT8, UINT64
+from tritonnb.core.datatypes import BF16, BOOL, BY_NAME, BYTES, FP16, FP32, FP64, INT32, INT64, UINT8, UINT64, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.endpoints.http.tensor_data import read_data, read_strings, write_data, write_float, write_string
 
@@ -72,12 +73,12 @@ def test_floats_of_an_output_are_written_one_like_another(values: list[float]) -
         ),
     ],
 )
-def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes) -> None:
+def test_an_output_is_written_flat(datatype: DataType, array: np.ndarray, text: bytes) -> None:
     assert write_data(array, datatype) == text
 
 
 @pytest.mark.parametrize("datatype", [FP16, BF16])
-def test_half_precision_is_not_written(datatype) -> None:
+def test_half_precision_is_not_written(datatype: DataType) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^sending {datatype.name} data via JSON is not supported\."):
         write_data(np.zeros(1, datatype.numpy), datatype)
 
@@ -99,7 +100,7 @@ def test_a_written_string_reads_back(value: str) -> None:
         (BOOL, [True, False, [True], True], [True, False, True, True]),
     ],
 )
-def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list) -> None:
+def test_data_may_be_nested_and_integers_wrap_round(datatype: DataType, data: list[Any], array: list[Any]) -> None:
     read = read_data(data, datatype, 4)
     assert read.dtype == datatype.numpy
     assert read.tolist() == np.array(array, datatype.numpy).tolist()
@@ -120,7 +121,7 @@ def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array:
         ("INT32", [], "Shape does not match true shape of 'data' field"),
     ],
 )
-def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list, complaint: str) -> None:
+def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list[Any], complaint: str) -> None:
     with pytest.raises(InternalError) as raised:
         read_data(data, BY_NAME[datatype], 1)
     assert raised.value.message == complaint
@@ -133,7 +134,7 @@ def test_strings_keep_their_bytes() -> None:
 
 
 def test_nesting_has_a_limit() -> None:
-    deep: list = [1]
+    deep: list[Any] = [1]
     for _ in range(98):
         deep = [deep]
     assert read_data([deep], INT32, 1).tolist() == [1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,11 @@ VARIATIONS = json.loads((HERE / "variations.json").read_text())
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
     options = HttpOptions(transport=request.param)
-    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": names,
+        "trace": TraceOptions("trace.json"),
+    }
     with Server(MODELS, port=0, http=options, metrics_port=0, **explicit) as server:
         assert not server.load_errors
         yield server
@@ -33,7 +38,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
-def test_the_answer_is_the_recorded_one(server: Server, exchange: dict) -> None:
+def test_the_answer_is_the_recorded_one(server: Server, exchange: dict[str, Any]) -> None:
     if "shared_memory" in exchange and not SHARED.is_dir():
         pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics

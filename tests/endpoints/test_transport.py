@@ -65,7 +65,7 @@ class FullHeaders(httputil.HTTPServerConnectionDelegate):
         def headers_received(line: Any, headers: Any) -> Any:
             return received(line, headers.full() if isinstance(headers, LightHeaders) else headers)
 
-        message.headers_received = headers_received  # type: ignore[method-assign]
+        message.headers_received = headers_received  # type: ignore[assignment, method-assign]
         return message
 
     def on_close(self, server_conn: object) -> None:

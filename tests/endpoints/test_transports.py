@@ -219,7 +219,7 @@ def test_a_port_that_is_taken_is_said_to_be(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             options = HttpOptions(transport=transport)
-            second = HttpEndpoint(OneModel(), host="127.0.0.1", port=server.endpoint.port, options=options)
+            second = HttpEndpoint(OneModel(), host="127.0.0.1", port=server.endpoint.port, options=options)  # type: ignore[arg-type]
             with pytest.raises(OSError, match="in use"):
                 await second.start()
 
