@@ -49,6 +49,7 @@ def test_the_answer_is_the_recorded_one(server: Server, exchange: dict[str, Any]
     assert found + changed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("area", ["request", "tensors", "generate"])
 def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str) -> None:
     found = {

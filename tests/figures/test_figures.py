@@ -36,6 +36,7 @@ def texts(ax: Axes) -> list[str]:
     return [each.get_text().strip() for each in ax.texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_draws_into_given_axes_and_into_its_own(
     guide: tnb.Recording, busy: tnb.Recording, name: str

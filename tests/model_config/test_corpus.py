@@ -44,6 +44,7 @@ def test_the_corpus_is_answered_as_triton_answers_it(case, tmp_path: Path) -> No
     play(case, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("variations.json"), ids=lambda case: f"{case['area']}-{case['id']}")
 def test_variations_of_the_corpus_are_answered_as_triton_answers_them(case, tmp_path: Path) -> None:
     play(case, tmp_path)

@@ -135,6 +135,7 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server) -> None:
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )

@@ -120,6 +120,7 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
         shell.run_cell_magic("model_py", name, MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [

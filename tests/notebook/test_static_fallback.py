@@ -36,6 +36,7 @@ def outputs() -> dict[str, list[dict[str, Any]]]:
     return dict(zip(cells, execute(*cells.values()), strict=True))
 
 
+@pytest.mark.slow
 def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: dict[str, list[dict[str, Any]]]) -> None:
     widget, still = outputs["watch"]
     assert "application/vnd.jupyter.widget-view+json" in widget
@@ -44,6 +45,7 @@ def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: dic
     assert still["image/png"]
 
 
+@pytest.mark.slow
 def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> None:
     *_, (_, still), _ = execute(SERVE, 'server["double"].watch()', f"{TRAFFIC}; server.stop()")
     assert "100 requests ran in" in still["text/plain"]
@@ -76,6 +78,7 @@ def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: dict
     assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
 
 
+@pytest.mark.slow
 def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end() -> None:
     *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])

@@ -429,6 +429,7 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> No
         anybody.submit(request.exec).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
 def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
     ask = f"""
