@@ -51,6 +51,7 @@ def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> Non
     assert "100 requests ran in" in still["text/plain"]
 
 
+@pytest.mark.slow
 def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(
     outputs: dict[str, list[dict[str, Any]]],
 ) -> None:

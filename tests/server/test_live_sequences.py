@@ -164,6 +164,7 @@ def test_simulated(example: Example) -> None:
     assert batches_and_refusals(rec, example) == (example.batches, example.refused)
 
 
+@pytest.mark.slow
 @by_name
 def test_live(example: Example) -> None:
     seen = None
