@@ -12,12 +12,13 @@ from tritonnb.backends.batching import gather, scatter, undo_reshape
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
+from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.schema import TensorSpec
 
 OUT = TensorSpec("OUT", FP32, (1,))
 
 
-def execution_of(*requests) -> Execution:
+def execution_of(*requests: InferRequest) -> Execution:
     return Execution(list(requests), sum(each.batch_size for each in requests), lambda *_: None)
 
 
@@ -117,6 +118,8 @@ def test_a_reshape_of_an_output_is_undone() -> None:
         ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
     ],
 )
-def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone) -> None:
+def test_a_reshape_is_undone_where_the_elements_suffice(
+    dims: tuple[int, ...], reshape: tuple[int, ...], shape: tuple[int, ...], undone: tuple[int, ...]
+) -> None:
     array = np.zeros(shape, np.float32)
     assert undo_reshape(TensorSpec("OUT", FP32, dims, reshape), array, batching=True).shape == undone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -15,6 +16,7 @@ from tritonnb.backends.onnxruntime_options import providers
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = TensorProto.FLOAT) -> None:
@@ -26,7 +28,7 @@ def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = T
     save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), directory / "1" / "model.onnx")
 
 
-def completed(directory: Path, settings: dict | None = None, **config):
+def completed(directory: Path, settings: dict | None = None, **config: Any) -> pb.ModelConfig:
     return Loaded(
         config_of("onnxruntime", tensors="", max_batch_size=config.pop("max_batch_size", 0), **config),
         directory,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -35,7 +37,7 @@ class Sequence:
             "SEEN": Tensor("SEEN", BOOL, np.zeros((1, 1), bool)),
         }
 
-    def update(self, output: str, array) -> None:
+    def update(self, output: str, array: npt.NDArray[Any]) -> None:
         name = output.removeprefix("NEXT_")
         self.inputs[name] = Tensor(name, self.inputs[name].datatype, array)
 

@@ -24,7 +24,7 @@ from tritonnb.core.messages import InferRequest, discard_response
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
 
-def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded:
+def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded:
     (directory / "1").mkdir(parents=True, exist_ok=True)
     (directory / "1" / "model.py").write_text(body)
     return Loaded(config_of("python", tensors, **config), directory)

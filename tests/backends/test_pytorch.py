@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import torch
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 
 
 class Subtract(torch.nn.Module):
@@ -25,7 +25,7 @@ class FromDict(torch.nn.Module):
         return tensors["a"] - tensors["b"]
 
 
-def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: list[str], **config) -> Loaded:
+def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: list[str], **config: Any) -> Loaded:
     (directory / "1").mkdir(parents=True, exist_ok=True)
     torch.jit.script(module).save(str(directory / "1" / "model.pt"))
     tensors = "".join(f'input {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in inputs)
@@ -33,7 +33,7 @@ def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: l
     return Loaded(config_of("pytorch", tensors, **config), directory)
 
 
-def values(answer) -> dict[str, float]:
+def values(answer: InferResponse) -> dict[str, float]:
     return {each.name: each.array.item() for each in answer.outputs}
 
 
@@ -113,7 +113,7 @@ def test_parameters_are_booleans(tmp_path: Path, name: str) -> None:
 
 
 class WithDefault(torch.nn.Module):
-    def forward(self, a: torch.Tensor, b: Optional[torch.Tensor] = None, c: Optional[torch.Tensor] = None):  # noqa: UP045
+    def forward(self, a: torch.Tensor, b: Optional[torch.Tensor] = None, c: Optional[torch.Tensor] = None) -> Any:  # noqa: UP045
         if b is not None:
             a = a + b * 10
         return a if c is None else a + c * 100
@@ -253,7 +253,7 @@ class States:
 class SumAndCount(torch.nn.Module):
     """Two states; it writes them in place and then refuses what is negative."""
 
-    def forward(self, x: torch.Tensor, total: torch.Tensor, count: torch.Tensor):
+    def forward(self, x: torch.Tensor, total: torch.Tensor, count: torch.Tensor) -> Any:
         total += x
         count += 1
         if bool((x < 0).any()):
@@ -365,7 +365,7 @@ def test_control_tensors_are_arguments_by_index(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_a_model_with_state_have_an_index(
-    tmp_path: Path, inputs, outputs, states: str, complaint: str
+    tmp_path: Path, inputs: list[str], outputs: list[str], states: str, complaint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         load(SumAndCount(), tmp_path, inputs, outputs, extra=states)

@@ -15,6 +15,7 @@ from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.contract import Execution
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import Tensor
 
 #: IN is ragged; ENDS says where each request ends; TWICE is divided like IN; TOTAL has one row each.
 RAGGED = """
@@ -37,7 +38,7 @@ class Sums(torch.nn.Module):
 
 
 def write_onnx(directory: Path, shape: list) -> None:
-    def tensor(name: str, kind: int, dims: list):
+    def tensor(name: str, kind: int, dims: list) -> Tensor:
         return helper.make_tensor_value_info(name, kind, dims)
 
     constants = [

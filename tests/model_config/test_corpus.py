@@ -40,12 +40,12 @@ def cases(file: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases("corpus.json"), ids=lambda case: case["id"])
-def test_the_corpus_is_answered_as_triton_answers_it(case, tmp_path: Path) -> None:
+def test_the_corpus_is_answered_as_triton_answers_it(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 
 @pytest.mark.parametrize("case", cases("variations.json"), ids=lambda case: f"{case['area']}-{case['id']}")
-def test_variations_of_the_corpus_are_answered_as_triton_answers_them(case, tmp_path: Path) -> None:
+def test_variations_of_the_corpus_are_answered_as_triton_answers_them(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 
@@ -73,7 +73,7 @@ def without_newer_fields(config: Case) -> Case:
 
 
 @pytest.mark.parametrize("name", sorted(NEWER_FIELDS))
-def test_fields_of_later_releases_are_known(name, tmp_path: Path) -> None:
+def test_fields_of_later_releases_are_known(name: str, tmp_path: Path) -> None:
     (case,) = (each for each in json.loads((HERE / "corpus.json").read_text()) if each["id"] == name)
     lay_out(tmp_path, case)
     config = load_config(tmp_path / name, name).config

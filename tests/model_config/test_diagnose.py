@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.validate import validate
 
@@ -42,7 +45,7 @@ def test_a_configuration_without_mistakes_has_no_problems() -> None:
         ("max_batch_size:", "max_batch_size", 3, 16, 'Expected ":", found "8".'),
     ],
 )
-def test_a_slip_of_the_pen_is_found_and_mended(right, wrong, line, column, complaint) -> None:
+def test_a_slip_of_the_pen_is_found_and_mended(right: str, wrong: str, line: int, column: int, complaint: str) -> None:
     found = problem(BASE.replace(right, wrong))
     assert complaint in found.message
     assert (found.line, found.column) == (line, column)
@@ -70,7 +73,7 @@ def test_what_is_left_open_is_closed() -> None:
         ),
     ],
 )
-def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mended) -> None:
+def test_a_broken_rule_is_shown_at_its_field_and_mended(right: str, wrong: str, line: int, mended: str) -> None:
     found = problem(BASE.replace(right, wrong))
     assert found.line == line
     assert found.fix is not None
@@ -79,7 +82,7 @@ def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mend
 
 
 def test_a_tensor_that_is_refused_is_found_by_its_name() -> None:
-    def refuse(config):
+    def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("model input 'X' must specify 'dims' for m")
 
     (found,) = diagnose(BASE, refuse).problems
@@ -87,7 +90,7 @@ def test_a_tensor_that_is_refused_is_found_by_its_name() -> None:
 
 
 def test_a_complaint_about_nothing_in_the_text_has_no_line() -> None:
-    def refuse(config):
+    def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("no luck today")
 
     (found,) = diagnose(BASE, refuse).problems

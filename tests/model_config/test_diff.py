@@ -55,5 +55,5 @@ OLDEST = "max_batch_size: 8 sequence_batching { oldest { max_candidate_sequences
         (OLDEST, "sequences: 2", "sequences: 3", "in place"),
     ],
 )
-def test_what_a_running_scheduler_can_take_over_is_changed_in_place(text, old, new, effect) -> None:
+def test_what_a_running_scheduler_can_take_over_is_changed_in_place(text: str, old: str, new: str, effect: str) -> None:
     assert effect_of(parse_text(text).config, parse_text(text.replace(old, new)).config) == effect

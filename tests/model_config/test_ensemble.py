@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.parse import parse_text
 
 
-def model(name, inputs="X", decoupled=False):
+def model(name: str, inputs: str = "X", decoupled: bool = False) -> StepModel:
     tensors = " ".join(f'input {{ name: "{each}" data_type: TYPE_FP32 dims: 4 }}' for each in inputs)
     policy = "model_transaction_policy { decoupled: true }" if decoupled else ""
     text = f'name: "{name}" {tensors} output {{ name: "Y" data_type: TYPE_FP32 dims: 4 }} {policy}'
     return StepModel(parse_text(text).config, (1,))
 
 
-def ensemble(*steps):
+def ensemble(*steps: str) -> pb.ModelConfig:
     """Steps such as ``"a: in -> mid"``; tensors ``in`` and ``out`` are the ensemble's own."""
     written = ""
     for step in steps:
@@ -71,8 +72,8 @@ def test_a_step_that_did_not_load_says_why() -> None:
         ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
     ],
 )
-def test_an_ensemble_may_not_contain_itself(steps, complaint) -> None:
-    def check():
+def test_an_ensemble_may_not_contain_itself(steps: dict[str, list[str]], complaint: str) -> None:
+    def check() -> None:
         check_no_cycle("e", lambda name: steps.get(name, []))
 
     if not complaint:

@@ -74,7 +74,7 @@ def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
 
 
 @given(messages(), st.booleans(), st.booleans(), st.booleans())
-def test_what_is_printed_parses_to_the_same(config, one_line, pointed, short) -> None:
+def test_what_is_printed_parses_to_the_same(config: pb.ModelConfig, one_line: bool, pointed: bool, short: bool) -> None:
     text = text_format.MessageToString(
         config, as_one_line=one_line, pointy_brackets=pointed, use_short_repeated_primitives=short
     )
@@ -82,7 +82,7 @@ def test_what_is_printed_parses_to_the_same(config, one_line, pointed, short) ->
 
 
 @given(messages())
-def test_every_position_points_at_the_name_of_its_field(config) -> None:
+def test_every_position_points_at_the_name_of_its_field(config: pb.ModelConfig) -> None:
     text = text_format.MessageToString(config)
     lines = text.split("\n")
     for path, (line, column) in parse_text(text).positions.items():
@@ -91,13 +91,13 @@ def test_every_position_points_at_the_name_of_its_field(config) -> None:
 
 
 @given(messages())
-def test_json_says_the_same_as_text(config) -> None:
+def test_json_says_the_same_as_text(config: pb.ModelConfig) -> None:
     assert parse_json(json_format.MessageToJson(config)) == config
     assert parse_json(json_format.MessageToJson(config, preserving_proto_field_name=True)) == config
 
 
 @given(messages())
-def test_normalising_twice_changes_nothing_more(config) -> None:
+def test_normalising_twice_changes_nothing_more(config: pb.ModelConfig) -> None:
     normalize(config)
     once = config_to_json(config)
     normalize(config)
@@ -106,7 +106,7 @@ def test_normalising_twice_changes_nothing_more(config) -> None:
 
 @example(value=3.4028234663852886e38)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_float_is_shown_so_that_it_reads_back_as_the_same(value) -> None:
+def test_a_float_is_shown_so_that_it_reads_back_as_the_same(value: float) -> None:
     config = parse_text("sequence_batching { direct { } }").config
     config.sequence_batching.direct.minimum_slot_utilization = value
     again = parse_json(config_to_json(config))
@@ -122,13 +122,13 @@ SNIPPETS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
 
 
 @given(SNIPPETS | st.binary(max_size=40))
-def test_any_text_is_either_a_configuration_or_a_syntax_error(text) -> None:
+def test_any_text_is_either_a_configuration_or_a_syntax_error(text: str | bytes) -> None:
     with contextlib.suppress(ConfigSyntaxError):
         parse_text(text)
 
 
 @given(SNIPPETS | st.text(max_size=40))
-def test_any_json_is_either_a_configuration_or_refused(text) -> None:
+def test_any_json_is_either_a_configuration_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidArgumentError):
         parse_json(text)
 
@@ -139,7 +139,7 @@ def test_json_nested_too_deeply_is_refused() -> None:
 
 
 @given(messages())
-def test_what_is_left_out_as_a_default_is_what_normalising_writes(config) -> None:
+def test_what_is_left_out_as_a_default_is_what_normalising_writes(config: pb.ModelConfig) -> None:
     normalize(config)
     short = without_defaults(config)
     assert not any(field not in dict(config.ListFields()) for field, _ in short.ListFields())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
 
 @pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
-def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits) -> None:
+def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text: str, edits: list[tuple[str, int]]) -> None:
     for edit, number in edits:
         before = parse_text(text)
         wanted = copy_of(before.config)
@@ -121,7 +122,7 @@ def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits)
 
 @pytest.mark.slow
 @given(commented(), messages())
-def test_any_text_can_be_made_to_say_any_configuration(text, config) -> None:
+def test_any_text_can_be_made_to_say_any_configuration(text: str, config: pb.ModelConfig) -> None:
     edited = edit_text(text, config)
     assert parse_text(edited).config == config
     assert comments(edited) == comments(text)
@@ -129,7 +130,7 @@ def test_any_text_can_be_made_to_say_any_configuration(text, config) -> None:
 
 @pytest.mark.slow
 @given(commented())
-def test_what_says_the_right_thing_is_left_alone(text) -> None:
+def test_what_says_the_right_thing_is_left_alone(text: str) -> None:
     assert edit_text(text, parse_text(text).config) == text
 
 
@@ -199,7 +200,7 @@ def set_to(path: str, value: Any) -> Any:
         ),
     ],
 )
-def test_only_the_lines_concerned_change(change, lines) -> None:
+def test_only_the_lines_concerned_change(change: Callable[[pb.ModelConfig], object], lines: str) -> None:
     assert changed(change) == lines
 
 

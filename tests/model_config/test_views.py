@@ -8,6 +8,7 @@ import pytest
 
 from tritonnb.core.datatypes import INVALID
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
@@ -15,7 +16,7 @@ from tritonnb.model_config.to_json import config_to_json
 from tritonnb.model_config.unsupported import check_batch_tensors
 
 
-def config(text):
+def config(text: str) -> pb.ModelConfig:
     return parse_text(text).config
 
 
@@ -23,7 +24,7 @@ def config(text):
     ("text", "shown"),
     [("0.1", 0.1), ("1", 1), ("3.4e38", 3.4e38), ("16777217", 16777216), ("nan", "NaN"), ("inf", "Infinity")],
 )
-def test_floats_are_shown_as_triton_shows_them(text, shown) -> None:
+def test_floats_are_shown_as_triton_shows_them(text: str, shown: float | int | str) -> None:
     message = config(f"sequence_batching {{ direct {{ minimum_slot_utilization: {text} }} }}")
     direct = json.loads(config_to_json(message))["sequence_batching"]["direct"]
     assert direct["minimum_slot_utilization"] == shown

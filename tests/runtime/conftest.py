@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +28,12 @@ class Driver:
         self.engine = Engine(EngineOptions())
         self.background.run(self.engine.start())
 
-    def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config) -> None:
+    def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config: int) -> None:
         """Load a gated model."""
         source = ModelSource(name, Path(), gated_config(name, extra, **config), (1,), GatedBackend(gate))
         self.background.run(self.engine.load_source(source))
 
-    def send(self, *rows: int, model: str = "m", **options) -> Future[InferResponse]:
+    def send(self, *rows: int, model: str = "m", **options: Any) -> Future[InferResponse]:
         """Submit a request of some rows; the future is its final response."""
         answer = _answer(rows, model, options)
         self.background.call(self.submit, answer.request)

@@ -24,7 +24,7 @@ class Batch:
 
     def complete_responses(
         self, raised: InvalidArgumentError | None = None, decoupled: bool = False, errors_fail: bool = True
-    ):
+    ) -> list[str]:
         return complete_responses("m", "m_0_0", self.execution, raised, decoupled, errors_fail)
 
     @property

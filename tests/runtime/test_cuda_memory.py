@@ -41,23 +41,23 @@ class FakeCuda:
         self.open = 0
         self.copies = self.closes = self.ranges = Status.cudaSuccess
 
-    def cudaSetDevice(self, device: int):
+    def cudaSetDevice(self, device: int) -> tuple[Status]:
         return (Status.cudaSuccess if device == 0 else Status.cudaErrorInvalidValue,)
 
-    def cudaIpcOpenMemHandle(self, handle, flags: int):
+    def cudaIpcOpenMemHandle(self, handle: cudaIpcMemHandle_t, flags: int) -> tuple[Status, int | None]:
         if bytes(handle.reserved) != HANDLE:
             return Status.cudaErrorInvalidValue, None
         self.open += 1
         return Status.cudaSuccess, ctypes.addressof(self.memory)
 
-    def cuMemGetAddressRange(self, address: int):
+    def cuMemGetAddressRange(self, address: int) -> tuple[Status, int, int]:
         return self.ranges, address, len(self.memory)
 
-    def cudaMemcpy(self, target: int, source: int, size: int, kind: int):
+    def cudaMemcpy(self, target: int, source: int, size: int, kind: int) -> tuple[Status]:
         ctypes.memmove(target, source, size)
         return (self.copies,)
 
-    def cudaIpcCloseMemHandle(self, address: int):
+    def cudaIpcCloseMemHandle(self, address: int) -> tuple[Status]:
         self.open -= self.closes is Status.cudaSuccess
         return (self.closes,)
 

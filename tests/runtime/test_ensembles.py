@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -14,7 +16,15 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, Execution
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+    ResponseSender,
+)
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
 from tritonnb.core.events import EnsembleExecuted, StepSent, unpack
@@ -43,15 +53,19 @@ def serve_ensemble(
     driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,))))
 
 
+#: Called with a request, and with its sender if the model is decoupled.
+ModelFunction = Callable[..., Any]
+
+
 class Answers(Backend):
     """Calls a function with each request and its sender (None unless decoupled), on the instance's thread."""
 
     name = "answers"
 
-    def __init__(self, function) -> None:
+    def __init__(self, function: ModelFunction) -> None:
         self._function = function
 
-    def create_model(self, context) -> BackendModel:
+    def create_model(self, context: ModelContext) -> BackendModel:
         function = self._function
 
         class Instance(BackendModelInstance):
@@ -64,14 +78,14 @@ class Answers(Backend):
                         execution.respond(index, *function(request))
 
         class Model(BackendModel):
-            def create_instance(self, spec) -> BackendModelInstance:
+            def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
                 return Instance()
 
         return Model(context)
 
 
 def serve_function(
-    driver: Driver, name: str, function, extra: str = "", tensors: str = TENSORS, batch: int = 8
+    driver: Driver, name: str, function: ModelFunction, extra: str = "", tensors: str = TENSORS, batch: int = 8
 ) -> None:
     config = text_format.Parse(
         f'name: "{name}" backend: "x" max_batch_size: {batch} {tensors} {extra}', pb.ModelConfig()
@@ -84,11 +98,11 @@ def y(*rows: int) -> Tensor:
     return Tensor("Y", INT32, np.array(rows, np.int32).reshape(-1, 1))
 
 
-def plus(number: int):
+def plus(number: int) -> ModelFunction:
     return lambda request: ([Tensor("Y", INT32, request.inputs["X"].array + np.int32(number))],)
 
 
-def counting(request: InferRequest, sender) -> None:
+def counting(request: InferRequest, sender: ResponseSender) -> None:
     for each in range(int(request.inputs["X"].array.flat[0])):
         sender.send(InferResponse([y(each)], final=False))
     sender.send(InferResponse(empty=True))
@@ -97,7 +111,7 @@ def counting(request: InferRequest, sender) -> None:
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 
 
-def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferResponse]:
+def responses(driver: Driver, model: str, *rows: int, **options: Any) -> list[InferResponse]:
     """All responses to a request, the final one included."""
     done: Future[list[InferResponse]] = Future()
     seen: list[InferResponse] = []
@@ -161,7 +175,7 @@ def test_steps_share_batches_with_everybody(driver: Driver) -> None:
 def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
 
-    def look(request: InferRequest):
+    def look(request: InferRequest) -> tuple[list[Tensor]]:
         seen.put(request)
         return plus(0)(request)
 
@@ -195,7 +209,7 @@ def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> Non
 
 
 def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver) -> None:
-    def refuse(request: InferRequest):
+    def refuse(request: InferRequest) -> NoReturn:
         raise UnsupportedError("boom")
 
     serve_function(driver, "a", refuse)
@@ -244,7 +258,7 @@ def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driv
 def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_and_goes(driver: Driver) -> None:
     seen: SimpleQueue[tuple[int, ...]] = SimpleQueue()
 
-    def look(request: InferRequest):
+    def look(request: InferRequest) -> tuple[list[Tensor]]:
         seen.put(request.inputs["X"].shape)
         return plus(1)(request)
 
@@ -258,7 +272,7 @@ def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_a
 
 
 def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver) -> None:
-    def overwrite(request: InferRequest):
+    def overwrite(request: InferRequest) -> tuple[list[Tensor]]:
         array = request.inputs["X"].array
         assert not array.flags.writeable
         return plus(0)(request)
@@ -284,7 +298,7 @@ def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver) -> None:
     """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
     sent = SimpleQueue()
 
-    def count(request: InferRequest, sender) -> None:
+    def count(request: InferRequest, sender: ResponseSender) -> None:
         for each in range(5):
             sender.send(InferResponse([y(each)], final=False))
             sent.put(each)
@@ -417,7 +431,7 @@ def test_stopping_waits_for_all_steps_of_what_was_accepted() -> None:
 
 
 def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver) -> None:
-    def refuse(request: InferRequest):
+    def refuse(request: InferRequest) -> NoReturn:
         raise TritonError("no", Status.ALREADY_EXISTS)
 
     serve_function(driver, "a", refuse)

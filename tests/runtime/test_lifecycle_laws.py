@@ -17,7 +17,14 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tests.runtime.conftest import Driver, outputs
 from tests.runtime.gated import Gate, GatedBackend, gated_config
 from tests.runtime.test_ensembles import serve_ensemble
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, Execution
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import InferResponse, Tensor
@@ -35,7 +42,7 @@ class Generation(Backend):
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def create_model(self, context) -> BackendModel:
+    def create_model(self, context: ModelContext) -> BackendModel:
         number = self._number
 
         class Instance(BackendModelInstance):
@@ -49,7 +56,7 @@ class Generation(Backend):
                 if number < 0:
                     raise InternalError("crashed")
 
-            def create_instance(self, spec) -> BackendModelInstance:
+            def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
                 return Instance()
 
         return Model(context)

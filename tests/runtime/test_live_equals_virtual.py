@@ -27,6 +27,7 @@ from tritonnb.core.events import (
     unpack,
 )
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
@@ -107,7 +108,7 @@ def test_the_live_engine_decides_what_virtual_time_decides(
     assert replayed(config, events) == decided(events)
 
 
-async def play(config, workload: list[Sent], sequenced: bool) -> list[Event]:
+async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) -> list[Event]:
     """What a live engine does with a workload."""
     engine = Engine(EngineOptions())
     await engine.start()
@@ -140,7 +141,7 @@ async def play(config, workload: list[Sent], sequenced: bool) -> list[Event]:
     return [unpack(each) for each in packed]
 
 
-def replayed(config, events: list[Event]) -> tuple[list, list]:
+def replayed(config: pb.ModelConfig, events: list[Event]) -> tuple[list, list]:
     """What the scheduler decides in virtual time when requests arrive and executions end as recorded."""
     ends = {each.batch: each.time_ns for each in events if isinstance(each, BatchExecuted)}
     end_of = {each.members: ends[each.batch] for each in events if isinstance(each, BatchSent)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -41,7 +43,7 @@ def raw(name: str, shape: tuple[int, ...], content: bytes, datatype: DataType = 
     return UndecodedTensor(name, datatype, shape, content)
 
 
-def request(*inputs: Tensor | UndecodedTensor, **options) -> InferRequest:
+def request(*inputs: Tensor | UndecodedTensor, **options: Any) -> InferRequest:
     return InferRequest("m", {each.name: each for each in inputs}, lambda request, response: None, **options)
 
 
