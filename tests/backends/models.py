@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from google.protobuf import text_format
 from onnx import TensorProto, helper, save_model
@@ -52,7 +53,14 @@ def write_identity(backend: str, directory: Path) -> None:
         opset = [helper.make_opsetid("", 17)]
         save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), version / "model.onnx")
     elif backend == "pytorch":
-        torch.jit.script(Identity()).save(str(version / "model.pt"))
+        save_scripted(Identity(), directory)
+
+
+def save_scripted(module: torch.nn.Module, directory: Path) -> None:
+    """Write a module as version 1 of a model."""
+    version = directory / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    torch.jit.script(module).save(str(version / "model.pt"))  # type: ignore[no-untyped-call]  # of PyTorch
 
 
 def config_of(backend: str, tensors: str = TENSORS, extra: str = "", max_batch_size: int = 8) -> pb.ModelConfig:
@@ -71,9 +79,9 @@ class Loaded:
         completed = backend.auto_complete(context) or config
         self.context = ModelContext("m", 1, completed, directory, settings or {})
         self.config = completed
-        self.model = backend.create_model(self.context)
+        self.model: Any = backend.create_model(self.context)  # of any backend
         self.model.initialize()
-        self.instance = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
+        self.instance: Any = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
         self.instance.initialize()
         self.streamed: list[tuple[InferRequest, InferResponse]] = []
 
@@ -94,6 +102,6 @@ def request(outputs: tuple[str, ...] | None = None, **inputs: Any) -> InferReque
     return made
 
 
-def rows(*values: float) -> np.ndarray:
+def rows(*values: float) -> npt.NDArray[np.float32]:
     """FP32 of shape [n, 1]."""
     return np.array(values, np.float32).reshape(-1, 1)

@@ -34,6 +34,7 @@ def test_an_input_that_no_request_has_is_none() -> None:
 def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_are() -> None:
     execution = execution_of(request(X=rows(1)), request(Z=rows(0, 0)), request(X=rows(4)))
     batch = gather(execution, "X")
+    assert batch is not None
     assert batch.ravel().tolist() == [1, 0, 0, 4]
     scatter(execution, {"OUT": (OUT, batch)}, batching=True)
     assert execution.responses[1].error.status is Status.INVALID_ARG
@@ -90,7 +91,9 @@ def test_a_request_is_answered_only_once() -> None:
 def test_what_is_gathered_is_scattered_back(sizes: list[int]) -> None:
     requests = [request(X=rows(*(100 * index + row for row in range(size)))) for index, size in enumerate(sizes)]
     execution = execution_of(*requests)
-    scatter(execution, {"OUT": (OUT, gather(execution, "X"))}, batching=True)
+    batch = gather(execution, "X")
+    assert batch is not None
+    scatter(execution, {"OUT": (OUT, batch)}, batching=True)
     for each, answer in zip(requests, execution.responses, strict=True):
         assert answer.outputs[0].array.tolist() == each.inputs["X"].array.tolist()
 

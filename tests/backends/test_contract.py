@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.models import Loaded, config_of, request, rows, write_identity
+from tests.backends.models import Loaded, config_of, request, rows, save_scripted, write_identity
 from tritonnb.core.messages import InferRequest
 
 BACKENDS = ["minimal", "onnxruntime", "pytorch", "python"]
@@ -58,8 +58,7 @@ def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Pat
 def test_torchscript_tells_what_its_weights_take(tmp_path: Path) -> None:
     import torch
 
-    (tmp_path / "1").mkdir()
-    torch.jit.script(torch.nn.Linear(3, 5)).save(str(tmp_path / "1" / "model.pt"))
+    save_scripted(torch.nn.Linear(3, 5), tmp_path)
     tensors = """
         input { name: "input" data_type: TYPE_FP32 dims: 3 }
         output { name: "OUT" data_type: TYPE_FP32 dims: 5 }

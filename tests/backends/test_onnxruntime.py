@@ -18,8 +18,11 @@ from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
+#: Shapes by the names of the tensors.
+Shapes = dict[str, list[Any]]
 
-def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = TensorProto.FLOAT) -> None:
+
+def write(directory: Path, node: str, inputs: Shapes, outputs: Shapes, kind: int = TensorProto.FLOAT) -> None:
     given = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
     produced = [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()]
     graph = helper.make_graph([helper.make_node(node, list(inputs), list(outputs))], "g", given, produced)
@@ -28,7 +31,7 @@ def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = T
     save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), directory / "1" / "model.onnx")
 
 
-def completed(directory: Path, settings: dict | None = None, **config: Any) -> pb.ModelConfig:
+def completed(directory: Path, settings: dict[str, str] | None = None, **config: Any) -> pb.ModelConfig:
     return Loaded(
         config_of("onnxruntime", tensors="", max_batch_size=config.pop("max_batch_size", 0), **config),
         directory,
@@ -201,7 +204,7 @@ def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_p
     assert answer.outputs[0].array.tolist() == [[1], [2]]
 
 
-def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> list:
+def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> list[Any]:
     everything = ["CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: everything)
     context = ModelContext("m", 1, config_of("onnxruntime", extra=extra), Path())

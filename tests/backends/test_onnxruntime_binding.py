@@ -15,6 +15,7 @@ from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.contract import Execution
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.core.datatypes import BOOL, FP32
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 
 STATES = """
@@ -67,7 +68,7 @@ def session() -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString())
 
 
-def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list]:
+def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list[list[float]]]:
     execution = Execution(list(steps), len(steps), lambda *_: None, 1)
     feeds = {"X": np.concatenate([each.inputs["X"].array for each in steps])}
     names = ["Y", "BEFORE"]
@@ -91,7 +92,7 @@ def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.
     bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
     one, two = Sequence(), Sequence()
     execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
-    execution.fail(0, ValueError("no"))
+    execution.fail(0, InvalidArgumentError("no"))
     bound.run(execution, {"X": np.ones((2, 2), np.float32)}, ["Y"])
     assert one.inputs["TOTAL"].array.tolist() == [[0, 0]]
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]

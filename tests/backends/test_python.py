@@ -12,14 +12,17 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
-from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.python import pb_utils
+from tritonnb.backends.contract import ModelContext, ResponseSender
+from tritonnb.backends.python import pb_utils as typed_utilities
 from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest, discard_response
+
+#: Untyped, as models use it: they may pass anything.
+pb_utils: Any = typed_utilities
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
@@ -324,7 +327,7 @@ def test_dlpack_goes_both_ways_without_a_copy() -> None:
     tensor = torch.arange(4, dtype=torch.float32)
     wrapped = pb_utils.Tensor.from_dlpack("X", tensor)
     assert wrapped.as_numpy().tolist() == [0, 1, 2, 3]
-    back = torch.from_dlpack(wrapped)
+    back = torch.utils.dlpack.from_dlpack(wrapped)
     assert back.tolist() == tensor.tolist()
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
@@ -335,7 +338,7 @@ def test_ids_that_are_no_utf8_cannot_be_read_by_a_model() -> None:
     given = request(IN0=rows(0))
     given.id = given.correlation_id = "\udcff"
     given.parameters = {"name": "\udcff"}
-    received = InferenceRequest.received(given, (), lambda: None)
+    received = InferenceRequest.received(given, (), lambda: ResponseSender(given, discard_response))
     for ask in (received.request_id, received.correlation_id, received.parameters):
         with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
             ask()
@@ -468,8 +471,11 @@ def test_arguments_of_the_wrong_kind_are_refused() -> None:
         pb_utils.InferenceResponse(error="text")
     with pytest.raises(TypeError):
         pb_utils.TritonError(ValueError("text"))
+    sender: Any = InferenceResponseSender(
+        ResponseSender(request(IN0=rows(0)), discard_response), request(IN0=rows(0)), ()
+    )
     with pytest.raises(TypeError):
-        InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
+        sender.send([])
     with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
         pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
     for field, value in (

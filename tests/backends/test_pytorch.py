@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
+from tests.backends.models import TENSORS, Loaded, config_of, request, rows, save_scripted, write_identity
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -26,14 +26,14 @@ class FromDict(torch.nn.Module):
 
 
 def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: list[str], **config: Any) -> Loaded:
-    (directory / "1").mkdir(parents=True, exist_ok=True)
-    torch.jit.script(module).save(str(directory / "1" / "model.pt"))
+    save_scripted(module, directory)
     tensors = "".join(f'input {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in inputs)
     tensors += "".join(f'output {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in outputs)
     return Loaded(config_of("pytorch", tensors, **config), directory)
 
 
-def values(answer: InferResponse) -> dict[str, float]:
+def values(answer: InferResponse | None) -> dict[str, float]:
+    assert answer is not None
     return {each.name: each.array.item() for each in answer.outputs}
 
 
@@ -188,8 +188,7 @@ def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
     texts = [np.array([b"a", "ö".encode()], object), np.array([b""], object)]
     answers = loaded.run(*(request(texts=each, count=np.zeros((len(each), 1), np.int64)) for each in texts))
@@ -198,8 +197,7 @@ def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
 
 
 def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
     texts = [np.array([each], object) for each in (b"\xfa", b"a")]
     refused, answer = loaded.run(*(request(texts=each, count=np.zeros((1, 1), np.int64)) for each in texts))
@@ -219,6 +217,7 @@ def test_strings_have_one_dimension(tmp_path: Path) -> None:
 class Remembering(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.total: torch.Tensor
         self.register_buffer("total", torch.zeros(1, 1))
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
@@ -243,10 +242,10 @@ class States:
         self._names = names
         self.inputs = {name: Tensor(name, FP32, array) for name, array in arrays.items()}
 
-    def update(self, output: str, tensor: torch.Tensor) -> None:
-        self.inputs[self._names[output]] = Tensor(self._names[output], FP32, tensor)
+    def update(self, output_name: str, array: Any) -> None:
+        self.inputs[self._names[output_name]] = Tensor(self._names[output_name], FP32, array)
 
-    def values(self) -> dict[str, list]:
+    def values(self) -> dict[str, list[list[float]]]:
         return {name: each.array.tolist() for name, each in self.inputs.items()}
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from google.protobuf import text_format
-from onnx import TensorProto, helper, save_model
+from onnx import TensorProto, ValueInfoProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.backends.models import Loaded, config_of, request
+from tests.backends.models import Loaded, config_of, request, save_scripted
 from tritonnb.backends.contract import Execution
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import Tensor
 
 #: IN is ragged; ENDS says where each request ends; TWICE is divided like IN; TOTAL has one row each.
 RAGGED = """
@@ -37,8 +37,8 @@ class Sums(torch.nn.Module):
         return IN * 2, (totals - before).unsqueeze(1)
 
 
-def write_onnx(directory: Path, shape: list) -> None:
-    def tensor(name: str, kind: int, dims: list) -> Tensor:
+def write_onnx(directory: Path, shape: list[str | int]) -> None:
+    def tensor(name: str, kind: int, dims: Sequence[str | int]) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, dims)
 
     constants = [
@@ -73,8 +73,7 @@ def write(backend: str, directory: Path) -> None:
     if backend == "onnxruntime":
         write_onnx(directory, ["n"])
     else:
-        (directory / "1").mkdir(parents=True)
-        torch.jit.script(Sums()).save(str(directory / "1" / "model.pt"))
+        save_scripted(Sums(), directory)
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
@@ -105,7 +104,7 @@ def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tm
     ],
 )
 @pytest.mark.parametrize("dtype", ["INT32", "FP32"])
-def test_what_a_batch_tells_of_its_requests(kind: str, expected: list, dtype: str) -> None:
+def test_what_a_batch_tells_of_its_requests(kind: str, expected: list[int], dtype: str) -> None:
     """A request of two rows of shape [3, 1] and one of one row of shape [2, 2], as in Triton's document."""
     found = batch_input(kind, dtype, (2, 3, 1), (1, 2, 2))
     assert found.tolist() == expected

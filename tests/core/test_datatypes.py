@@ -69,7 +69,7 @@ def test_broken_bytes_data_is_refused(raw: bytes, complaint: str) -> None:
 
 
 def test_strings_and_numbers_become_bytes_in_the_same_shape() -> None:
-    array = as_bytes_array([["é", b"\x00\x01"], [7, "x"]])
+    array = as_bytes_array(np.array([["é", b"\x00\x01"], [7, "x"]], object))
     assert array.tolist() == [["é".encode(), b"\x00\x01"], [b"7", b"x"]]
 
 

@@ -51,7 +51,7 @@ def test_variations_of_the_corpus_are_answered_as_triton_answers_them(case: Case
 
 def play(case: Case, repository: Path) -> None:
     lay_out(repository, case)
-    name = case.get("model_name", case["id"])
+    name = str(case.get("model_name", case["id"]))
     outcome = load(repository, name, case.get("load_parameters", {}).get("config"))
     assert outcome.verdict == case["verdict"], outcome.error
     if case["verdict"] == "loads":

@@ -87,7 +87,7 @@ def test_an_ensemble_may_not_contain_itself(steps: dict[str, list[str]], complai
 def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name() -> None:
     config = ensemble("z: in -> mid", "a: mid -> out")
     with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
-        check_ensemble(config, {}.get)
+        check_ensemble(config, lambda name: None)
     failed = {name: StepModel(None, (), f"no {name}") for name in "az"}
     with pytest.raises(InvalidArgumentError, match="depends on 'a' which has no loaded version"):
         check_ensemble(config, failed.get)

@@ -187,7 +187,7 @@ CPU, GPU = 2, 1
     ],
 )  # fmt: skip
 def test_instance_groups_on_a_machine_with_two_gpus(
-    model, text: str, expected: list[tuple[str, int, int, list[int]]]
+    model: Path, text: str, expected: list[tuple[str, int, int, list[int]]]
 ) -> None:
     assert groups(model, text, gpus=(0, 1)) == expected
 

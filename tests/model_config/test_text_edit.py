@@ -106,7 +106,9 @@ def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
 
 @pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
-def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text: str, edits: list[tuple[str, int]]) -> None:
+def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(
+    text: str, edits: list[tuple[Callable[[pb.ModelConfig, int], object], int]]
+) -> None:
     for edit, number in edits:
         before = parse_text(text)
         wanted = copy_of(before.config)

@@ -30,7 +30,8 @@ class Batch:
     @property
     def answers(self) -> list[str | None]:
         """For each request its error, empty for success, None where there is no answer."""
-        return [each and str(each.error or "") for each in self.execution.responses]
+        responses = self.execution.responses
+        return [None if response is None else str(response.error or "") for response in responses]
 
 
 def batch(count: int = 1) -> Batch:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
+from tritonnb.core.messages import InferResponse
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.loader import ModelSource
@@ -137,6 +140,10 @@ def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(
     assert gate.batches == [[1, 2]]
 
 
+def _append(order: list[int], value: int, answer: Future[InferResponse]) -> None:
+    order.append(value)
+
+
 def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate) -> None:
     driver.serve(
         gate,
@@ -147,7 +154,7 @@ def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate
     answers = []
     for value in (1, 2):
         answer = driver.send(value)
-        answer.add_done_callback(lambda _, value=value: order.append(value))
+        answer.add_done_callback(functools.partial(_append, order, value))
         answers.append(answer)
     gate.wait_begun()
     gate.wait_begun()

@@ -102,6 +102,16 @@ def plus(number: int) -> ModelFunction:
     return lambda request: ([Tensor("Y", INT32, request.inputs["X"].array + np.int32(number))],)
 
 
+def recorded(seen: SimpleQueue[InferRequest]) -> ModelFunction:
+    """An identity function that records its requests."""
+
+    def function(request: InferRequest) -> Any:
+        seen.put(request)
+        return plus(0)(request)
+
+    return function
+
+
 def counting(request: InferRequest, sender: ResponseSender) -> None:
     for each in range(int(request.inputs["X"].array.flat[0])):
         sender.send(InferResponse([y(each)], final=False))
@@ -152,10 +162,11 @@ def test_every_response_says_to_which_sequence_it_belongs(driver: Driver) -> Non
 def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_stays_the_same(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     serve_function(driver, "a", plus(1))
-    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_function(driver, "b", recorded(seen))
     serve_ensemble(driver, "a: X -> Y", name="inner")
     serve_ensemble(driver, "inner: X -> mid", "b: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=2**64 - 3)
+    assert answer.parameters is not None
     assert answer.parameters["sequence_id"] == -3
     assert seen.get(timeout=30).correlation_id == 2**64 - 3
 
@@ -192,11 +203,12 @@ def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver) -> 
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     parameters = {"sequence_id": "s", "sequence_start": True}
     serve_function(driver, "a", lambda request: (*plus(1)(request), parameters))
-    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_function(driver, "b", recorded(seen))
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=3)
     request = seen.get(timeout=30)
     assert (request.correlation_id, request.flags) == ("s", 1)
+    assert answer.parameters is not None
     assert answer.parameters["sequence_id"] == "s"
 
 
@@ -296,7 +308,7 @@ def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Drive
 
 def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver) -> None:
     """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
-    sent = SimpleQueue()
+    sent: SimpleQueue[int | list[InferResponse]] = SimpleQueue()
 
     def count(request: InferRequest, sender: ResponseSender) -> None:
         for each in range(5):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.runtime.conftest import Driver, outputs
+from tests.runtime.conftest import Answer, Driver, outputs
 from tests.runtime.gated import Gate, GatedBackend, gated_config
 from tests.runtime.test_ensembles import serve_ensemble
 from tritonnb.backends.contract import (
@@ -27,7 +26,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
-from tritonnb.core.messages import InferResponse, Tensor
+from tritonnb.core.messages import Tensor
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.loader import ModelSource
 
@@ -111,7 +110,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.gates: list[Gate] = []
         self.serving: int | None = None
         self.ensemble = False
-        self.open: list[tuple[Future[InferResponse], int, int]] = []
+        self.open: list[tuple[Answer, int, int]] = []
         self.number = 0
 
     @rule()

@@ -4,6 +4,7 @@ give the same batches on the same instances and in the same slots, and the same 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
     Event,
+    Packed,
     RequestArrived,
     RequestCancelled,
     RequestRefused,
@@ -108,12 +110,20 @@ def test_the_live_engine_decides_what_virtual_time_decides(
     assert replayed(config, events) == decided(events)
 
 
+#: Instance, members and slots of each batch; serial and error of each refused request.
+Decisions = tuple[list[tuple[int, tuple[int | None, ...], tuple[int, ...]]], list[tuple[int, str]]]
+
+
+def _settle(answer: Future[InferResponse], request: InferRequest, response: InferResponse) -> None:
+    answer.set_result(response)
+
+
 async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) -> list[Event]:
     """What a live engine does with a workload."""
     engine = Engine(EngineOptions())
     await engine.start()
     await engine.load_source(ModelSource("m", Path(), config, (1,), GatedBackend(Gate(opened=True))))
-    packed: list = []
+    packed: list[Packed] = []
     engine.stream.attach(packed.append)
     answers = []
     for each in workload:
@@ -122,7 +132,7 @@ async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) ->
         request = InferRequest(
             "m",
             {"X": Tensor("X", INT32, np.zeros((1 if sequenced else min(each.rows, 4), 1), np.int32))},
-            lambda request, response, answer=answer: answer.set_result(response),
+            functools.partial(_settle, answer),
             priority=0 if sequenced else each.priority,
             correlation_id=each.sequence if sequenced else 0,
             flags=(SEQUENCE_START * each.start | SEQUENCE_END * each.end) if sequenced else 0,
@@ -141,7 +151,7 @@ async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) ->
     return [unpack(each) for each in packed]
 
 
-def replayed(config: pb.ModelConfig, events: list[Event]) -> tuple[list, list]:
+def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
     """What the scheduler decides in virtual time when requests arrive and executions end as recorded."""
     ends = {each.batch: each.time_ns for each in events if isinstance(each, BatchExecuted)}
     end_of = {each.members: ends[each.batch] for each in events if isinstance(each, BatchSent)}
@@ -174,7 +184,7 @@ def replayed(config: pb.ModelConfig, events: list[Event]) -> tuple[list, list]:
     return batches, refusals
 
 
-def decided(events: list[Event]) -> tuple[list, list]:
+def decided(events: list[Event]) -> Decisions:
     """What the live engine decided, in the same form."""
     sent = [each for each in events if isinstance(each, BatchSent)]
     batches = [(int(each.instance.split("_")[-1]), each.members, each.slots or ()) for each in sent]

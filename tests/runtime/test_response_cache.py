@@ -15,7 +15,7 @@ from tritonnb.runtime.models.response_cache import ResponseCache, key_of
 
 def answer(number: float = 1) -> InferResponse:
     """It takes 4 + 28 + 1 + 4 + 8 + 4 = 49 bytes."""
-    return InferResponse([Tensor("y", FP32, np.float32([number]))])
+    return InferResponse([Tensor("y", FP32, np.array([number], np.float32))])
 
 
 def number_in(response: InferResponse | None) -> float | None:
@@ -26,8 +26,8 @@ def key(*tensors: Tensor, model: int = 1, **options: Any) -> bytes:
     return key_of(model, InferRequest("m", {each.name: each for each in tensors}, lambda *answer: None, **options))
 
 
-X = Tensor("x", INT32, np.int32([[1, 2]]))
-Z = Tensor("z", INT32, np.int32([[1, 2]]))
+X = Tensor("x", INT32, np.array([[1, 2]], np.int32))
+Z = Tensor("z", INT32, np.array([[1, 2]], np.int32))
 
 
 def test_the_order_of_inputs_outputs_and_parameters_is_no_part_of_a_question() -> None:
@@ -44,9 +44,9 @@ def test_everything_that_an_answer_can_depend_on_is_part_of_a_question() -> None
         key(X, model=2),
         key(X, Z),
         key(Z),
-        key(Tensor("x", INT32, np.int32([[1, 3]]))),
-        key(Tensor("x", INT32, np.int32([[1], [2]]))),
-        key(Tensor("x", FP32, np.int32([[1, 2]]).view(np.float32))),
+        key(Tensor("x", INT32, np.array([[1, 3]], np.int32))),
+        key(Tensor("x", INT32, np.array([[1], [2]], np.int32))),
+        key(Tensor("x", FP32, np.array([[1, 2]], np.int32).view(np.float32))),
         key(X, requested_outputs=()),
         key(X, requested_outputs=("a",)),
         key(X, parameters={"a": 1}),

@@ -29,10 +29,12 @@ def regions(shared: Object) -> SharedMemory:
 
 
 def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object) -> None:
-    shared.buf[4096 + 10 : 4096 + 13] = b"abc"
+    memory = shared.buf
+    assert memory is not None
+    memory[4096 + 10 : 4096 + 13] = b"abc"
     assert bytes(regions.part("r", 10, 3).read()) == b"abc"
     regions.part("r", 0, 2).write(b"xy")
-    assert bytes(shared.buf[4096:4098]) == b"xy"
+    assert bytes(memory[4096:4098]) == b"xy"
     assert [each.to_dict() for each in regions.status(SystemRegion)] == [
         {"name": "r", "key": shared.name, "offset": 4096, "byte_size": 100}
     ]
@@ -93,6 +95,7 @@ def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Objec
         regions.unregister(SystemRegion)
     assert raised.value.message == "Failed to unregister the following system shared memory regions: r ,"
     assert [each.name for each in regions.status(SystemRegion)] == ["r"]
+    assert shared.buf is not None
     shared.buf[4096:4099] = b"abc"
     assert bytes(part.read()) == b"abc"
     del part

@@ -44,7 +44,9 @@ def raw(name: str, shape: tuple[int, ...], content: bytes, datatype: DataType = 
 
 
 def request(*inputs: Tensor | UndecodedTensor, **options: Any) -> InferRequest:
-    return InferRequest("m", {each.name: each for each in inputs}, lambda request, response: None, **options)
+    made = InferRequest("m", {}, lambda request, response: None, **options)
+    made.unchecked_inputs.update({tensor.name: tensor for tensor in inputs})
+    return made
 
 
 def strings(*elements: bytes) -> bytes:
@@ -99,7 +101,7 @@ MISSING = "Please provide all required input(s)."
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list, text: str) -> None:
+def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list[Tensor | UndecodedTensor], text: str) -> None:
     assert complaint(TWO, request(*inputs)) == f"[request id: <id_unknown>] {text}"
     assert complaint(TWO, request(*inputs, id="7")) == f"[request id: 7] {text}"
 
