@@ -28,7 +28,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", each.inputs()[0].as_numpy())]) for each in requests
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())])
+            for request in requests
         ]
 """
 
@@ -87,7 +88,7 @@ class Loaded:
 
     def run(self, *requests: InferRequest) -> list[InferResponse | None]:
         """Execute one batch; the responses, in the order of the requests."""
-        size = sum(each.batch_size for each in requests)
+        size = sum(request.batch_size for request in requests)
         execution = Execution(list(requests), size, lambda request, answer: self.streamed.append((request, answer)))
         self.instance.execute(execution)
         return execution.responses
@@ -97,9 +98,9 @@ def request(outputs: tuple[str, ...] | None = None, **inputs: Any) -> InferReque
     """A request of some arrays, the first dimension being the batch."""
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     tensors = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
-    made = InferRequest("m", tensors, lambda *_: None, requested_outputs=outputs)
-    made.batch_size = max(1, next(iter(arrays.values())).shape[0])
-    return made
+    created = InferRequest("m", tensors, lambda *_: None, requested_outputs=outputs)
+    created.batch_size = max(1, next(iter(arrays.values())).shape[0])
+    return created
 
 
 def rows(*values: float) -> npt.NDArray[np.float32]:

@@ -43,9 +43,9 @@ class Sequence:
         self.inputs[name] = Tensor(name, self.inputs[name].datatype, array)
 
     def step(self, x: float) -> InferRequest:
-        made = request(X=np.full((1, 2), x, np.float32))
-        made.states = self
-        return made
+        created = request(X=np.full((1, 2), x, np.float32))
+        created.states = self
+        return created
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def session() -> ort.InferenceSession:
 
 def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list[list[float]]]:
     execution = Execution(list(steps), len(steps), lambda *_: None, 1)
-    feeds = {"X": np.concatenate([each.inputs["X"].array for each in steps])}
+    feeds = {"X": np.concatenate([step.inputs["X"].array for step in steps])}
     names = ["Y", "BEFORE"]
     return {name: array.tolist() for name, array in zip(names, bound.run(execution, feeds, names), strict=True)}
 

@@ -26,15 +26,15 @@ from tritonnb.core.errors import InvalidArgumentError
 
 def test_the_table_has_every_datatype_of_the_protobuf_schema_under_its_number() -> None:
     schema = {name: number for name, number in model_config_pb2.DataType.items() if number}
-    assert {each.config_name: each.number for each in DATATYPES} == schema
+    assert {datatype.config_name: datatype.number for datatype in DATATYPES} == schema
 
 
-@pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
+@pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
 def test_numpy_dtypes_are_those_of_the_official_client(datatype: DataType) -> None:
     assert np_to_triton_dtype(datatype.numpy) == datatype.name
 
 
-@pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
+@pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
 def test_an_array_finds_its_datatype(datatype: DataType) -> None:
     assert datatype_of(datatype.numpy) is datatype
     assert datatype_of(datatype.numpy.newbyteorder(">")) is datatype

@@ -11,7 +11,7 @@ from tritonnb.model_config.parse import parse_text
 
 
 def model(name: str, inputs: str = "X", decoupled: bool = False) -> StepModel:
-    tensors = " ".join(f'input {{ name: "{each}" data_type: TYPE_FP32 dims: 4 }}' for each in inputs)
+    tensors = " ".join(f'input {{ name: "{tensor}" data_type: TYPE_FP32 dims: 4 }}' for tensor in inputs)
     policy = "model_transaction_policy { decoupled: true }" if decoupled else ""
     text = f'name: "{name}" {tensors} output {{ name: "Y" data_type: TYPE_FP32 dims: 4 }} {policy}'
     return StepModel(parse_text(text).config, (1,))
@@ -21,12 +21,13 @@ def ensemble(*steps: str) -> pb.ModelConfig:
     """Steps such as ``"a: in -> mid"``; tensors ``in`` and ``out`` are the ensemble's own."""
     written = ""
     for step in steps:
-        name, read, write = step.replace(":", " ").replace("->", " ").split()
+        model_name, read, write = step.replace(":", " ").replace("->", " ").split()
         maps = " ".join(
-            f'input_map {{ key: "{key}" value: "{each}" }}' for key, each in zip("XZ", read.split(","), strict=False)
+            f'input_map {{ key: "{key}" value: "{tensor}" }}'
+            for key, tensor in zip("XZ", read.split(","), strict=False)
         )
         written += (
-            f'step {{ model_name: "{name}" model_version: -1 {maps} output_map {{ key: "Y" value: "{write}" }} }}'
+            f'step {{ model_name: "{model_name}" model_version: -1 {maps} output_map {{ key: "Y" value: "{write}" }} }}'
         )
     return parse_text(f"""
         name: "e" platform: "ensemble"
@@ -42,7 +43,7 @@ def test_an_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
     assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
 
 
-def test_streams_of_different_decoupled_steps_may_not_meet() -> None:
+def test_a_step_may_not_read_from_different_decoupled_steps() -> None:
     config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
     plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
     assert not check_ensemble(config, plain.get)
@@ -52,7 +53,7 @@ def test_streams_of_different_decoupled_steps_may_not_meet() -> None:
         check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
 
 
-def test_a_step_that_did_not_load_says_why() -> None:
+def test_the_error_of_a_step_that_failed_to_load_is_reported() -> None:
     failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
     with pytest.raises(InvalidArgumentError) as caught:
         check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
@@ -72,7 +73,7 @@ def test_a_step_that_did_not_load_says_why() -> None:
         ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
     ],
 )
-def test_an_ensemble_may_not_contain_itself(steps: dict[str, list[str]], complaint: str) -> None:
+def test_an_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]], complaint: str) -> None:
     def check() -> None:
         check_no_cycle("e", lambda name: steps.get(name, []))
 

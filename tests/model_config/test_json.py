@@ -45,7 +45,7 @@ def test_floats_may_be_quoted(written: str, means: float) -> None:
 
 
 @pytest.mark.parametrize("written", ["1e39", '"1e400"', '"nan"', '" 1"', '"1_0"', '"inf"'])
-def test_floats_that_are_none(written: str) -> None:
+def test_invalid_floats_are_refused(written: str) -> None:
     with pytest.raises(InvalidArgumentError, match="for type TYPE_FLOAT"):
         parse_json(UTILIZATION % written)
 

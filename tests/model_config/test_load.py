@@ -37,13 +37,13 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_without_a_file_the_backend_is_told_by_the_model_file(model: Path) -> None:
+def test_without_a_configuration_file_the_model_file_determines_the_backend(model: Path) -> None:
     (model / "1" / "model.onnx").touch()
     config = load_config(model, "m").config
     assert (config.name, config.backend, config.platform) == ("m", "onnxruntime", "onnxruntime_onnx")
 
 
-def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model: Path) -> None:
+def test_a_syntax_error_has_its_position_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: many\n')
     with pytest.raises(ConfigError) as caught:
         load_config(model, "m")
@@ -56,20 +56,20 @@ def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model: Path)
     ]
 
 
-def test_a_broken_rule_tells_its_cause_and_hides_it_from_clients(model: Path) -> None:
+def test_a_violated_rule_has_its_cause_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: -1\n')
     with pytest.raises(ConfigError, match="'max_batch_size' must be non-negative value for m") as caught:
         load_config(model, "m")
     assert caught.value.client_message == "failed to load 'm', failed to poll from model repository"
 
 
-def test_an_override_replaces_the_file_which_is_not_even_read(model: Path) -> None:
+def test_an_override_replaces_the_file_which_is_not_read(model: Path) -> None:
     write(model / "config.pbtxt", "broken {")
     config = load_config(model, "m", override='{"backend": "python", "maxBatchSize": "3"}').config
     assert config.max_batch_size == 3
 
 
-def test_a_custom_configuration_is_taken_where_it_exists(model: Path) -> None:
+def test_a_custom_configuration_is_used_if_it_exists(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"')
     write(model / "configs" / "wide.pbtxt", 'backend: "python" max_batch_size: 64')
     assert load_config(model, "m", custom_name="wide").config.max_batch_size == 64
@@ -91,7 +91,7 @@ def test_strict_mode_checks_tensors_at_once(model: Path) -> None:
 
 
 @pytest.mark.parametrize("tag", ["_x", "__x", "_", "a-b", "a:b", "ä"])
-def test_a_metric_tag_must_be_a_legal_label_with_an_underscore_before_it(model: Path, tag: str) -> None:
+def test_a_metric_tag_must_be_a_valid_label_after_an_underscore(model: Path, tag: str) -> None:
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
     with pytest.raises(InvalidArgumentError, match="metric tag expected letters, digits and underscores"):
         finish(model)
@@ -114,7 +114,7 @@ def test_a_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(mode
     assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "")
 
 
-def test_the_type_of_the_correlation_id_is_looked_at_once_its_controls_are_counted(model: Path) -> None:
+def test_the_type_of_the_correlation_id_is_checked_after_the_number_of_its_controls(model: Path) -> None:
     control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT8 }"
     text = f'backend: "python" sequence_batching {{ control_input {{ name: "C" {control} {control} }} }}'
     write(model / "config.pbtxt", text)
@@ -122,7 +122,7 @@ def test_the_type_of_the_correlation_id_is_looked_at_once_its_controls_are_count
         load_config(model, "m")
 
 
-def test_a_runtime_is_looked_for_in_version_model_and_backend(model: Path) -> None:
+def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(model: Path) -> None:
     config = ModelConfig(name="m", backend="python", runtime="libnosuch.so")
     with pytest.raises(InvalidArgumentError) as caught:
         check_runtime(config, model, 2, Path("/backends"))
@@ -147,7 +147,7 @@ def test_a_batch_output_needs_a_target(model: Path) -> None:
         finish(model)
 
 
-def test_a_repository_agent_is_looked_for_before_the_rules(model: Path) -> None:
+def test_a_repository_agent_is_rejected_before_the_rules_are_checked(model: Path) -> None:
     write(model / "config.pbtxt", 'max_batch_size: -1 model_repository_agents { agents { name: "a" } }')
     with pytest.raises(ConfigError, match=r"unable to find .libtritonrepoagent_a\.so. for repo agent .a."):
         load_config(model, "m")
@@ -169,7 +169,7 @@ def groups(
     model: Path, text: str, gpus: Sequence[int], backend: str = "pytorch"
 ) -> list[tuple[str, int, int, list[int]]]:
     write(model / "config.pbtxt", f'backend: "{backend}" {TENSORS} {text}')
-    return [(each.name, each.kind, each.count, list(each.gpus)) for each in finish(model, gpus, 2).instance_group]
+    return [(group.name, group.kind, group.count, list(group.gpus)) for group in finish(model, gpus, 2).instance_group]
 
 
 CPU, GPU = 2, 1
@@ -192,7 +192,7 @@ def test_instance_groups_on_a_machine_with_two_gpus(
     assert groups(model, text, gpus=(0, 1)) == expected
 
 
-def test_python_models_stay_on_the_cpu_unless_told_otherwise(model: Path) -> None:
+def test_python_models_run_on_the_cpu_by_default(model: Path) -> None:
     assert groups(model, "", gpus=(0,), backend="python") == [("m", CPU, 2, [])]
     assert groups(model, "instance_group { }", gpus=(0,), backend="python") == [("m_0", GPU, 2, [0])]
 
@@ -206,7 +206,7 @@ def test_python_models_stay_on_the_cpu_unless_told_otherwise(model: Path) -> Non
         ("kind: KIND_MODEL gpus: 0", (0,), "has kind KIND_MODEL but specifies one or more GPUs"),
     ],
 )
-def test_instance_groups_that_cannot_be(model: Path, text: str, gpus: Sequence[int], complaint: str) -> None:
+def test_invalid_instance_groups_are_refused(model: Path, text: str, gpus: Sequence[int], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"instance group m_0 of model m .*{complaint}"):
         groups(model, f"instance_group {{ {text} }}", gpus)
 
@@ -219,14 +219,16 @@ def test_instance_groups_that_cannot_be(model: Path, text: str, gpus: Sequence[i
         ("sequence_batching { }", InvalidArgumentError, "cannot be specified with sequence batcher"),
     ],
 )
-def test_a_batching_library_that_cannot_be(model: Path, text: str, error: type[TritonError], complaint: str) -> None:
+def test_a_missing_batching_library_is_refused(
+    model: Path, text: str, error: type[TritonError], complaint: str
+) -> None:
     parameter = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "/no/such.so" } }'
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} {text} {parameter}')
     with pytest.raises(error, match=complaint):
         finish(model)
 
 
-def test_a_batching_library_cannot_be_run_here(model: Path) -> None:
+def test_a_batching_library_is_unsupported(model: Path) -> None:
     write(model / "config.pbtxt", f'backend: "python" {TENSORS}')
     (model / "1" / "batchstrategy.so").touch()
     with pytest.raises(UnsupportedError, match="model 'm': custom batching is not supported"):
@@ -245,7 +247,7 @@ def test_a_batching_library_cannot_be_run_here(model: Path) -> None:
         ),
     ],
 )
-def test_a_metric_control_says_what_it_controls_and_how(tmp_path: Path, control: str, message: str) -> None:
+def test_an_incomplete_metric_control_is_refused(tmp_path: Path, control: str, message: str) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     text = f'backend: "python" model_metrics {{ metric_control {{ {control} }} }}'
     (tmp_path / "m" / "config.pbtxt").write_text(text)

@@ -47,7 +47,7 @@ def test_characters_of_a_string_can_be_escaped(written: str, means: str) -> None
     assert parse_text(f'backend: "{written}"').config.backend == means
 
 
-def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins() -> None:
+def test_a_map_entry_may_lack_its_key_or_value_and_the_last_entry_of_a_key_is_used() -> None:
     text = """
     metric_tags { key: "a" value: "1" }
     metric_tags [ { key: "a" value: "2" }, { key: "b" }, { value: "3" } ]

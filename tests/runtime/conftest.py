@@ -95,7 +95,7 @@ def outputs(answer: Answer) -> list[int]:
     response = answer.result(timeout=30)
     if response.error is not None:
         raise response.error
-    return [int(each) for each in response.outputs[0].array.ravel()]
+    return [int(element) for element in response.outputs[0].array.ravel()]
 
 
 def error_of(answer: Answer) -> TritonError:

@@ -82,7 +82,9 @@ def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: 
     assert bytes(regions.part("g", 4, 3).read()) == b"abc"
     regions.part("g", 1, 2).write(b"xy")
     assert cuda.memory.raw[1:3] == b"xy"
-    assert [each.to_dict() for each in regions.status(CudaRegion)] == [{"name": "g", "device_id": 0, "byte_size": 32}]
+    assert [region.to_dict() for region in regions.status(CudaRegion)] == [
+        {"name": "g", "device_id": 0, "byte_size": 32}
+    ]
 
 
 def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
@@ -108,7 +110,7 @@ def test_what_cannot_be_opened_is_refused(
     assert cuda.open == 1
 
 
-def test_the_two_kinds_are_told_apart(regions: SharedMemory) -> None:
+def test_regions_of_the_other_kind_are_refused(regions: SharedMemory) -> None:
     created = Object(create=True, size=8)
     try:
         regions.register_system("s", created.name, 0, 8)
@@ -122,14 +124,14 @@ def test_the_two_kinds_are_told_apart(regions: SharedMemory) -> None:
                 regions.status(kind, name)
             assert raised.value.message == message
         regions.unregister(SystemRegion, "g")
-        assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+        assert [region.name for region in regions.status(CudaRegion)] == ["g"]
         regions.unregister(SystemRegion)
     finally:
         created.close()
         created.unlink()
 
 
-def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_a_region_is_closed_when_no_request_uses_it(regions: SharedMemory, cuda: FakeCuda) -> None:
     part = regions.part("g", 0, 4)
     with pytest.raises(TritonError) as raised:
         regions.unregister(CudaRegion)
@@ -154,7 +156,7 @@ def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: Sh
     cuda.closes = Status.cudaErrorInvalidValue
     with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
         regions.unregister(CudaRegion, "g")
-    assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+    assert [region.name for region in regions.status(CudaRegion)] == ["g"]
 
 
 def test_memory_whose_size_is_not_known_is_closed_again(cuda: FakeCuda) -> None:

@@ -43,7 +43,7 @@ class SlowToReturn:
             assert self.go_on.wait(60)
 
 
-def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it() -> None:
+def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
     """Or else a client would be told that its shared memory is still in use."""
 
     async def main() -> None:
@@ -74,7 +74,7 @@ class Fails(BackendModelInstance):
         raise ValueError("nor there")
 
 
-def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> list[str]:
         finished: asyncio.Queue[TritonError | None] = asyncio.Queue()
         instance = Instance(

@@ -84,20 +84,20 @@ def test_reloading_under_load_loses_no_request_and_keeps_nothing(driver: Driver)
                 wrong.append((earliest, answer, loaded[1]))
 
     clients = [threading.Thread(target=client) for _ in range(32)]
-    for each in clients:
-        each.start()
+    for thread in clients:
+        thread.start()
     for number in range(1, 101):
         loaded[1] = number
         load(driver, number)
         loaded[0] = number
     done.set()
-    for each in clients:
-        each.join()
+    for thread in clients:
+        thread.join()
     assert wrong == []
     driver.background.run(driver.engine.unload("m"))
     while driver.background.call(driver.engine.index)[0]["state"] != "UNAVAILABLE":
         pass
-    while any(type(each) is ServedModel and each.name == "m" for each in gc.get_objects()):
+    while any(type(item) is ServedModel and item.name == "m" for item in gc.get_objects()):
         gc.collect()  # until the last thread has let go
 
 
@@ -171,11 +171,11 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def the_index_and_the_readiness_agree(self) -> None:
-        ready = {each.name for each in self.driver.background.call(self.driver.engine.models)}
+        ready = {served.name for served in self.driver.background.call(self.driver.engine.models)}
         serves = self.serving is not None
         assert ready == {name for name, is_there in (("m", serves), ("e", serves and self.ensemble)) if is_there}
         index = self.driver.background.call(self.driver.engine.index, True)
-        assert {each["name"] for each in index} == ready
+        assert {entry["name"] for entry in index} == ready
 
     def teardown(self) -> None:
         for gate in self.gates:
