@@ -29,11 +29,13 @@ def regions(shared: Object) -> SharedMemory:
 
 
 def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object) -> None:
-    shared.buf[4096 + 10 : 4096 + 13] = b"abc"
+    memory = shared.buf
+    assert memory is not None
+    memory[4096 + 10 : 4096 + 13] = b"abc"
     assert bytes(regions.part("r", 10, 3).read()) == b"abc"
     regions.part("r", 0, 2).write(b"xy")
-    assert bytes(shared.buf[4096:4098]) == b"xy"
-    assert [each.to_dict() for each in regions.status(SystemRegion)] == [
+    assert bytes(memory[4096:4098]) == b"xy"
+    assert [region.to_dict() for region in regions.status(SystemRegion)] == [
         {"name": "r", "key": shared.name, "offset": 4096, "byte_size": 100}
     ]
 
@@ -83,7 +85,7 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
     assert bytes(regions.part("r", 0, 1).read()) == b"z"
 
 
-def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Object) -> None:
+def test_a_region_that_a_request_uses_is_not_unregistered(regions: SharedMemory, shared: Object) -> None:
     regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
     with pytest.raises(TritonError) as raised:
@@ -92,7 +94,8 @@ def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Objec
     with pytest.raises(TritonError) as raised:
         regions.unregister(SystemRegion)
     assert raised.value.message == "Failed to unregister the following system shared memory regions: r ,"
-    assert [each.name for each in regions.status(SystemRegion)] == ["r"]
+    assert [region.name for region in regions.status(SystemRegion)] == ["r"]
+    assert shared.buf is not None
     shared.buf[4096:4099] = b"abc"
     assert bytes(part.read()) == b"abc"
     del part
@@ -101,7 +104,7 @@ def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Objec
         regions.part("r", 0, 3)
 
 
-def test_an_output_that_is_too_large_leaves_the_region_alone() -> None:
+def test_an_output_that_is_too_large_does_not_change_the_region() -> None:
     room = bytearray(4)
     with pytest.raises(TritonError) as raised:
         fill("Y", SystemPart(memoryview(room)), b"12345")
