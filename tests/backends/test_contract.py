@@ -1,4 +1,4 @@
-"""What every backend must do, tried on every backend."""
+"""The backend contract, tested with every backend."""
 
 from __future__ import annotations
 

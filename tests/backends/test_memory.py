@@ -1,4 +1,4 @@
-"""What is measured at load."""
+"""Measuring the memory in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound session, on the one device that is everywhere: the CPU."""
+"""A bound session, on the CPU as its device."""
 
 from __future__ import annotations
 

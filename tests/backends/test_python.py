@@ -1,4 +1,4 @@
-"""The Python backend: ``triton_python_backend_utils``, errors, and two models that do not meet."""
+"""The Python backend: ``triton_python_backend_utils``, errors, and the isolation of models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PyTorch backend: how tensors find their arguments, and what it refuses."""
+"""The PyTorch backend: the arguments of tensors, checks, states."""
 
 from __future__ import annotations
 

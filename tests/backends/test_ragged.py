@@ -1,4 +1,4 @@
-"""Ragged batches: requests of any shapes together, and what the batch tells the model about them."""
+"""Ragged batches: requests of different shapes, and the inputs that describe the batch."""
 
 from __future__ import annotations
 

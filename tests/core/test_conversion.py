@@ -1,4 +1,4 @@
-"""Values become arrays of a datatype; none changes but by rounding."""
+"""Conversion of values to arrays of a datatype: only rounding changes values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The datatype table and the two encodings that NumPy does not know: BYTES and BF16."""
+"""The table of datatypes, and the encodings of BYTES and BF16, for which NumPy has no dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error knows its Triton status, and from it the HTTP status."""
+"""The status codes of errors, and their HTTP statuses."""
 
 from __future__ import annotations
 

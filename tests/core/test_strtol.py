@@ -1,4 +1,4 @@
-"""Numbers in texts of clients."""
+"""Integers at the beginning of strings from clients."""
 
 from __future__ import annotations
 

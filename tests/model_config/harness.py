@@ -1,4 +1,4 @@
-"""Plays one recorded case in process: no server, no backend, the configuration layer alone.
+"""Runs one recorded case with the configuration package only, without a server or a backend.
 
 A case is a model directory (and those of the steps of an ensemble); what comes out is what Triton
 answers to the load request, and what it writes to its log.

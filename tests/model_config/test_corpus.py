@@ -1,7 +1,7 @@
-"""What a real Triton answered to hundreds of configurations, played in process.
+"""The responses of a real Triton to hundreds of configurations, compared in process.
 
 ``corpus.json`` holds its verdict, its error text, the cause it wrote to its log, and the normalised
-configuration of each. Here they are played against the configuration layer alone, so what needs a
+configuration of each. Here they are compared with the configuration package alone, so what needs a
 backend to complete or run a model is left to the tests of the server: the areas *auto_complete*,
 *model_py* and *python_parameters*, the execution of warm-up samples, and load parameters other than a
 configuration.

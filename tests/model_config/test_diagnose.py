@@ -1,4 +1,4 @@
-"""Complaints stand where their cause is, and bring what would mend them."""
+"""Errors in a configuration have the position of their cause and a suggested fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a configuration changes, and what a backend had added to it."""
+"""Differences of configurations, and the fields that a backend has completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ensemble against the models of its steps."""
+"""The rules for an ensemble together with the models of its steps."""
 
 from __future__ import annotations
 

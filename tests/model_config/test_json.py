@@ -1,4 +1,4 @@
-"""Configurations given as JSON: what protobuf's C++ library makes of odd ones."""
+"""Configurations as JSON: unusual input is handled as by protobuf's C++ library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws that hold for every configuration."""
+"""Properties that hold for every configuration."""
 
 from __future__ import annotations
 

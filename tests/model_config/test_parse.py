@@ -1,4 +1,4 @@
-"""The text format: what is accepted, and where each field stands."""
+"""The text format: accepted input, and the positions of the fields."""
 
 from __future__ import annotations
 

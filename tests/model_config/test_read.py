@@ -1,4 +1,4 @@
-"""One reader takes every form of a configuration; its errors name the field, what was expected and what was given."""
+"""Reading every form of a configuration; errors contain the field, the expected type and the actual value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of *config.pbtxt*: what is meant changes, and nothing else."""
+"""Edits of *config.pbtxt* change the edited fields and nothing else."""
 
 from __future__ import annotations
 

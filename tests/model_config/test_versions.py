@@ -1,4 +1,4 @@
-"""Version directories, and which of them the version policy serves."""
+"""Version directories, and the versions that the version policy selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other views of a configuration: as JSON, as tensors, as the difference to another, as what is supported."""
+"""Configurations as JSON and as tensors, differences, and unsupported settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine on a background loop, and a way to ask it from the test's thread."""
+"""An engine on a background loop, and a driver for the thread of the test."""
 
 from __future__ import annotations
 

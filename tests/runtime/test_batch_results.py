@@ -1,4 +1,4 @@
-"""Which requests of an executed_event batch failed, and what those get that were not answered."""
+"""The failures of an executed batch, and the responses to requests that the backend did not respond to."""
 
 from __future__ import annotations
 

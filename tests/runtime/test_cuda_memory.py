@@ -1,4 +1,4 @@
-"""Regions of GPU memory, with a CUDA that keeps its memory on the CPU."""
+"""Regions of GPU memory, with a fake CUDA runtime whose memory is on the CPU."""
 
 from __future__ import annotations
 

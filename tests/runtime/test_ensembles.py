@@ -1,4 +1,4 @@
-"""Ensembles in real time: each step through its own model's scheduler."""
+"""Ensembles in real time: every step is scheduled by its own model."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Runs(BackendModelInstance):
 
 
 class SlowToReturn:
-    """A loop that, once the instance has started, lets its thread go on only when it is told."""
+    """An event loop that, after the start of the instance, blocks its thread until ``go_on`` is set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class SlowToReturn:
 
 
 def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
-    """Or else a client would be told that its shared memory is still in use."""
+    """Otherwise a client could not unregister its shared memory after the response."""
 
     async def main() -> None:
         loop: Any = SlowToReturn(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Whatever the order of loads, failing loads, unloads and requests: who was accepted is answered by who took it."""
+"""In any order of loads, failed loads, unloads and requests, the version that accepts a request responds to it."""
 
 from __future__ import annotations
 

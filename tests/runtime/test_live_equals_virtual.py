@@ -1,4 +1,4 @@
-"""The live engine decides what the simulator decides: its recorded events, replayed in virtual time,
+"""The live engine makes the decisions of the simulator: its recorded events, replayed in virtual time,
 give the same batches on the same instances and in the same slots, and the same refusals."""
 
 from __future__ import annotations

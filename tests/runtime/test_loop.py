@@ -1,4 +1,4 @@
-"""The background loop answers whoever asks it, also while it ends."""
+"""Calls of the background loop return or raise, also while it stops."""
 
 from __future__ import annotations
 

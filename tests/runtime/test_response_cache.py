@@ -1,4 +1,4 @@
-"""The response cache by itself: what is a question, what an answer takes, and who goes first."""
+"""The response cache: keys, sizes of responses, and eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions: registered, bounds checked, and alive as long as somebody uses them."""
+"""Shared memory regions: registration, bounds, and unregistration only when no request uses them."""
 
 from __future__ import annotations
 

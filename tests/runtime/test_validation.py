@@ -1,4 +1,4 @@
-"""A request is checked against its model: Triton's texts in Triton's order, and what a good one is given."""
+"""The validation of requests: Triton's messages in Triton's order, and the properties of valid requests."""
 
 from __future__ import annotations
 
