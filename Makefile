@@ -24,7 +24,7 @@ test: $(MODELS) $(COMPILED)
 
 # For the edit loop: without the tests that start a browser, a kernel or a build, and without those that take seconds.
 test-fast: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not browser and not kernel and not wheel and not slow"
+	$(BIN)/python -m pytest --hypothesis-profile=fast -m "not browser and not kernel and not wheel and not slow"
 
 # For the browser tests, which skip and say so where it is missing.
 chromium:

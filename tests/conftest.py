@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("tritonnb", deadline=None)
+settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
 settings.load_profile("tritonnb")
 
 #: A test that uses the fixture has the marker.

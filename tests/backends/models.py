@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from google.protobuf import text_format
 from onnx import TensorProto, helper, save_model
@@ -27,7 +28,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", each.inputs()[0].as_numpy())]) for each in requests
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())])
+            for request in requests
         ]
 """
 
@@ -52,7 +54,14 @@ def write_identity(backend: str, directory: Path) -> None:
         opset = [helper.make_opsetid("", 17)]
         save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), version / "model.onnx")
     elif backend == "pytorch":
-        torch.jit.script(Identity()).save(str(version / "model.pt"))
+        save_scripted(Identity(), directory)
+
+
+def save_scripted(module: torch.nn.Module, directory: Path) -> None:
+    """Write a module as version 1 of a model."""
+    version = directory / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    torch.jit.script(module).save(str(version / "model.pt"))  # type: ignore[no-untyped-call]  # of PyTorch
 
 
 def config_of(backend: str, tensors: str = TENSORS, extra: str = "", max_batch_size: int = 8) -> pb.ModelConfig:
@@ -71,15 +80,15 @@ class Loaded:
         completed = backend.auto_complete(context) or config
         self.context = ModelContext("m", 1, completed, directory, settings or {})
         self.config = completed
-        self.model = backend.create_model(self.context)
+        self.model: Any = backend.create_model(self.context)  # of any backend
         self.model.initialize()
-        self.instance = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
+        self.instance: Any = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
         self.instance.initialize()
         self.streamed: list[tuple[InferRequest, InferResponse]] = []
 
     def run(self, *requests: InferRequest) -> list[InferResponse | None]:
         """Execute one batch; the responses, in the order of the requests."""
-        size = sum(each.batch_size for each in requests)
+        size = sum(request.batch_size for request in requests)
         execution = Execution(list(requests), size, lambda request, answer: self.streamed.append((request, answer)))
         self.instance.execute(execution)
         return execution.responses
@@ -89,11 +98,11 @@ def request(outputs: tuple[str, ...] | None = None, **inputs: Any) -> InferReque
     """A request of some arrays, the first dimension being the batch."""
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     tensors = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
-    made = InferRequest("m", tensors, lambda *_: None, requested_outputs=outputs)
-    made.batch_size = max(1, next(iter(arrays.values())).shape[0])
-    return made
+    created = InferRequest("m", tensors, lambda *_: None, requested_outputs=outputs)
+    created.batch_size = max(1, next(iter(arrays.values())).shape[0])
+    return created
 
 
-def rows(*values: float) -> np.ndarray:
+def rows(*values: float) -> npt.NDArray[np.float32]:
     """FP32 of shape [n, 1]."""
     return np.array(values, np.float32).reshape(-1, 1)

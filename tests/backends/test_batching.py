@@ -12,13 +12,14 @@ from tritonnb.backends.batching import gather, scatter, undo_reshape
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
+from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.schema import TensorSpec
 
 OUT = TensorSpec("OUT", FP32, (1,))
 
 
-def execution_of(*requests) -> Execution:
-    return Execution(list(requests), sum(each.batch_size for each in requests), lambda *_: None)
+def execution_of(*requests: InferRequest) -> Execution:
+    return Execution(list(requests), sum(request.batch_size for request in requests), lambda *_: None)
 
 
 def test_a_single_request_is_not_copied() -> None:
@@ -30,16 +31,17 @@ def test_an_input_that_no_request_has_is_none() -> None:
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 
-def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_are() -> None:
+def test_a_request_without_the_input_fails_alone_and_the_others_keep_their_rows() -> None:
     execution = execution_of(request(X=rows(1)), request(Z=rows(0, 0)), request(X=rows(4)))
     batch = gather(execution, "X")
+    assert batch is not None
     assert batch.ravel().tolist() == [1, 0, 0, 4]
     scatter(execution, {"OUT": (OUT, batch)}, batching=True)
     assert execution.responses[1].error.status is Status.INVALID_ARG
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
 
 
-def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_where_they_are() -> None:
+def test_a_request_with_another_shape_fails_alone_and_the_others_keep_their_rows() -> None:
     execution = execution_of(request(X=rows(1)), request(X=np.ones((1, 2), np.float32)), request(X=rows(4)))
     assert gather(execution, "X").ravel().tolist() == [1, 0, 4]
     assert str(execution.responses[1].error) == (
@@ -67,7 +69,7 @@ def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it() ->
     assert not np.shares_memory(copy, shared)
 
 
-def test_too_few_rows_fail_those_who_lack_them() -> None:
+def test_too_few_rows_fail_the_requests_that_lack_them() -> None:
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (OUT, rows(1, 2))}, batching=True)
     assert execution.responses[0].error is None
@@ -86,12 +88,14 @@ def test_a_request_is_answered_only_once() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-def test_what_is_gathered_is_scattered_back(sizes: list[int]) -> None:
+def test_gathered_rows_are_scattered_back(sizes: list[int]) -> None:
     requests = [request(X=rows(*(100 * index + row for row in range(size)))) for index, size in enumerate(sizes)]
     execution = execution_of(*requests)
-    scatter(execution, {"OUT": (OUT, gather(execution, "X"))}, batching=True)
-    for each, answer in zip(requests, execution.responses, strict=True):
-        assert answer.outputs[0].array.tolist() == each.inputs["X"].array.tolist()
+    batch = gather(execution, "X")
+    assert batch is not None
+    scatter(execution, {"OUT": (OUT, batch)}, batching=True)
+    for sent, answer in zip(requests, execution.responses, strict=True):
+        assert answer.outputs[0].array.tolist() == sent.inputs["X"].array.tolist()
 
 
 def test_the_rows_of_strings_that_are_missing_are_empty_strings() -> None:
@@ -117,6 +121,8 @@ def test_a_reshape_of_an_output_is_undone() -> None:
         ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
     ],
 )
-def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone) -> None:
+def test_a_reshape_is_undone_if_the_number_of_elements_matches(
+    dims: tuple[int, ...], reshape: tuple[int, ...], shape: tuple[int, ...], undone: tuple[int, ...]
+) -> None:
     array = np.zeros(shape, np.float32)
     assert undo_reshape(TensorSpec("OUT", FP32, dims, reshape), array, batching=True).shape == undone

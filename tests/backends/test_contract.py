@@ -1,4 +1,4 @@
-"""What every backend must do, tried on every backend."""
+"""The backend contract, tested with every backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.models import Loaded, config_of, request, rows, write_identity
+from tests.backends.models import Loaded, config_of, request, rows, save_scripted, write_identity
 from tritonnb.core.messages import InferRequest
 
 BACKENDS = ["minimal", "onnxruntime", "pytorch", "python"]
@@ -31,12 +31,12 @@ def test_a_single_request_is_answered(identity: Loaded) -> None:
     assert answer.final
 
 
-def test_outputs_that_were_not_asked_for_are_left_out(identity: Loaded) -> None:
+def test_outputs_that_were_not_requested_are_omitted(identity: Loaded) -> None:
     (answer,) = identity.run(request((), IN0=rows(1)))
     assert answer.outputs == []
 
 
-def test_a_readonly_input_does_no_harm(identity: Loaded) -> None:
+def test_a_read_only_input_is_accepted(identity: Loaded) -> None:
     array = np.frombuffer(np.ones((1, 2), np.float32).tobytes(), np.float32).reshape(1, 2)
     (answer,) = identity.run(request(IN0=array))
     assert answer.outputs[0].array.tolist() == [[1, 1]]
@@ -55,11 +55,10 @@ def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Pat
         Loaded(config_of(backend), tmp_path)
 
 
-def test_torchscript_tells_what_its_weights_take(tmp_path: Path) -> None:
+def test_torchscript_reports_the_memory_of_its_weights(tmp_path: Path) -> None:
     import torch
 
-    (tmp_path / "1").mkdir()
-    torch.jit.script(torch.nn.Linear(3, 5)).save(str(tmp_path / "1" / "model.pt"))
+    save_scripted(torch.nn.Linear(3, 5), tmp_path)
     tensors = """
         input { name: "input" data_type: TYPE_FP32 dims: 3 }
         output { name: "OUT" data_type: TYPE_FP32 dims: 5 }
@@ -68,7 +67,7 @@ def test_torchscript_tells_what_its_weights_take(tmp_path: Path) -> None:
     assert loaded.instance.memory_usage() == {("CPU", 0): (3 * 5 + 5) * 4}
 
 
-def test_onnx_runtime_tells_what_the_process_grew_by(tmp_path: Path) -> None:
+def test_onnx_runtime_reports_the_growth_of_the_process(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     ((place, size),) = Loaded(config_of("onnxruntime"), tmp_path).instance.memory_usage().items()
     assert place == ("CPU", 0)

@@ -1,4 +1,4 @@
-"""What is measured at load."""
+"""Measuring the memory in use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class NoDriver(Exception):
     """The driver is not there."""
 
 
-def test_the_process_grows_by_what_it_takes() -> None:
+def test_the_memory_of_the_process_is_measured() -> None:
     (before,) = memory_in_use([("CPU", 0)]).values()
     array = np.ones(4_000_000)
     (after,) = memory_in_use([("CPU", 0)]).values()
     assert after - before >= array.nbytes // 2
 
 
-def test_a_gpu_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_gpu_is_read_through_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SimpleNamespace(
         NVMLError=NoDriver,
         nvmlInit=lambda: None,

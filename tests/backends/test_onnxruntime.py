@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -15,18 +16,22 @@ from tritonnb.backends.onnxruntime_options import providers
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+#: Shapes by the names of the tensors.
+Shapes = dict[str, list[Any]]
 
 
-def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = TensorProto.FLOAT) -> None:
-    given = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
+def write(directory: Path, node: str, inputs: Shapes, outputs: Shapes, kind: int = TensorProto.FLOAT) -> None:
+    consumed = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
     produced = [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()]
-    graph = helper.make_graph([helper.make_node(node, list(inputs), list(outputs))], "g", given, produced)
+    graph = helper.make_graph([helper.make_node(node, list(inputs), list(outputs))], "g", consumed, produced)
     (directory / "1").mkdir(parents=True)
     opset = [helper.make_opsetid("", 17)]
     save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), directory / "1" / "model.onnx")
 
 
-def completed(directory: Path, settings: dict | None = None, **config):
+def completed(directory: Path, settings: dict[str, str] | None = None, **config: Any) -> pb.ModelConfig:
     return Loaded(
         config_of("onnxruntime", tensors="", max_batch_size=config.pop("max_batch_size", 0), **config),
         directory,
@@ -63,7 +68,7 @@ def test_a_scalar_becomes_one_element_with_an_empty_reshape(tmp_path: Path) -> N
     assert config.input[0].HasField("reshape")
 
 
-def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path) -> None:
+def test_a_configuration_with_tensors_is_unchanged(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     assert Loaded(config_of("onnxruntime", max_batch_size=1), tmp_path).config.max_batch_size == 1
 
@@ -99,7 +104,7 @@ def test_strings_go_in_and_out_as_bytes(tmp_path: Path) -> None:
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
 
 
-def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path) -> None:
+def test_a_string_that_is_not_utf8_is_refused_and_the_other_requests_run(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     refused, answer = loaded.run(request(A=np.array([[b"\xfa"]], object)), request(A=np.array([[b"a"]], object)))
@@ -125,7 +130,7 @@ def test_session_options_come_from_parameters_and_optimization(tmp_path: Path) -
     assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
 
 
-def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_parameter_that_is_not_a_number_is_refused_by_name(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "intra_op_thread_count" value { string_value: "many" } }'
     with pytest.raises(
@@ -135,7 +140,7 @@ def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" in ort.get_available_providers(), reason="it is there")
-def test_an_accelerator_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_an_accelerator_that_is_not_installed_is_refused(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     accelerator = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
     with pytest.raises(UnsupportedError, match="OpenVINOExecutionProvider"):
@@ -180,11 +185,11 @@ def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path) -> No
         step = request(X=np.array([[text]], object))
         step.states = states
         (answer,) = loaded.run(step)
-        seen += [(each.name, each.array.tolist()) for each in answer.outputs]
+        seen += [(output.name, output.array.tolist()) for output in answer.outputs]
     assert seen == [("BEFORE", [[b""]]), ("BEFORE", [[b"a"]])]
 
 
-def test_memory_of_the_arena_can_be_given_back_after_a_run(tmp_path: Path) -> None:
+def test_memory_of_the_arena_can_be_released_after_a_run(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "cpu:0" } }'
     loaded = Loaded(config_of("onnxruntime", extra=extra), tmp_path)
@@ -199,7 +204,7 @@ def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_p
     assert answer.outputs[0].array.tolist() == [[1], [2]]
 
 
-def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> list:
+def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> list[Any]:
     everything = ["CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: everything)
     context = ModelContext("m", 1, config_of("onnxruntime", extra=extra), Path())
@@ -207,18 +212,20 @@ def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> 
 
 
 def accelerator(name: str, device: str = "gpu", **parameters: str) -> str:
-    given = "".join(f'parameters {{ key: "{key}" value: "{value}" }}' for key, value in parameters.items())
+    settings = "".join(f'parameters {{ key: "{key}" value: "{value}" }}' for key, value in parameters.items())
     kind = f"{device}_execution_accelerator"
-    return f'optimization {{ execution_accelerators {{ {kind} {{ name: "{name}" {given} }} }} }}'
+    return f'optimization {{ execution_accelerators {{ {kind} {{ name: "{name}" {settings} }} }} }}'
 
 
-def parameters(**given: str) -> str:
-    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in given.items())
+def parameters(**settings: str) -> str:
+    return "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in settings.items()
+    )
 
 
 def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = parameters(gpu_mem_limit="1000", arena_extend_strategy="1", cudnn_conv_algo_search="1", other="x")
-    assert chosen_providers(monkeypatch, "KIND_GPU", given) == [
+    settings = parameters(gpu_mem_limit="1000", arena_extend_strategy="1", cudnn_conv_algo_search="1", other="x")
+    assert chosen_providers(monkeypatch, "KIND_GPU", settings) == [
         (
             "CUDAExecutionProvider",
             {
@@ -230,14 +237,14 @@ def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -
         ),
         "CPUExecutionProvider",
     ]
-    assert chosen_providers(monkeypatch, "KIND_CPU", given) == ["CPUExecutionProvider"]
+    assert chosen_providers(monkeypatch, "KIND_CPU", settings) == ["CPUExecutionProvider"]
 
 
 def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = accelerator("tensorrt", precision_mode="FP16", max_workspace_size_bytes="5", trt_engine_cache_enable="1")
-    (tensorrt, _), (cuda, _), _ = found = chosen_providers(monkeypatch, "KIND_GPU", extra)
+    (tensorrt, _), (cuda, _), _ = chosen = chosen_providers(monkeypatch, "KIND_GPU", extra)
     assert (tensorrt, cuda) == ("TensorrtExecutionProvider", "CUDAExecutionProvider")
-    assert found[0][1] == {
+    assert chosen[0][1] == {
         "trt_fp16_enable": "1",
         "trt_max_workspace_size": "5",
         "trt_engine_cache_enable": "1",
@@ -258,7 +265,7 @@ def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypa
         (accelerator("tensorrt", typo="1"), "unknown parameter 'typo' is provided for TensorRT"),
     ],
 )
-def test_what_an_accelerator_does_not_know_is_refused_by_name(
+def test_unknown_parameters_of_an_accelerator_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, extra: str, message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=message):

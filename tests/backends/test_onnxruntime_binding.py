@@ -1,10 +1,12 @@
-"""A bound session, on the one device that is everywhere: the CPU."""
+"""A bound session, on the CPU as its device."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -13,6 +15,7 @@ from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.contract import Execution
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.core.datatypes import BOOL, FP32
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 
 STATES = """
@@ -35,14 +38,14 @@ class Sequence:
             "SEEN": Tensor("SEEN", BOOL, np.zeros((1, 1), bool)),
         }
 
-    def update(self, output: str, array) -> None:
+    def update(self, output: str, array: npt.NDArray[Any]) -> None:
         name = output.removeprefix("NEXT_")
         self.inputs[name] = Tensor(name, self.inputs[name].datatype, array)
 
     def step(self, x: float) -> InferRequest:
-        made = request(X=np.full((1, 2), x, np.float32))
-        made.states = self
-        return made
+        created = request(X=np.full((1, 2), x, np.float32))
+        created.states = self
+        return created
 
 
 @pytest.fixture
@@ -65,9 +68,9 @@ def session() -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString())
 
 
-def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list]:
+def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list[list[float]]]:
     execution = Execution(list(steps), len(steps), lambda *_: None, 1)
-    feeds = {"X": np.concatenate([each.inputs["X"].array for each in steps])}
+    feeds = {"X": np.concatenate([step.inputs["X"].array for step in steps])}
     names = ["Y", "BEFORE"]
     return {name: array.tolist() for name, array in zip(names, bound.run(execution, feeds, names), strict=True)}
 
@@ -89,7 +92,7 @@ def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.
     bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
     one, two = Sequence(), Sequence()
     execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
-    execution.fail(0, ValueError("no"))
+    execution.fail(0, InvalidArgumentError("no"))
     bound.run(execution, {"X": np.ones((2, 2), np.float32)}, ["Y"])
     assert one.inputs["TOTAL"].array.tolist() == [[0, 0]]
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]

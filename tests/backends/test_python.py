@@ -1,4 +1,4 @@
-"""The Python backend: ``triton_python_backend_utils``, errors, and two models that do not meet."""
+"""The Python backend: ``triton_python_backend_utils``, errors, and the isolation of models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
-from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.python import pb_utils
+from tritonnb.backends.contract import ModelContext, ResponseSender
+from tritonnb.backends.python import pb_utils as typed_utilities
 from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
@@ -21,10 +21,13 @@ from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest, discard_response
 
+#: Untyped, as models use it: they may pass anything.
+pb_utils: Any = typed_utilities
+
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
 
-def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded:
+def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded:
     (directory / "1").mkdir(parents=True, exist_ok=True)
     (directory / "1" / "model.py").write_text(body)
     return Loaded(config_of("python", tensors, **config), directory)
@@ -73,9 +76,9 @@ def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
     assert '"max_batch_size":8' in args["model_config"]
 
 
-def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path) -> None:
+def test_helpers_of_two_models_with_the_same_name_are_separate(tmp_path: Path) -> None:
     body = "import helper\n" + PYTHON.replace(
-        "each.inputs()[0].as_numpy()", "helper.change(each.inputs()[0].as_numpy())"
+        "request.inputs()[0].as_numpy()", "helper.change(request.inputs()[0].as_numpy())"
     )
     loaded = []
     for name, expression in (("a", "x + 1"), ("b", "x + 2")):
@@ -84,23 +87,23 @@ def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path) -> None
             f"def change(x):\n    return x + np.float32({expression[-1]})\nimport numpy as np\n"
         )
         loaded.append(load(tmp_path / name, body))
-    assert [each.run(request(IN0=rows(0)))[0].outputs[0].array.item() for each in loaded] == [1, 2]
+    assert [model.run(request(IN0=rows(0)))[0].outputs[0].array.item() for model in loaded] == [1, 2]
 
 
-def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tmp_path: Path) -> None:
+def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_by_name(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "near.py").write_text("STEP = 1")
     (tmp_path / "1" / "later.py").write_text("STEP = 10")
     (tmp_path / "above.py").write_text("STEP = 100")
     body = "import above\nfrom . import near\n" + PYTHON.replace(
-        "each.inputs()[0].as_numpy()", "each.inputs()[0].as_numpy() + near.STEP + self.more() + above.STEP"
+        "request.inputs()[0].as_numpy()", "request.inputs()[0].as_numpy() + near.STEP + self.more() + above.STEP"
     )
     body += "    def more(self):\n        from .later import STEP\n        return STEP\n"
     loaded = load(tmp_path, body)
     assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
 
 
-def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path) -> None:
+def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
     before = set(sys.modules)
     loaded = load(tmp_path, PYTHON)
     assert set(sys.modules) != before
@@ -140,7 +143,7 @@ def completed(tmp_path: Path, body: str, config: str = "") -> Any:
         "config.as_dict().pop('sequence_batching')",
     ],
 )
-def test_a_completion_that_is_no_configuration_is_dropped_as_a_whole(tmp_path: Path, body: str) -> None:
+def test_an_invalid_completed_configuration_is_ignored(tmp_path: Path, body: str) -> None:
     assert completed(tmp_path, body, "sequence_batching { }") is None
 
 
@@ -246,19 +249,19 @@ def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, v
         ("[7]", "Expected an 'InferenceResponse' object in the execute function return list"),
     ],
 )
-def test_what_is_no_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str) -> None:
+def test_a_result_that_is_not_a_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str) -> None:
     loaded = load(tmp_path, HEAD + f"    def execute(self, requests):\n        return {returned}\n")
     with pytest.raises(InternalError, match=text.split("'")[0]) as caught:
         loaded.run(request(IN0=rows(1)))
     assert text in str(caught.value)
 
 
-def test_a_missing_execute_is_noticed_at_the_first_request(tmp_path: Path) -> None:
+def test_a_missing_execute_is_reported_at_the_first_request(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="does not implement `execute` method"):
         load(tmp_path, HEAD + "    pass\n").run(request(IN0=rows(1)))
 
 
-def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path) -> None:
+def test_an_error_response_does_not_affect_the_other_requests(tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -272,13 +275,13 @@ def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path) -> None:
     assert good.outputs[0].array.tolist() == [[2]]
 
 
-def test_a_tensor_that_the_configuration_does_not_have_is_dropped(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_configured_is_dropped(tmp_path: Path) -> None:
     body = PYTHON.replace(
-        'Tensor("OUT0", each.inputs()[0].as_numpy())]',
-        'Tensor("OUT0", each.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
+        'Tensor("OUT0", request.inputs()[0].as_numpy())]',
+        'Tensor("OUT0", request.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
     ).replace("import triton", "import numpy as np\nimport triton")
     (answer,) = load(tmp_path, body).run(request(IN0=rows(1)))
-    assert [each.name for each in answer.outputs] == ["OUT0"]
+    assert [output.name for output in answer.outputs] == ["OUT0"]
 
 
 def test_a_model_may_write_to_its_inputs(tmp_path: Path) -> None:
@@ -296,7 +299,7 @@ def test_a_model_may_write_to_its_inputs(tmp_path: Path) -> None:
     assert frozen.item() == 1
 
 
-def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path) -> None:
+def test_a_decoupled_model_sends_any_number_of_responses(tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -324,18 +327,18 @@ def test_dlpack_goes_both_ways_without_a_copy() -> None:
     tensor = torch.arange(4, dtype=torch.float32)
     wrapped = pb_utils.Tensor.from_dlpack("X", tensor)
     assert wrapped.as_numpy().tolist() == [0, 1, 2, 3]
-    back = torch.from_dlpack(wrapped)
+    back = torch.utils.dlpack.from_dlpack(wrapped)
     assert back.tolist() == tensor.tolist()
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
-def test_ids_that_are_no_utf8_cannot_be_read_by_a_model() -> None:
+def test_ids_that_are_not_utf8_cannot_be_read_by_a_model() -> None:
     from tritonnb.backends.python.request import InferenceRequest
 
-    given = request(IN0=rows(0))
-    given.id = given.correlation_id = "\udcff"
-    given.parameters = {"name": "\udcff"}
-    received = InferenceRequest.received(given, (), lambda: None)
+    core_request = request(IN0=rows(0))
+    core_request.id = core_request.correlation_id = "\udcff"
+    core_request.parameters = {"name": "\udcff"}
+    received = InferenceRequest.received(core_request, (), lambda: ResponseSender(core_request, discard_response))
     for ask in (received.request_id, received.correlation_id, received.parameters):
         with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
             ask()
@@ -354,11 +357,11 @@ def test_bf16_goes_through_dlpack_and_never_through_numpy() -> None:
     import torch
 
     values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
-    made = pb_utils.Tensor.from_dlpack("X", values)
-    assert made.triton_dtype() == datatypes.BF16.number
-    assert to_core_tensor(made).datatype is datatypes.BF16
-    received = pb_utils.Tensor.received(to_core_tensor(made))
-    for tensor in (made, received, pb_utils.Tensor.from_dlpack("X", made)):
+    created = pb_utils.Tensor.from_dlpack("X", values)
+    assert created.triton_dtype() == datatypes.BF16.number
+    assert to_core_tensor(created).datatype is datatypes.BF16
+    received = pb_utils.Tensor.received(to_core_tensor(created))
+    for tensor in (created, received, pb_utils.Tensor.from_dlpack("X", created)):
         back = torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
         assert back.dtype is torch.bfloat16
         assert back.tolist() == [1.5, -2.0]
@@ -382,10 +385,10 @@ def test_types_of_the_utilities_are_tritons() -> None:
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
     assert pb_utils.triton_string_to_numpy("TYPE_BOOL") is bool
-    assert [pb_utils.numpy_to_triton_type(each) for each in (np.int8, np.dtype("f2"), np.bytes_, "U2")] == [
+    assert [pb_utils.numpy_to_triton_type(dtype) for dtype in (np.int8, np.dtype("f2"), np.bytes_, "U2")] == [
         6, 10, 13, None,
     ]  # fmt: skip
-    assert [pb_utils.triton_to_numpy_type(each) for each in (1, 13, 14)] == [np.bool_, np.object_, None]
+    assert [pb_utils.triton_to_numpy_type(number) for number in (1, 13, 14)] == [np.bool_, np.object_, None]
     with pytest.raises(pb_utils.TritonModelException, match="Correlation ID must be integer or string"):
         pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=[], correlation_id=1.5)
 
@@ -398,7 +401,7 @@ def test_strings_are_serialized_as_bytes() -> None:
     assert pb_utils.serialize_byte_tensor(np.array(["text"])) is None
 
 
-def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path) -> None:
+def test_importing_a_model_does_not_change_sys_path_while_another_thread_iterates_over_it(tmp_path: Path) -> None:
     walked = sys.path
     before = list(walked)
     load(tmp_path, PYTHON)
@@ -424,7 +427,7 @@ def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble", "U1"])
-def test_a_dtype_that_no_datatype_carries_is_refused_where_the_tensor_is_made(tmp_path: Path, dtype: str) -> None:
+def test_a_dtype_without_a_datatype_is_refused_when_the_tensor_is_created(tmp_path: Path, dtype: str) -> None:
     body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
     with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
         load(tmp_path, body).run(request(IN0=rows(1)))
@@ -448,10 +451,10 @@ def test_an_error_has_one_of_tritons_codes() -> None:
 # --- the arguments of the utilities ----------------------------------------------------------------
 
 
-def test_arguments_of_the_wrong_kind_are_refused() -> None:
+def test_arguments_of_the_wrong_type_are_refused() -> None:
     array = np.zeros(1, np.int32)
     tensor = pb_utils.Tensor("X", array)
-    wanted = {"inputs": [tensor], "requested_output_names": ["Y"], "model_name": "m"}
+    arguments = {"inputs": [tensor], "requested_output_names": ["Y"], "model_name": "m"}
     for name, array_like in ((None, array), ("X", None)):
         with pytest.raises(TypeError):
             pb_utils.Tensor(name, array_like)
@@ -460,30 +463,33 @@ def test_arguments_of_the_wrong_kind_are_refused() -> None:
     with pytest.raises(pb_utils.TritonModelException, match="must be a DLPack capsule"):
         pb_utils.Tensor.from_dlpack("X", None)
     with pytest.raises(pb_utils.TritonModelException, match="should not be empty"):
-        pb_utils.InferenceRequest(**{**wanted, "inputs": [None]})
+        pb_utils.InferenceRequest(**{**arguments, "inputs": [None]})
     for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
         with pytest.raises(TypeError):
-            pb_utils.InferenceRequest(**{**wanted, field: None})
+            pb_utils.InferenceRequest(**{**arguments, field: None})
     with pytest.raises(TypeError):
         pb_utils.InferenceResponse(error="text")
     with pytest.raises(TypeError):
         pb_utils.TritonError(ValueError("text"))
+    sender: Any = InferenceResponseSender(
+        ResponseSender(request(IN0=rows(0)), discard_response), request(IN0=rows(0)), ()
+    )
     with pytest.raises(TypeError):
-        InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
+        sender.send([])
     with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
-        pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
+        pb_utils.InferenceRequest(**{**arguments, "correlation_id": -1})
     for field, value in (
         ("flags", -1), ("timeout", -1), ("timeout", 1.5), ("requested_output_names", "Y"), ("preferred_memory", 1),
         ("trace", 1),
     ):  # fmt: skip
         with pytest.raises(TypeError):
-            pb_utils.InferenceRequest(**{**wanted, field: value})
+            pb_utils.InferenceRequest(**{**arguments, field: value})
     with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
-        pb_utils.InferenceRequest(**{**wanted, "requested_output_names": [""]})
+        pb_utils.InferenceRequest(**{**arguments, "requested_output_names": [""]})
     with pytest.raises(pb_utils.TritonModelException, match="Expect dict, got <class 'list'>"):
-        pb_utils.InferenceRequest(**{**wanted, "parameters": [1]})
+        pb_utils.InferenceRequest(**{**arguments, "parameters": [1]})
     with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
-        pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})
+        pb_utils.InferenceRequest(**{**arguments, "parameters": {1: 2}})
     for parameters, text in (({"a": None}, "values to have type bool/int/str"), ([1], "Expect dict")):
         with pytest.raises(pb_utils.TritonModelException, match=text):
             pb_utils.InferenceResponse([tensor], parameters=parameters)
@@ -491,20 +497,20 @@ def test_arguments_of_the_wrong_kind_are_refused() -> None:
         pb_utils.InferenceResponse({})
     with pytest.raises(pb_utils.TritonModelException, match="Output tensor for inference response should not be"):
         pb_utils.InferenceResponse([None])
-    for arguments in ((None,), ("text", None), ("text", 1)):
+    for values in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
-            pb_utils.Logger.log(*arguments)
+            pb_utils.Logger.log(*values)
 
 
 def test_integers_of_a_request_may_be_numpy_scalars() -> None:
-    made = pb_utils.InferenceRequest(
+    created = pb_utils.InferenceRequest(
         inputs=[], requested_output_names=[], model_name="m",
         model_version=np.int64(2), flags=np.uint8(1), timeout=np.int32(3),
     )  # fmt: skip
-    assert (made.flags(), made.timeout()) == (1, 3)
-    assert type(made._request.model_version) is int
-    made.set_flags(np.int64(2))
-    assert made.flags() == 2
+    assert (created.flags(), created.timeout()) == (1, 3)
+    assert type(created._request.model_version) is int
+    created.set_flags(np.int64(2))
+    assert created.flags() == 2
 
 
 def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path) -> None:
@@ -516,7 +522,7 @@ def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path) -> 
     with pytest.raises(InvalidArgumentError, match=r"out of bounds index 0: request has 0 inputs$"):
         loaded.run(request(IN0=rows(0)), empty)
     loaded = load(tmp_path, body, max_batch_size=0)
-    assert [each.error for each in loaded.run(empty)] == [None]
+    assert [response.error for response in loaded.run(empty)] == [None]
 
 
 # --- response senders of models that are not decoupled ---------------------------------------------
@@ -529,9 +535,10 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 class TritonPythonModel:
     def execute(self, requests):
-        self.senders = [each.get_response_sender() for each in requests]
+        self.senders = [request.get_response_sender() for request in requests]
         self.answers = [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", each.inputs()[0].as_numpy())]) for each in requests
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())])
+            for request in requests
         ]
         {body}
 """
@@ -599,7 +606,7 @@ class TritonPythonModel:
 """
 
 
-def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path) -> None:
+def test_tasks_that_a_coroutine_has_not_awaited_continue(tmp_path: Path) -> None:
     loaded = load(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))
@@ -620,6 +627,6 @@ NEWER = (
 )
 
 
-def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path) -> None:
+def test_requests_and_responses_have_the_attributes_of_newer_servers(tmp_path: Path) -> None:
     (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
     assert answer.parameters == {"summary": "m 0 11"}

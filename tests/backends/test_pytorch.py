@@ -1,18 +1,18 @@
-"""The PyTorch backend: how tensors find their arguments, and what it refuses."""
+"""The PyTorch backend: the arguments of tensors, checks, states."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 import torch
 
-from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
+from tests.backends.models import TENSORS, Loaded, config_of, request, rows, save_scripted, write_identity
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 
 
 class Subtract(torch.nn.Module):
@@ -25,31 +25,31 @@ class FromDict(torch.nn.Module):
         return tensors["a"] - tensors["b"]
 
 
-def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: list[str], **config) -> Loaded:
-    (directory / "1").mkdir(parents=True, exist_ok=True)
-    torch.jit.script(module).save(str(directory / "1" / "model.pt"))
+def load(module: torch.nn.Module, directory: Path, inputs: list[str], outputs: list[str], **config: Any) -> Loaded:
+    save_scripted(module, directory)
     tensors = "".join(f'input {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in inputs)
     tensors += "".join(f'output {{ name: "{name}" data_type: TYPE_FP32 dims: 1 }}' for name in outputs)
     return Loaded(config_of("pytorch", tensors, **config), directory)
 
 
-def values(answer) -> dict[str, float]:
-    return {each.name: each.array.item() for each in answer.outputs}
+def values(answer: InferResponse | None) -> dict[str, float]:
+    assert answer is not None
+    return {output.name: output.array.item() for output in answer.outputs}
 
 
-def test_names_of_arguments_decide_whatever_the_order(tmp_path: Path) -> None:
+def test_names_of_arguments_take_precedence_over_the_order(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["right", "left"], ["d", "n"])
     (answer,) = loaded.run(request(right=rows(1), left=rows(5)))
     assert values(answer) == {"d": 4, "n": -4}
 
 
-def test_indices_in_names_decide_where_names_do_not(tmp_path: Path) -> None:
+def test_without_argument_names_the_indices_in_names_are_used(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["IN__1", "IN__0"], ["OUT__1", "OUT__0"])
     (answer,) = loaded.run(request(IN__1=rows(1), IN__0=rows(5)))
     assert values(answer) == {"OUT__1": -4, "OUT__0": 4}
 
 
-def test_otherwise_the_order_of_the_configuration_decides(tmp_path: Path) -> None:
+def test_otherwise_the_order_of_the_configuration_is_used(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     (answer,) = loaded.run(request(x=rows(5), y=rows(1)))
     assert values(answer) == {"d": 4, "n": -4}
@@ -80,7 +80,7 @@ def test_an_output_of_another_type_is_an_error(tmp_path: Path) -> None:
         loaded.run(request(IN0=rows(1)))
 
 
-def test_a_file_that_is_no_torchscript_fails_the_load(tmp_path: Path) -> None:
+def test_a_file_that_is_not_torchscript_fails_the_load(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.pt").write_bytes(b"nonsense")
     with pytest.raises(InternalError, match="failed to load model 'm'"):
@@ -113,7 +113,7 @@ def test_parameters_are_booleans(tmp_path: Path, name: str) -> None:
 
 
 class WithDefault(torch.nn.Module):
-    def forward(self, a: torch.Tensor, b: Optional[torch.Tensor] = None, c: Optional[torch.Tensor] = None):  # noqa: UP045
+    def forward(self, a: torch.Tensor, b: Optional[torch.Tensor] = None, c: Optional[torch.Tensor] = None) -> Any:  # noqa: UP045
         if b is not None:
             a = a + b * 10
         return a if c is None else a + c * 100
@@ -133,19 +133,19 @@ class Weight(torch.nn.Module):
         return self.weight * a
 
 
-def test_an_absent_input_leaves_its_neighbours_where_they_are(tmp_path: Path) -> None:
+def test_an_omitted_input_does_not_change_the_positions_of_the_others(tmp_path: Path) -> None:
     loaded = load(WithDefault(), tmp_path, ["a", "b", "c"], ["d"])
     (answer,) = loaded.run(request(a=rows(1), c=rows(3)))
     assert values(answer) == {"d": 301}
 
 
-def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path) -> None:
+def test_an_omitted_input_without_a_default_is_an_error(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     with pytest.raises(InvalidArgumentError, match="model 'm': expected input 'x', got none"):
         loaded.run(request(y=rows(1)))
 
 
-def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path) -> None:
+def test_a_result_that_is_not_a_tensor_is_an_error(tmp_path: Path) -> None:
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
     with pytest.raises(InternalError, match=r"output must be of type Tensor or List\[str\], received List\[int\]"):
         loaded.run(request(a=rows(1)))
@@ -159,7 +159,7 @@ def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Pa
 
 class Shout(torch.nn.Module):
     def forward(self, texts: list[str], count: torch.Tensor) -> tuple[list[str], torch.Tensor]:
-        return [each + "!" for each in texts], count
+        return [text + "!" for text in texts], count
 
 
 STRINGS = """
@@ -188,21 +188,19 @@ def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
     texts = [np.array([b"a", "ö".encode()], object), np.array([b""], object)]
-    answers = loaded.run(*(request(texts=each, count=np.zeros((len(each), 1), np.int64)) for each in texts))
+    answers = loaded.run(*(request(texts=text, count=np.zeros((len(text), 1), np.int64)) for text in texts))
     loud = [answer.outputs[0].array.tolist() for answer in answers]
     assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
 
 
-def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+def test_a_string_that_is_not_utf8_is_refused_and_the_other_requests_run(tmp_path: Path) -> None:
+    save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
-    texts = [np.array([each], object) for each in (b"\xfa", b"a")]
-    refused, answer = loaded.run(*(request(texts=each, count=np.zeros((1, 1), np.int64)) for each in texts))
+    texts = [np.array([text], object) for text in (b"\xfa", b"a")]
+    refused, answer = loaded.run(*(request(texts=text, count=np.zeros((1, 1), np.int64)) for text in texts))
     assert "input 'texts' has a string that is not UTF-8" in str(refused.error)
     assert answer.outputs[0].array.tolist() == [[b"a!"]]
 
@@ -219,6 +217,7 @@ def test_strings_have_one_dimension(tmp_path: Path) -> None:
 class Remembering(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.total: torch.Tensor
         self.register_buffer("total", torch.zeros(1, 1))
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
@@ -243,17 +242,17 @@ class States:
         self._names = names
         self.inputs = {name: Tensor(name, FP32, array) for name, array in arrays.items()}
 
-    def update(self, output: str, tensor: torch.Tensor) -> None:
-        self.inputs[self._names[output]] = Tensor(self._names[output], FP32, tensor)
+    def update(self, output_name: str, array: Any) -> None:
+        self.inputs[self._names[output_name]] = Tensor(self._names[output_name], FP32, array)
 
-    def values(self) -> dict[str, list]:
-        return {name: each.array.tolist() for name, each in self.inputs.items()}
+    def values(self) -> dict[str, list[list[float]]]:
+        return {name: tensor.array.tolist() for name, tensor in self.inputs.items()}
 
 
 class SumAndCount(torch.nn.Module):
     """Two states; it writes them in place and then refuses what is negative."""
 
-    def forward(self, x: torch.Tensor, total: torch.Tensor, count: torch.Tensor):
+    def forward(self, x: torch.Tensor, total: torch.Tensor, count: torch.Tensor) -> Any:
         total += x
         count += 1
         if bool((x < 0).any()):
@@ -279,12 +278,12 @@ def sequence(total: float = 0, count: float = 0) -> States:
 
 
 def step(x: float, states: States) -> InferRequest:
-    made = request(X__0=rows(x))
-    made.states = states
-    return made
+    created = request(X__0=rows(x))
+    created.states = states
+    return created
 
 
-def test_states_go_from_step_to_step(tmp_path: Path) -> None:
+def test_states_are_passed_from_request_to_request(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     states = sequence()
     means = [values(loaded.run(step(x, states))[0]) for x in (1, 3, 8)]
@@ -296,7 +295,7 @@ def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path
     loaded = load_mean(tmp_path, ["MEAN__0"])
     one, two = sequence(), sequence(total=10, count=4)
     answers = loaded.run(step(4, one), step(0, two))
-    assert [values(each)["MEAN__0"] for each in answers] == [4, 2]
+    assert [values(answer)["MEAN__0"] for answer in answers] == [4, 2]
     assert (one.values()["TOTAL__1"], two.values()["TOTAL__1"]) == ([[4]], [[10]])
 
 
@@ -365,7 +364,7 @@ def test_control_tensors_are_arguments_by_index(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_a_model_with_state_have_an_index(
-    tmp_path: Path, inputs, outputs, states: str, complaint: str
+    tmp_path: Path, inputs: list[str], outputs: list[str], states: str, complaint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         load(SumAndCount(), tmp_path, inputs, outputs, extra=states)

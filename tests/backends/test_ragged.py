@@ -1,17 +1,18 @@
-"""Ragged batches: requests of any shapes together, and what the batch tells the model about them."""
+"""Ragged batches: requests of different shapes, and the inputs that describe the batch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from google.protobuf import text_format
-from onnx import TensorProto, helper, save_model
+from onnx import TensorProto, ValueInfoProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.backends.models import Loaded, config_of, request
+from tests.backends.models import Loaded, config_of, request, save_scripted
 from tritonnb.backends.contract import Execution
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.errors import InvalidArgumentError
@@ -36,8 +37,8 @@ class Sums(torch.nn.Module):
         return IN * 2, (totals - before).unsqueeze(1)
 
 
-def write_onnx(directory: Path, shape: list) -> None:
-    def tensor(name: str, kind: int, dims: list):
+def write_onnx(directory: Path, shape: list[str | int]) -> None:
+    def tensor(name: str, kind: int, dims: Sequence[str | int]) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, dims)
 
     constants = [
@@ -57,8 +58,8 @@ def write_onnx(directory: Path, shape: list) -> None:
         helper.make_node("Gather", ["running", "at"], ["totals"]),
         helper.make_node("Slice", ["totals", "begin", "last"], ["but_last"]),
         helper.make_node("Concat", ["nothing", "but_last"], ["before"], axis=0),
-        helper.make_node("Sub", ["totals", "before"], ["each"]),
-        helper.make_node("Unsqueeze", ["each", "axis"], ["TOTAL"]),
+        helper.make_node("Sub", ["totals", "before"], ["of_request"]),
+        helper.make_node("Unsqueeze", ["of_request", "axis"], ["TOTAL"]),
     ]
     inputs = [tensor("IN", TensorProto.FLOAT, shape), tensor("ENDS", TensorProto.INT32, ["b"])]
     outputs = [tensor("TWICE", TensorProto.FLOAT, ["n"]), tensor("TOTAL", TensorProto.FLOAT, ["b", 1])]
@@ -72,8 +73,7 @@ def write(backend: str, directory: Path) -> None:
     if backend == "onnxruntime":
         write_onnx(directory, ["n"])
     else:
-        (directory / "1").mkdir(parents=True)
-        torch.jit.script(Sums()).save(str(directory / "1" / "model.pt"))
+        save_scripted(Sums(), directory)
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
@@ -81,10 +81,10 @@ def test_requests_of_any_lengths_run_as_one_batch_and_get_their_parts(backend: s
     write(backend, tmp_path)
     loaded = Loaded(config_of(backend, tensors=RAGGED), tmp_path)
     values = [[1, 2, 3], [4], [5, 6]]
-    answers = loaded.run(*(request(IN=np.array([each], np.float32)) for each in values))
-    found = [{each.name: each.array for each in answer.outputs} for answer in answers]
-    assert [each["TWICE"].tolist() for each in found] == [[[2, 4, 6]], [[8]], [[10, 12]]]
-    assert [each["TOTAL"].tolist() for each in found] == [[[6]], [[4]], [[11]]]
+    answers = loaded.run(*(request(IN=np.array([row], np.float32)) for row in values))
+    outputs = [{output.name: output.array for output in answer.outputs} for answer in answers]
+    assert [arrays["TWICE"].tolist() for arrays in outputs] == [[[2, 4, 6]], [[8]], [[10, 12]]]
+    assert [arrays["TOTAL"].tolist() for arrays in outputs] == [[[6]], [[4]], [[11]]]
 
 
 def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tm
     ],
 )
 @pytest.mark.parametrize("dtype", ["INT32", "FP32"])
-def test_what_a_batch_tells_of_its_requests(kind: str, expected: list, dtype: str) -> None:
+def test_batch_inputs_describe_the_requests(kind: str, expected: list[int], dtype: str) -> None:
     """A request of two rows of shape [3, 1] and one of one row of shape [2, 2], as in Triton's document."""
-    found = batch_input(kind, dtype, (2, 3, 1), (1, 2, 2))
-    assert found.tolist() == expected
-    assert found.dtype == {"INT32": np.int32, "FP32": np.float32}[dtype]
+    outputs = batch_input(kind, dtype, (2, 3, 1), (1, 2, 2))
+    assert outputs.tolist() == expected
+    assert outputs.dtype == {"INT32": np.int32, "FP32": np.float32}[dtype]
 
 
 def test_the_largest_element_count_is_the_shape() -> None:
@@ -118,7 +118,7 @@ def test_the_largest_element_count_is_the_shape() -> None:
 def batch_input(kind: str, dtype: str, *shapes: tuple[int, ...]) -> np.ndarray:
     text = f'kind: {kind} target_name: "T" data_type: TYPE_{dtype} source_input: "IN"'
     config = text_format.Parse(f"max_batch_size: 8 batch_input {{ {text} }}", pb.ModelConfig())
-    requests = [request(IN=np.zeros(each, np.float32)) for each in shapes]
+    requests = [request(IN=np.zeros(shape, np.float32)) for shape in shapes]
     return BatchTensors(config).inputs(Execution(requests, len(requests), lambda *_: None))["T"]
 
 

@@ -23,10 +23,15 @@ def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path) -> 
 
 
 def test_a_backend_is_created_once_and_gets_its_settings() -> None:
-    asked: list[str] = []
-    registry = BackendRegistry(lambda name: asked.append(name) or {})
+    names: list[str] = []
+
+    def settings_of(name: str) -> dict[str, str]:
+        names.append(name)
+        return {}
+
+    registry = BackendRegistry(settings_of)
     assert registry.get("minimal") is registry.get("minimal")
-    assert asked == ["minimal"]
+    assert names == ["minimal"]
     registry.finalize()
 
 

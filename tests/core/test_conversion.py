@@ -1,4 +1,4 @@
-"""Values become arrays of a datatype; none changes but by rounding."""
+"""Conversion of values to arrays of a datatype: only rounding changes values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_values_that_would_change_are_refused(values: Any, datatype: str, words:
 
 @pytest.mark.parametrize("values", [[[1], [2, 3]], [[b"a"], [b"b", b"c"]]])
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
-def test_lists_of_several_lengths_are_no_array(values: Any, datatype: str) -> None:
+def test_lists_of_different_lengths_are_refused(values: Any, datatype: str) -> None:
     with pytest.raises(ValueError, match="expected lists of equal length, got different lengths"):
         convert(values, BY_NAME[datatype])
 
@@ -94,7 +94,7 @@ def test_bf16_has_the_bit_patterns_of_floating_point_numbers() -> None:
 @given(
     values=st.lists(st.one_of(st.booleans(), st.integers(-(2**70), 2**70), st.floats())), name=st.sampled_from(NUMBERS)
 )
-def test_integers_come_out_as_they_went_in_or_not_at_all(values: list[Any], name: str) -> None:
+def test_integers_are_converted_exactly_or_refused(values: list[Any], name: str) -> None:
     try:
         array = convert(values, BY_NAME[name])
     except ValueError:
@@ -102,5 +102,5 @@ def test_integers_come_out_as_they_went_in_or_not_at_all(values: list[Any], name
     if array.dtype.kind in "biu":
         assert array.tolist() == values
     else:
-        finite = [np.isfinite(each) for each in values]
+        finite = [np.isfinite(number) for number in values]
         assert np.isfinite(array).tolist() == finite

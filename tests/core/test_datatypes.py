@@ -1,4 +1,4 @@
-"""The datatype table and the two encodings that NumPy does not know: BYTES and BF16."""
+"""The table of datatypes, and the encodings of BYTES and BF16, for which NumPy has no dtypes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tritonnb.core.datatypes import (
     BF16,
     BYTES,
     DATATYPES,
+    DataType,
     as_bytes_array,
     bf16_to_float32,
     datatype_of,
@@ -25,16 +26,16 @@ from tritonnb.core.errors import InvalidArgumentError
 
 def test_the_table_has_every_datatype_of_the_protobuf_schema_under_its_number() -> None:
     schema = {name: number for name, number in model_config_pb2.DataType.items() if number}
-    assert {each.config_name: each.number for each in DATATYPES} == schema
+    assert {datatype.config_name: datatype.number for datatype in DATATYPES} == schema
 
 
-@pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
-def test_numpy_dtypes_are_those_of_the_official_client(datatype) -> None:
+@pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
+def test_numpy_dtypes_are_those_of_the_official_client(datatype: DataType) -> None:
     assert np_to_triton_dtype(datatype.numpy) == datatype.name
 
 
-@pytest.mark.parametrize("datatype", [each for each in DATATYPES if each is not BF16])
-def test_an_array_finds_its_datatype(datatype) -> None:
+@pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
+def test_an_array_finds_its_datatype(datatype: DataType) -> None:
     assert datatype_of(datatype.numpy) is datatype
     assert datatype_of(datatype.numpy.newbyteorder(">")) is datatype
 
@@ -49,7 +50,7 @@ def test_a_dtype_without_a_datatype_is_refused_by_name() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8))
-def test_bytes_elements_have_the_wire_form_of_the_official_client(elements) -> None:
+def test_bytes_elements_have_the_wire_form_of_the_official_client(elements: list[bytes]) -> None:
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
     encoded = encode_bytes(array)
@@ -62,18 +63,18 @@ def test_bytes_elements_have_the_wire_form_of_the_official_client(elements) -> N
 @pytest.mark.parametrize(
     ("raw", "complaint"), [(b"\x01\x00", "indicator"), (b"\x04\x00\x00\x00abc", "expected 4 bytes, 3 left")]
 )
-def test_broken_bytes_data_is_refused(raw, complaint) -> None:
+def test_broken_bytes_data_is_refused(raw: bytes, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         decode_bytes(raw)
 
 
 def test_strings_and_numbers_become_bytes_in_the_same_shape() -> None:
-    array = as_bytes_array([["é", b"\x00\x01"], [7, "x"]])
+    array = as_bytes_array(np.array([["é", b"\x00\x01"], [7, "x"]], object))
     assert array.tolist() == [["é".encode(), b"\x00\x01"], [b"7", b"x"]]
 
 
 @given(st.floats(width=32, allow_nan=False))
-def test_bf16_keeps_the_upper_half_of_a_float(value) -> None:
+def test_bf16_keeps_the_upper_half_of_a_float(value: float) -> None:
     original = np.array([value], np.float32)
     back = bf16_to_float32(float32_to_bf16(original))
     assert back.view(np.uint32)[0] == original.view(np.uint32)[0] & 0xFFFF0000

@@ -1,4 +1,4 @@
-"""Every error knows its Triton status, and from it the HTTP status."""
+"""The status codes of errors, and their HTTP statuses."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tritonnb.core.errors import Status, TritonError
         (Status.CANCELLED, 400),
     ],
 )
-def test_http_status_of_each_code(status, http) -> None:
+def test_http_status_of_each_code(status: Status, http: int) -> None:
     assert status.http == http
 
 
-def test_codes_that_share_an_http_status_stay_apart() -> None:
+def test_codes_with_the_same_http_status_are_distinct() -> None:
     assert len(Status) == 8
 
 
 def test_there_is_one_exception_for_each_status() -> None:
-    family = {each.default_status for each in TritonError.__subclasses__()}
+    family = {subclass.default_status for subclass in TritonError.__subclasses__()}
     assert family == set(Status)
 
 
-def test_an_error_can_carry_another_status_than_its_class() -> None:
+def test_an_error_can_have_another_status_than_the_default_of_its_class() -> None:
     assert errors.InternalError("x", Status.CANCELLED).status is Status.CANCELLED

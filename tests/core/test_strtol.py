@@ -1,4 +1,4 @@
-"""Numbers in texts of clients."""
+"""Integers at the beginning of strings from clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritonnb.core.strtol import leading_number
     ("text", "number"),
     [("12", 12), (" +7x", 7), ("-3.5", -3), ("0", 0), ("000", 0), ("0" * 5000 + "4", 4), ("", None), ("x1", None)],
 )
-def test_the_digits_at_the_beginning_count(text: str, number: int | None) -> None:
+def test_leading_digits_are_read(text: str, number: int | None) -> None:
     assert leading_number(text) == number
 
 

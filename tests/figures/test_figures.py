@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
@@ -31,12 +32,15 @@ def busy() -> tnb.Recording:
     return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
-def texts(ax) -> list[str]:
+def texts(ax: Axes) -> list[str]:
     return [each.get_text().strip() for each in ax.texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name) -> None:
+def test_every_figure_draws_into_given_axes_and_into_its_own(
+    guide: tnb.Recording, busy: tnb.Recording, name: str
+) -> None:
     for rec in (guide, busy, tnb.Recording()):
         ax = Figure().add_subplot()
         assert getattr(rec.plot, name)(ax=ax) is ax.figure
@@ -44,32 +48,34 @@ def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_a_figure_with_its_description(guide, name) -> None:
+def test_a_notebook_shows_a_figure_with_its_description(guide: tnb.Recording, name: str) -> None:
     bundle = getattr(guide.plot, name)()._repr_mimebundle_()
     assert bundle["text/plain"] == guide.plot.alt(name)
     assert f'alt="{guide.plot.alt(name)}"' in bundle["text/html"]
     assert bundle["image/png"].startswith("iVBOR")
 
 
-def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide) -> None:
+def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(
+    guide: tnb.Recording,
+) -> None:
     figure = guide.plot.timeline()
-    assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]
+    assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
     assert 'class="tnb-paper"' in guide.plot.svg("timeline")
     figure.set_facecolor("lightyellow")
-    assert 'class="tnb-paper"' not in figure._repr_mimebundle_()["text/html"]
+    assert 'class="tnb-paper"' not in figure._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
     with style.context("dark_background"):
-        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
+        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
 
 
-def test_a_figure_may_be_drawn_on_any_thread(guide) -> None:
+def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     drawn = []
-    thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
+    thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))  # type: ignore[attr-defined]
     thread.start()
     thread.join()
     assert "image/png" in drawn[0]
 
 
-def test_the_timeline_names_requests_rows_and_batches(guide) -> None:
+def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> None:
     [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
@@ -83,7 +89,7 @@ def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do() -> Non
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
-def test_the_timeline_explains_the_marks_that_it_has(guide, busy) -> None:
+def test_the_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy: tnb.Recording) -> None:
     unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
     assert (unit, legend) == ("ms", "box: batch, height: share of max_batch_size")
     assert busy.plot.timeline().axes[0].get_xlabel().endswith("share of max_batch_size; dashed: preferred sizes")
@@ -93,7 +99,7 @@ def test_the_timeline_explains_the_marks_that_it_has(guide, busy) -> None:
     assert ax.get_xlabel().endswith("share of max_batch_size (label: requests/rows)")
 
 
-def test_descriptions_are_computed(guide, busy) -> None:
+def test_descriptions_are_computed(guide: tnb.Recording, busy: tnb.Recording) -> None:
     assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
     assert "At most 2 requests waited at the same time" in guide.plot.alt("timeline")
     assert "2 batches of 8 rows, 50.0 ms" in guide.plot.alt("batch_sizes")
@@ -101,18 +107,18 @@ def test_descriptions_are_computed(guide, busy) -> None:
     assert "a request waits" in busy.plot.alt("queue")
 
 
-def test_an_unknown_figure_is_named(guide) -> None:
+def test_an_unknown_figure_is_named(guide: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match=r"figure expected one of timeline, .* got 'pie'"):
         guide.plot.alt("pie")
 
 
-def test_the_queue_is_as_deep_as_requests_wait(guide) -> None:
+def test_the_queue_is_as_deep_as_requests_wait(guide: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(guide))
     assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]
 
 
-def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy) -> None:
+def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(busy))
     after = dict(zip(times, depths, strict=True))
     last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
@@ -145,7 +151,7 @@ def test_colours_repeat_only_after_seven() -> None:
     assert tint("#000000", 0.25) == "#bfbfbf"
 
 
-def test_a_comparison_is_drawn_over_the_same_time(guide) -> None:
+def test_a_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
     changed = guide.what_if(max_queue_delay_microseconds=0)
     figure = changed.plot()
     before, after = figure.axes
@@ -157,7 +163,7 @@ def test_a_comparison_is_drawn_over_the_same_time(guide) -> None:
 @pytest.mark.parametrize(
     ("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
 )
-def test_a_figure_that_does_not_apply_has_no_words_either(name, told) -> None:
+def test_a_figure_that_does_not_apply_has_no_words_either(name: str, told: str) -> None:
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
         with pytest.raises(tnb.TritonError, match=told):
             made(name)
@@ -175,7 +181,7 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -
 
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
-def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name) -> None:
+def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name: str) -> None:
     [ax] = getattr(tnb.Recording().plot, name)().axes
     assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
     assert not ax.axison

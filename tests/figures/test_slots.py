@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -47,11 +48,11 @@ def oldest() -> tnb.Recording:
     return tnb.simulate(OLDEST % "", arrivals, tnb.fixed(40))
 
 
-def held(rec: tnb.Recording) -> list[tuple]:
+def held(rec: tnb.Recording) -> list[tuple[Any, ...]]:
     return [(each.sequence, each.instance, each.slot, each.backlog_ns // 1_000_000) for each in rec.slot_occupancy]
 
 
-def test_the_figure_of_the_direct_strategy(direct) -> None:
+def test_the_figure_of_the_direct_strategy(direct: tnb.Recording) -> None:
     assert held(direct) == [
         ("0", "m_0_0", 0, 0),
         ("1", "m_0_1", 0, 0),
@@ -74,10 +75,10 @@ def test_the_figure_of_the_direct_strategy(direct) -> None:
     assert "null" not in shown
 
 
-def test_the_figure_of_the_oldest_strategy(oldest) -> None:
+def test_the_figure_of_the_oldest_strategy(oldest: tnb.Recording) -> None:
     assert held(oldest) == [(name, "m_0_0", slot, 0) for slot, name in enumerate("ABCD")]
     members = {each.serial: each.sequence_id for each in oldest.requests}
-    batches = ["".join(members[each] for each in batch.requests) for batch in oldest.batches]
+    batches = ["".join(members[each] for each in batch.requests) for batch in oldest.batches]  # type: ignore[index, misc]
     assert batches == ["A", "BC", "DA", "BC", "DA", "BC", "D"]
     [ax] = oldest.plot.slots().axes
     assert "backlog" not in [each.get_text() for each in ax.get_yticklabels()]
@@ -85,7 +86,7 @@ def test_the_figure_of_the_oldest_strategy(oldest) -> None:
     assert "0 of 12 rows are null requests" in oldest.plot.alt("slots")
 
 
-def test_the_description_tells_slots_nulls_and_backlog(direct) -> None:
+def test_the_description_tells_slots_nulls_and_backlog(direct: tnb.Recording) -> None:
     alt = direct.plot.alt("slots")
     assert "6 sequences in 4 slots of 2 instances" in alt
     assert "9 of 27 rows are null requests" in alt
@@ -151,13 +152,13 @@ class Watched:
     def __init__(self, batcher: SequenceBatcher) -> None:
         self._batcher = batcher
         self._begun = Begun(batcher)
-        self.log: dict[tuple, int] = {}
+        self.log: dict[tuple[Any, ...], int] = {}
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
         found = getattr(self._batcher, name)
         return partial(self._watch, found) if name in self.STIMULI else found
 
-    def _watch(self, stimulus, *args):
+    def _watch(self, stimulus: Any, *args):  # type: ignore[no-untyped-def]
         decisions = stimulus(*args)
         for each in self._begun.sequences:
             if each.slot is not None:
@@ -178,7 +179,7 @@ class Watched:
     st.sampled_from([DIRECT, OLDEST]),
     st.integers(1, 12),
 )
-def test_stays_are_what_the_scheduler_decided(workload, config, service_ms) -> None:
+def test_stays_are_what_the_scheduler_decided(workload: Any, config: str, service_ms: Any) -> None:
     """Hands of slots as folded from batches are those of the scheduler's own table."""
     arrivals = []
     for number, (begin, gaps, ends) in enumerate(workload):
@@ -188,7 +189,7 @@ def test_stays_are_what_the_scheduler_decided(workload, config, service_ms) -> N
         arrivals.append(named if ends or len(named) == 1 else named[:-1])
     watched = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "make_scheduler", lambda *args: watched.append(Watched(make_scheduler(*args))) or watched[0])
+        patch.setattr(run, "make_scheduler", lambda *args: watched.append(Watched(make_scheduler(*args))) or watched[0])  # type: ignore[arg-type, func-returns-value]
         rec = tnb.simulate(config % "max_sequence_idle_microseconds: 30000", together(*arrivals), tnb.fixed(service_ms))
     ran = {(each.sequence, each.instance, each.slot) for each in rec.slot_occupancy}
     end = max(event.time_ns for event in rec.events)

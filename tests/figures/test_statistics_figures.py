@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -13,7 +15,7 @@ def counter(count: int, ms: float) -> dict[str, int]:
     return {"count": count, "ns": round(count * ms * 1e6)}
 
 
-def stats(batches: dict[int, tuple[int, float]], requests: int) -> dict:
+def stats(batches: dict[int, tuple[int, float]], requests: int) -> dict[str, Any]:
     names = ("compute_input", "compute_infer", "compute_output")
     return {
         "name": "m",
@@ -46,17 +48,17 @@ def test_the_difference_is_what_happened_meanwhile() -> None:
 
 def test_batch_sizes_come_from_the_statistics_too() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
-    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt
-    assert "within 5% of its minimum from 4 rows on: 1.5 ms" in figure.alt
-    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
-    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
+    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt  # type: ignore[attr-defined]
+    assert "within 5% of its minimum from 4 rows on: 1.5 ms" in figure.alt  # type: ignore[attr-defined]
+    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt  # type: ignore[attr-defined]
+    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])
-def test_parts_of_a_request_add_up(since) -> None:
+def test_parts_of_a_request_add_up(since: Any) -> None:
     given = Figure().add_subplot()
     assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
-    alt = StatisticsPlot(LATE).parts(since=since).alt
+    alt = StatisticsPlot(LATE).parts(since=since).alt  # type: ignore[attr-defined]
     assert alt.startswith(
         "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms, the mean of"
     )
@@ -64,5 +66,5 @@ def test_parts_of_a_request_add_up(since) -> None:
 
 def test_both_figures_come_in_one() -> None:
     plot = StatisticsPlot(LATE)
-    assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"
-    assert plot().savefig
+    assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"  # type: ignore[attr-defined]
+    assert plot().savefig  # type: ignore[truthy-function]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -33,15 +34,15 @@ def _is(event: Event, ran: Batch) -> bool:
     return isinstance(event, BatchExecuted) and event.batch == ran.number
 
 
-def _queued_at(event: BatchExecuted, time_ns: int) -> tuple:
+def _queued_at(event: BatchExecuted, time_ns: int) -> tuple[Any, ...]:
     return tuple((serial, size, time_ns, time_ns, failed) for serial, size, _, _, failed in event.requests)
 
 
 def boxes(ax: Axes) -> list[tuple[Bbox, tuple[float, ...]]]:
     """Where the boxes are, and their colours."""
     (drawn,) = (each for each in ax.collections if isinstance(each, PolyCollection))
-    paints = map(tuple, drawn.get_facecolor())
-    return [(path.get_extents(), paint) for path, paint in zip(drawn.get_paths(), paints, strict=True)]
+    paints = map(tuple, drawn.get_facecolor())  # type: ignore[arg-type]
+    return [(path.get_extents(), paint) for path, paint in zip(drawn.get_paths(), paints, strict=True)]  # type: ignore[misc]
 
 
 def over(serial: int, begin_ms: int, end_ms: int, failed: str = "") -> EnsembleExecuted:
@@ -98,7 +99,7 @@ def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two:
 
 def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording) -> None:
     (batched,) = [each for each in two.batches if len(each.requests) == 2]
-    waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
+    waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]  # type: ignore[arg-type]
     [ax] = Recording(waited).plot.steps().axes
     lowest = min(box.ymin for box, _ in boxes(ax))
     lines = [each for each in ax.collections if isinstance(each, LineCollection)]

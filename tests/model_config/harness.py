@@ -1,4 +1,4 @@
-"""Plays one recorded case in process: no server, no backend, the configuration layer alone.
+"""Runs one recorded case with the configuration package only, without a server or a backend.
 
 A case is a model directory (and those of the steps of an ensemble); what comes out is what Triton
 answers to the load request, and what it writes to its log.
@@ -70,8 +70,8 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
     config, directory = loaded.config, repository / name
     try:
         if config.HasField("ensemble_scheduling"):
-            check_no_cycle(name, lambda each: _steps(repository, each))
-            config.model_transaction_policy.decoupled = check_ensemble(config, lambda each: _step(repository, each))
+            check_no_cycle(name, lambda model: _steps(repository, model))
+            config.model_transaction_policy.decoupled = check_ensemble(config, lambda model: _step(repository, model))
     except TritonError as error:
         return Outcome(f"{prefix}{error.message}\n", is_valid=False)
     versions = select_versions(config, version_directories(directory))

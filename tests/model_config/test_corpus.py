@@ -1,7 +1,7 @@
-"""What a real Triton answered to hundreds of configurations, played in process.
+"""The responses of a real Triton to hundreds of configurations, compared in process.
 
 ``corpus.json`` holds its verdict, its error text, the cause it wrote to its log, and the normalised
-configuration of each. Here they are played against the configuration layer alone, so what needs a
+configuration of each. Here they are compared with the configuration package alone, so what needs a
 backend to complete or run a model is left to the tests of the server: the areas *auto_complete*,
 *model_py* and *python_parameters*, the execution of warm-up samples, and load parameters other than a
 configuration.
@@ -30,7 +30,7 @@ def in_process(case: Case) -> bool:
     parameters = case.get("load_parameters", {"config": ""})
     if parameters.keys() != {"config"} or not isinstance(parameters["config"], str):
         return False
-    if case["area"] == "warmup" and any(each in case.get("error", "") for each in WARM_UP_REQUESTS):
+    if case["area"] == "warmup" and any(message in case.get("error", "") for message in WARM_UP_REQUESTS):
         return False
     return case["area"] not in NEEDS_A_BACKEND and case["id"] not in NEWER_FIELDS
 
@@ -40,25 +40,26 @@ def cases(file: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases("corpus.json"), ids=lambda case: case["id"])
-def test_the_corpus_is_answered_as_triton_answers_it(case, tmp_path: Path) -> None:
+def test_the_corpus_has_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases("variations.json"), ids=lambda case: f"{case['area']}-{case['id']}")
-def test_variations_of_the_corpus_are_answered_as_triton_answers_them(case, tmp_path: Path) -> None:
+def test_the_variations_of_the_corpus_have_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 
 def play(case: Case, repository: Path) -> None:
     lay_out(repository, case)
-    name = case.get("model_name", case["id"])
+    name = str(case.get("model_name", case["id"]))
     outcome = load(repository, name, case.get("load_parameters", {}).get("config"))
     assert outcome.verdict == case["verdict"], outcome.error
     if case["verdict"] == "loads":
         assert without_newer_fields(json.loads(config_to_json(outcome.config))) == case["normalized_config"]
     elif not case.get("error_varies"):
         assert outcome.error.replace(str(repository), "{REPO}") == case["error"]
-    log = "\n".join(each.replace("\\", "\\\\").replace("\n", "\\n") for each in outcome.log).replace(
+    log = "\n".join(line.replace("\\", "\\\\").replace("\n", "\\n") for line in outcome.log).replace(
         str(repository), "{REPO}"
     )
     assert case.get("server_log", "") in log
@@ -73,8 +74,8 @@ def without_newer_fields(config: Case) -> Case:
 
 
 @pytest.mark.parametrize("name", sorted(NEWER_FIELDS))
-def test_fields_of_later_releases_are_known(name, tmp_path: Path) -> None:
-    (case,) = (each for each in json.loads((HERE / "corpus.json").read_text()) if each["id"] == name)
+def test_fields_of_later_releases_are_known(name: str, tmp_path: Path) -> None:
+    (case,) = (case for case in json.loads((HERE / "corpus.json").read_text()) if case["id"] == name)
     lay_out(tmp_path, case)
     config = load_config(tmp_path / name, name).config
     assert config.ensemble_scheduling.max_inflight_requests == 4 or config.model_metrics.metric_control

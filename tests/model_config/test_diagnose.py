@@ -1,11 +1,14 @@
-"""Complaints stand where their cause is, and bring what would mend them."""
+"""Errors in a configuration have the position of their cause and a suggested fix."""
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.validate import validate
 
@@ -21,14 +24,14 @@ dynamic_batching {
 
 
 def problem(text: str) -> Problem:
-    (found,) = diagnose(text, validate).problems
-    return found
+    (only,) = diagnose(text, validate).problems
+    return only
 
 
 def test_a_configuration_without_mistakes_has_no_problems() -> None:
-    found = diagnose(BASE, lambda config: config)
-    assert found.problems == []
-    assert found.checked.max_batch_size == 8
+    diagnosis = diagnose(BASE, lambda config: config)
+    assert diagnosis.problems == []
+    assert diagnosis.checked.max_batch_size == 8
 
 
 @pytest.mark.parametrize(
@@ -42,22 +45,22 @@ def test_a_configuration_without_mistakes_has_no_problems() -> None:
         ("max_batch_size:", "max_batch_size", 3, 16, 'Expected ":", found "8".'),
     ],
 )
-def test_a_slip_of_the_pen_is_found_and_mended(right, wrong, line, column, complaint) -> None:
-    found = problem(BASE.replace(right, wrong))
-    assert complaint in found.message
-    assert (found.line, found.column) == (line, column)
-    assert found.fix is not None
-    assert found.fix.text == BASE
+def test_a_typing_error_is_located_and_fixed(right: str, wrong: str, line: int, column: int, complaint: str) -> None:
+    mistake = problem(BASE.replace(right, wrong))
+    assert complaint in mistake.message
+    assert (mistake.line, mistake.column) == (line, column)
+    assert mistake.fix is not None
+    assert mistake.fix.text == BASE
 
 
-def test_what_is_left_open_is_closed() -> None:
-    found = problem(BASE[:-2])
-    assert found.fix is not None
-    assert diagnose(found.fix.text, validate).problems == []
+def test_a_missing_brace_is_added() -> None:
+    mistake = problem(BASE[:-2])
+    assert mistake.fix is not None
+    assert diagnose(mistake.fix.text, validate).problems == []
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "line", "mended"),
+    ("right", "wrong", "line", "fixed_line"),
     [
         ("100\n", "100\n  preferred_batch_size: [ 4, 16 ]\n", 7, "  preferred_batch_size: [ 4 ]"),
         ("100\n", "100\n  priority_levels: 3\n", 7, "  default_priority_level: 2"),
@@ -70,28 +73,28 @@ def test_what_is_left_open_is_closed() -> None:
         ),
     ],
 )
-def test_a_broken_rule_is_shown_at_its_field_and_mended(right, wrong, line, mended) -> None:
-    found = problem(BASE.replace(right, wrong))
-    assert found.line == line
-    assert found.fix is not None
-    assert mended in found.fix.text.splitlines()
-    assert diagnose(found.fix.text, validate).problems == []
+def test_a_violated_rule_is_located_at_its_field_and_fixed(right: str, wrong: str, line: int, fixed_line: str) -> None:
+    mistake = problem(BASE.replace(right, wrong))
+    assert mistake.line == line
+    assert mistake.fix is not None
+    assert fixed_line in mistake.fix.text.splitlines()
+    assert diagnose(mistake.fix.text, validate).problems == []
 
 
-def test_a_tensor_that_is_refused_is_found_by_its_name() -> None:
-    def refuse(config):
+def test_a_rejected_tensor_is_located_by_its_name() -> None:
+    def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("model input 'X' must specify 'dims' for m")
 
-    (found,) = diagnose(BASE, refuse).problems
-    assert found.line == 4
+    (mistake,) = diagnose(BASE, refuse).problems
+    assert mistake.line == 4
 
 
-def test_a_complaint_about_nothing_in_the_text_has_no_line() -> None:
-    def refuse(config):
+def test_an_error_about_a_missing_field_has_no_line() -> None:
+    def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("no luck today")
 
-    (found,) = diagnose(BASE, refuse).problems
-    assert (found.line, found.fix) == (0, None)
+    (mistake,) = diagnose(BASE, refuse).problems
+    assert (mistake.line, mistake.fix) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +111,11 @@ def test_a_complaint_about_nothing_in_the_text_has_no_line() -> None:
         ("TYPE_FP32", '"TYPE_FP32"', "did you mean 'TYPE_FP32'?"),
     ],
 )
-def test_what_is_too_much_is_removed(right: str, wrong: str, hint: str) -> None:
-    found = problem(BASE.replace(right, wrong, 1))
-    assert found.hint == hint
-    assert found.fix is not None
-    mended = diagnose(found.fix.text, validate)
-    assert mended.problems == []
+def test_superfluous_fields_are_removed(right: str, wrong: str, hint: str) -> None:
+    mistake = problem(BASE.replace(right, wrong, 1))
+    assert mistake.hint == hint
+    assert mistake.fix is not None
+    diagnosis = diagnose(mistake.fix.text, validate)
+    assert diagnosis.problems == []
     if hint != "remove dynamic_batching":
-        assert "".join(found.fix.text.split()) == "".join(BASE.split())
+        assert "".join(mistake.fix.text.split()) == "".join(BASE.split())

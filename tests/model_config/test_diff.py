@@ -1,4 +1,4 @@
-"""What of a configuration changes, and what a backend had added to it."""
+"""Differences of configurations, and the fields that a backend has completed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ ASKED = parse_text('backend: "onnxruntime" max_batch_size: 8').config
 RUNNING = parse_text('backend: "onnxruntime" max_batch_size: 8 input { name: "X" dims: 4 } dynamic_batching { }').config
 
 
-def test_asking_for_the_same_again_changes_nothing() -> None:
+def test_the_same_configuration_changes_nothing() -> None:
     assert completed(ASKED, ASKED, RUNNING) == RUNNING
 
 
-def test_what_is_asked_for_otherwise_changes_and_the_rest_stays_completed() -> None:
-    wanted = parse_text('backend: "onnxruntime" max_batch_size: 4').config
-    assert changed_fields(RUNNING, completed(wanted, ASKED, RUNNING)) == {"max_batch_size"}
+def test_changed_fields_are_replaced_and_the_others_stay_completed() -> None:
+    written = parse_text('backend: "onnxruntime" max_batch_size: 4').config
+    assert changed_fields(RUNNING, completed(written, ASKED, RUNNING)) == {"max_batch_size"}
 
 
-def test_another_scheduler_takes_the_place_of_the_completed_one() -> None:
-    wanted = parse_text('backend: "onnxruntime" max_batch_size: 8 sequence_batching { }').config
-    found = completed(wanted, ASKED, RUNNING)
-    assert found.WhichOneof("scheduling_choice") == "sequence_batching"
-    assert changed_fields(RUNNING, found) == {"dynamic_batching", "sequence_batching"}
+def test_another_scheduler_replaces_the_completed_one() -> None:
+    written = parse_text('backend: "onnxruntime" max_batch_size: 8 sequence_batching { }').config
+    predicted = completed(written, ASKED, RUNNING)
+    assert predicted.WhichOneof("scheduling_choice") == "sequence_batching"
+    assert changed_fields(RUNNING, predicted) == {"dynamic_batching", "sequence_batching"}
 
 
 DYNAMIC = "max_batch_size: 8 dynamic_batching { } instance_group { name: 'g' count: 1 kind: KIND_CPU }"
@@ -55,5 +55,7 @@ OLDEST = "max_batch_size: 8 sequence_batching { oldest { max_candidate_sequences
         (OLDEST, "sequences: 2", "sequences: 3", "in place"),
     ],
 )
-def test_what_a_running_scheduler_can_take_over_is_changed_in_place(text, old, new, effect) -> None:
+def test_changes_that_a_running_scheduler_supports_are_made_in_place(
+    text: str, old: str, new: str, effect: str
+) -> None:
     assert effect_of(parse_text(text).config, parse_text(text.replace(old, new)).config) == effect

@@ -1,31 +1,33 @@
-"""An ensemble against the models of its steps."""
+"""The rules for an ensemble together with the models of its steps."""
 
 from __future__ import annotations
 
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.parse import parse_text
 
 
-def model(name, inputs="X", decoupled=False):
-    tensors = " ".join(f'input {{ name: "{each}" data_type: TYPE_FP32 dims: 4 }}' for each in inputs)
+def model(name: str, inputs: str = "X", decoupled: bool = False) -> StepModel:
+    tensors = " ".join(f'input {{ name: "{tensor}" data_type: TYPE_FP32 dims: 4 }}' for tensor in inputs)
     policy = "model_transaction_policy { decoupled: true }" if decoupled else ""
     text = f'name: "{name}" {tensors} output {{ name: "Y" data_type: TYPE_FP32 dims: 4 }} {policy}'
     return StepModel(parse_text(text).config, (1,))
 
 
-def ensemble(*steps):
+def ensemble(*steps: str) -> pb.ModelConfig:
     """Steps such as ``"a: in -> mid"``; tensors ``in`` and ``out`` are the ensemble's own."""
     written = ""
     for step in steps:
-        name, read, write = step.replace(":", " ").replace("->", " ").split()
+        model_name, read, write = step.replace(":", " ").replace("->", " ").split()
         maps = " ".join(
-            f'input_map {{ key: "{key}" value: "{each}" }}' for key, each in zip("XZ", read.split(","), strict=False)
+            f'input_map {{ key: "{key}" value: "{tensor}" }}'
+            for key, tensor in zip("XZ", read.split(","), strict=False)
         )
         written += (
-            f'step {{ model_name: "{name}" model_version: -1 {maps} output_map {{ key: "Y" value: "{write}" }} }}'
+            f'step {{ model_name: "{model_name}" model_version: -1 {maps} output_map {{ key: "Y" value: "{write}" }} }}'
         )
     return parse_text(f"""
         name: "e" platform: "ensemble"
@@ -41,7 +43,7 @@ def test_an_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
     assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
 
 
-def test_streams_of_different_decoupled_steps_may_not_meet() -> None:
+def test_a_step_may_not_read_from_different_decoupled_steps() -> None:
     config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
     plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
     assert not check_ensemble(config, plain.get)
@@ -51,7 +53,7 @@ def test_streams_of_different_decoupled_steps_may_not_meet() -> None:
         check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
 
 
-def test_a_step_that_did_not_load_says_why() -> None:
+def test_the_error_of_a_step_that_failed_to_load_is_reported() -> None:
     failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
     with pytest.raises(InvalidArgumentError) as caught:
         check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
@@ -71,8 +73,8 @@ def test_a_step_that_did_not_load_says_why() -> None:
         ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
     ],
 )
-def test_an_ensemble_may_not_contain_itself(steps, complaint) -> None:
-    def check():
+def test_an_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]], complaint: str) -> None:
+    def check() -> None:
         check_no_cycle("e", lambda name: steps.get(name, []))
 
     if not complaint:
@@ -86,7 +88,7 @@ def test_an_ensemble_may_not_contain_itself(steps, complaint) -> None:
 def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name() -> None:
     config = ensemble("z: in -> mid", "a: mid -> out")
     with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
-        check_ensemble(config, {}.get)
+        check_ensemble(config, lambda name: None)
     failed = {name: StepModel(None, (), f"no {name}") for name in "az"}
     with pytest.raises(InvalidArgumentError, match="depends on 'a' which has no loaded version"):
         check_ensemble(config, failed.get)

@@ -1,4 +1,4 @@
-"""Configurations given as JSON: what protobuf's C++ library makes of odd ones."""
+"""Configurations as JSON: unusual input is handled as by protobuf's C++ library."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ UTILIZATION = '{"sequence_batching": {"direct": {"minimum_slot_utilization": %s}
         (r'{"backend":"\ude00"}', 'Invalid unicode code point.\n{"backend":"\\ude00"}\n            ^'),
     ],
 )  # fmt: skip
-def test_complaints_are_those_of_the_cpp_library(text, complaint) -> None:
+def test_complaints_are_those_of_the_cpp_library(text: str, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_json(text)
     assert caught.value.message == f"Invalid config override: {complaint}"
 
 
 @pytest.mark.parametrize(("written", "means"), [('"0.5"', 0.5), ('"0x1p-1"', 0.5), ('"+.5e0"', 0.5), ("1", 1.0)])
-def test_floats_may_be_quoted(written, means) -> None:
+def test_floats_may_be_quoted(written: str, means: float) -> None:
     assert parse_json(UTILIZATION % written).sequence_batching.direct.minimum_slot_utilization == means
 
 
 @pytest.mark.parametrize("written", ["1e39", '"1e400"', '"nan"', '" 1"', '"1_0"', '"inf"'])
-def test_floats_that_are_none(written) -> None:
+def test_invalid_floats_are_refused(written: str) -> None:
     with pytest.raises(InvalidArgumentError, match="for type TYPE_FLOAT"):
         parse_json(UTILIZATION % written)
 

@@ -1,4 +1,4 @@
-"""Laws that hold for every configuration."""
+"""Properties that hold for every configuration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 def scalars(field: Any) -> st.SearchStrategy[Any]:
     if field.enum_type is not None:
-        return st.sampled_from([each.number for each in field.enum_type.values])
+        return st.sampled_from([value.number for value in field.enum_type.values])
     if field.cpp_type in INTEGERS:
         return INTEGERS[field.cpp_type]
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
@@ -49,7 +49,7 @@ def scalars(field: Any) -> st.SearchStrategy[Any]:
 def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
     """Messages with a few fields set, whatever the rules of a configuration say."""
     message = kind()
-    known = {each.name: each for each in kind.DESCRIPTOR.fields}
+    known = {field.name: field for field in kind.DESCRIPTOR.fields}
     fields = draw(st.lists(st.sampled_from(sorted(known)), max_size=4, unique=True)) if known else []
     for field in map(known.get, fields):
         value = getattr(message, field.name)
@@ -60,11 +60,11 @@ def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
                 setattr(message, field.name, draw(scalars(field)))
         elif field.message_type.GetOptions().map_entry:
             key, of = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-            for each in draw(st.lists(scalars(key), max_size=2, unique=True)):
+            for entry in draw(st.lists(scalars(key), max_size=2, unique=True)):
                 if of.message_type is None:
-                    value[each] = draw(scalars(of))
+                    value[entry] = draw(scalars(of))
                 else:
-                    value[each].CopyFrom(draw(messages(of.message_type._concrete_class)))
+                    value[entry].CopyFrom(draw(messages(of.message_type._concrete_class)))
         elif field.is_repeated:
             value.extend(draw(st.lists(messages(field.message_type._concrete_class), max_size=2)))
         else:
@@ -74,7 +74,9 @@ def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
 
 
 @given(messages(), st.booleans(), st.booleans(), st.booleans())
-def test_what_is_printed_parses_to_the_same(config, one_line, pointed, short) -> None:
+def test_a_printed_configuration_is_parsed_to_the_same_message(
+    config: pb.ModelConfig, one_line: bool, pointed: bool, short: bool
+) -> None:
     text = text_format.MessageToString(
         config, as_one_line=one_line, pointy_brackets=pointed, use_short_repeated_primitives=short
     )
@@ -82,7 +84,7 @@ def test_what_is_printed_parses_to_the_same(config, one_line, pointed, short) ->
 
 
 @given(messages())
-def test_every_position_points_at_the_name_of_its_field(config) -> None:
+def test_every_position_is_that_of_the_name_of_its_field(config: pb.ModelConfig) -> None:
     text = text_format.MessageToString(config)
     lines = text.split("\n")
     for path, (line, column) in parse_text(text).positions.items():
@@ -91,13 +93,13 @@ def test_every_position_points_at_the_name_of_its_field(config) -> None:
 
 
 @given(messages())
-def test_json_says_the_same_as_text(config) -> None:
+def test_json_and_text_are_read_as_the_same_configuration(config: pb.ModelConfig) -> None:
     assert parse_json(json_format.MessageToJson(config)) == config
     assert parse_json(json_format.MessageToJson(config, preserving_proto_field_name=True)) == config
 
 
 @given(messages())
-def test_normalising_twice_changes_nothing_more(config) -> None:
+def test_normalising_is_idempotent(config: pb.ModelConfig) -> None:
     normalize(config)
     once = config_to_json(config)
     normalize(config)
@@ -106,7 +108,7 @@ def test_normalising_twice_changes_nothing_more(config) -> None:
 
 @example(value=3.4028234663852886e38)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_float_is_shown_so_that_it_reads_back_as_the_same(value) -> None:
+def test_a_float_is_written_so_that_it_is_read_as_the_same_number(value: float) -> None:
     config = parse_text("sequence_batching { direct { } }").config
     config.sequence_batching.direct.minimum_slot_utilization = value
     again = parse_json(config_to_json(config))
@@ -122,13 +124,13 @@ SNIPPETS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
 
 
 @given(SNIPPETS | st.binary(max_size=40))
-def test_any_text_is_either_a_configuration_or_a_syntax_error(text) -> None:
+def test_any_text_is_either_a_configuration_or_a_syntax_error(text: str | bytes) -> None:
     with contextlib.suppress(ConfigSyntaxError):
         parse_text(text)
 
 
 @given(SNIPPETS | st.text(max_size=40))
-def test_any_json_is_either_a_configuration_or_refused(text) -> None:
+def test_any_json_is_either_a_configuration_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidArgumentError):
         parse_json(text)
 
@@ -139,7 +141,7 @@ def test_json_nested_too_deeply_is_refused() -> None:
 
 
 @given(messages())
-def test_what_is_left_out_as_a_default_is_what_normalising_writes(config) -> None:
+def test_normalising_restores_omitted_defaults(config: pb.ModelConfig) -> None:
     normalize(config)
     short = without_defaults(config)
     assert not any(field not in dict(config.ListFields()) for field, _ in short.ListFields())

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
+from tritonnb.core.errors import (
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    Status,
+    TritonError,
+    UnsupportedError,
+)
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import check_runtime
 from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 
@@ -18,23 +27,23 @@ output { name: "Y" data_type: TYPE_FP32 dims: 4 }
 
 
 @pytest.fixture
-def model(tmp_path):
+def model(tmp_path: Path) -> Path:
     (tmp_path / "m" / "1").mkdir(parents=True)
     return tmp_path / "m"
 
 
-def write(path, text):
+def write(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 
 
-def test_without_a_file_the_backend_is_told_by_the_model_file(model) -> None:
+def test_without_a_configuration_file_the_model_file_determines_the_backend(model: Path) -> None:
     (model / "1" / "model.onnx").touch()
     config = load_config(model, "m").config
     assert (config.name, config.backend, config.platform) == ("m", "onnxruntime", "onnxruntime_onnx")
 
 
-def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model) -> None:
+def test_a_syntax_error_has_its_position_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: many\n')
     with pytest.raises(ConfigError) as caught:
         load_config(model, "m")
@@ -47,34 +56,34 @@ def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model) -> No
     ]
 
 
-def test_a_broken_rule_tells_its_cause_and_hides_it_from_clients(model) -> None:
+def test_a_violated_rule_has_its_cause_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: -1\n')
     with pytest.raises(ConfigError, match="'max_batch_size' must be non-negative value for m") as caught:
         load_config(model, "m")
     assert caught.value.client_message == "failed to load 'm', failed to poll from model repository"
 
 
-def test_an_override_replaces_the_file_which_is_not_even_read(model) -> None:
+def test_an_override_replaces_the_file_which_is_not_read(model: Path) -> None:
     write(model / "config.pbtxt", "broken {")
     config = load_config(model, "m", override='{"backend": "python", "maxBatchSize": "3"}').config
     assert config.max_batch_size == 3
 
 
-def test_a_custom_configuration_is_taken_where_it_exists(model) -> None:
+def test_a_custom_configuration_is_used_if_it_exists(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"')
     write(model / "configs" / "wide.pbtxt", 'backend: "python" max_batch_size: 64')
     assert load_config(model, "m", custom_name="wide").config.max_batch_size == 64
     assert load_config(model, "m", custom_name="other").config.max_batch_size == 0
 
 
-def test_strict_mode_needs_a_file(model) -> None:
+def test_strict_mode_needs_a_file(model: Path) -> None:
     (model / "1" / "model.py").touch()
     with pytest.raises(ConfigError) as caught:
         load_config(model, "m", auto_complete=False)
     assert caught.value.cause == f"failed to open text file for read {model}/config.pbtxt: No such file or directory"
 
 
-def test_strict_mode_checks_tensors_at_once(model) -> None:
+def test_strict_mode_checks_tensors_at_once(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python" input { name: "X" data_type: TYPE_FP32 }')
     with pytest.raises(ConfigError, match="model input 'X' must specify 'dims' for m"):
         load_config(model, "m", auto_complete=False)
@@ -82,30 +91,30 @@ def test_strict_mode_checks_tensors_at_once(model) -> None:
 
 
 @pytest.mark.parametrize("tag", ["_x", "__x", "_", "a-b", "a:b", "ä"])
-def test_a_metric_tag_must_be_a_legal_label_with_an_underscore_before_it(model, tag) -> None:
+def test_a_metric_tag_must_be_a_valid_label_after_an_underscore(model: Path, tag: str) -> None:
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
     with pytest.raises(InvalidArgumentError, match="metric tag expected letters, digits and underscores"):
         finish(model)
 
 
 @pytest.mark.parametrize("tag", ["", "1st", "A_1", "a_", "model", "le"])
-def test_a_metric_tag_may_begin_with_a_digit_or_be_empty(model, tag) -> None:
+def test_a_metric_tag_may_begin_with_a_digit_or_be_empty(model: Path, tag: str) -> None:
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
     assert load_config(model, "m").config.metric_tags[tag] == "x"
 
 
-def test_the_platform_of_tensorflow_names_the_file_whatever_the_backend(model) -> None:
+def test_the_platform_of_tensorflow_names_the_file_whatever_the_backend(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python" platform: "tensorflow_graphdef"')
     assert load_config(model, "m").config.default_model_filename == "model.graphdef"
 
 
-def test_a_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(model) -> None:
+def test_a_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "pytorch" runtime: "model.py"')
     config = load_config(model, "m").config
     assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "")
 
 
-def test_the_type_of_the_correlation_id_is_looked_at_once_its_controls_are_counted(model) -> None:
+def test_the_type_of_the_correlation_id_is_checked_after_the_number_of_its_controls(model: Path) -> None:
     control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT8 }"
     text = f'backend: "python" sequence_batching {{ control_input {{ name: "C" {control} {control} }} }}'
     write(model / "config.pbtxt", text)
@@ -113,7 +122,7 @@ def test_the_type_of_the_correlation_id_is_looked_at_once_its_controls_are_count
         load_config(model, "m")
 
 
-def test_a_runtime_is_looked_for_in_version_model_and_backend(model) -> None:
+def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(model: Path) -> None:
     config = ModelConfig(name="m", backend="python", runtime="libnosuch.so")
     with pytest.raises(InvalidArgumentError) as caught:
         check_runtime(config, model, 2, Path("/backends"))
@@ -123,7 +132,7 @@ def test_a_runtime_is_looked_for_in_version_model_and_backend(model) -> None:
     )
 
 
-def test_a_runtime_in_python_belongs_to_the_backend_directory(model, tmp_path: Path) -> None:
+def test_a_runtime_in_python_belongs_to_the_backend_directory(model: Path, tmp_path: Path) -> None:
     config = ModelConfig(name="m", backend="mine", runtime="model.py")
     with pytest.raises(InvalidArgumentError, match=f"for model 'm', searched: '{tmp_path}/mine/model.py'"):
         check_runtime(config, model, 1, tmp_path)
@@ -132,33 +141,35 @@ def test_a_runtime_in_python_belongs_to_the_backend_directory(model, tmp_path: P
     check_runtime(config, model, 1, tmp_path)
 
 
-def test_a_batch_output_needs_a_target(model) -> None:
+def test_a_batch_output_needs_a_target(model: Path) -> None:
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} batch_output {{ source_input: "X" }}')
     with pytest.raises(InvalidArgumentError, match="batch output must specify 'target_name' for m"):
         finish(model)
 
 
-def test_a_repository_agent_is_looked_for_before_the_rules(model) -> None:
+def test_a_repository_agent_is_rejected_before_the_rules_are_checked(model: Path) -> None:
     write(model / "config.pbtxt", 'max_batch_size: -1 model_repository_agents { agents { name: "a" } }')
     with pytest.raises(ConfigError, match=r"unable to find .libtritonrepoagent_a\.so. for repo agent .a."):
         load_config(model, "m")
 
 
-def test_a_label_file_may_not_be_a_directory(model) -> None:
+def test_a_label_file_may_not_be_a_directory(model: Path) -> None:
     output = 'output { name: "Y" data_type: TYPE_FP32 dims: 4 label_filename: "1" }'
     write(model / "config.pbtxt", f'backend: "python" {output}')
     with pytest.raises(InternalError, match=r"failed to open text file for read .*/m/1: Is a directory"):
         finish(model)
 
 
-def finish(model, gpus=(), count=1):
+def finish(model: Path, gpus: Sequence[int] = (), count: int = 1) -> pb.ModelConfig:
     config = load_config(model, "m").config
     return finalize_config(with_instance_groups(config, gpus=gpus, default_instance_count=lambda kind: count), model)
 
 
-def groups(model, text, gpus, backend="pytorch"):
+def groups(
+    model: Path, text: str, gpus: Sequence[int], backend: str = "pytorch"
+) -> list[tuple[str, int, int, list[int]]]:
     write(model / "config.pbtxt", f'backend: "{backend}" {TENSORS} {text}')
-    return [(each.name, each.kind, each.count, list(each.gpus)) for each in finish(model, gpus, 2).instance_group]
+    return [(group.name, group.kind, group.count, list(group.gpus)) for group in finish(model, gpus, 2).instance_group]
 
 
 CPU, GPU = 2, 1
@@ -175,11 +186,13 @@ CPU, GPU = 2, 1
          [("a", CPU, 2, []), ("m_1", GPU, 2, [0])]),
     ],
 )  # fmt: skip
-def test_instance_groups_on_a_machine_with_two_gpus(model, text, expected) -> None:
+def test_instance_groups_on_a_machine_with_two_gpus(
+    model: Path, text: str, expected: list[tuple[str, int, int, list[int]]]
+) -> None:
     assert groups(model, text, gpus=(0, 1)) == expected
 
 
-def test_python_models_stay_on_the_cpu_unless_told_otherwise(model) -> None:
+def test_python_models_run_on_the_cpu_by_default(model: Path) -> None:
     assert groups(model, "", gpus=(0,), backend="python") == [("m", CPU, 2, [])]
     assert groups(model, "instance_group { }", gpus=(0,), backend="python") == [("m_0", GPU, 2, [0])]
 
@@ -193,7 +206,7 @@ def test_python_models_stay_on_the_cpu_unless_told_otherwise(model) -> None:
         ("kind: KIND_MODEL gpus: 0", (0,), "has kind KIND_MODEL but specifies one or more GPUs"),
     ],
 )
-def test_instance_groups_that_cannot_be(model, text, gpus, complaint) -> None:
+def test_invalid_instance_groups_are_refused(model: Path, text: str, gpus: Sequence[int], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"instance group m_0 of model m .*{complaint}"):
         groups(model, f"instance_group {{ {text} }}", gpus)
 
@@ -206,14 +219,16 @@ def test_instance_groups_that_cannot_be(model, text, gpus, complaint) -> None:
         ("sequence_batching { }", InvalidArgumentError, "cannot be specified with sequence batcher"),
     ],
 )
-def test_a_batching_library_that_cannot_be(model, text, error, complaint) -> None:
+def test_a_missing_batching_library_is_refused(
+    model: Path, text: str, error: type[TritonError], complaint: str
+) -> None:
     parameter = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "/no/such.so" } }'
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} {text} {parameter}')
     with pytest.raises(error, match=complaint):
         finish(model)
 
 
-def test_a_batching_library_cannot_be_run_here(model) -> None:
+def test_a_batching_library_is_unsupported(model: Path) -> None:
     write(model / "config.pbtxt", f'backend: "python" {TENSORS}')
     (model / "1" / "batchstrategy.so").touch()
     with pytest.raises(UnsupportedError, match="model 'm': custom batching is not supported"):
@@ -232,7 +247,7 @@ def test_a_batching_library_cannot_be_run_here(model) -> None:
         ),
     ],
 )
-def test_a_metric_control_says_what_it_controls_and_how(tmp_path: Path, control, message) -> None:
+def test_an_incomplete_metric_control_is_refused(tmp_path: Path, control: str, message: str) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     text = f'backend: "python" model_metrics {{ metric_control {{ {control} }} }}'
     (tmp_path / "m" / "config.pbtxt").write_text(text)

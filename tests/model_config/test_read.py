@@ -1,4 +1,4 @@
-"""One reader takes every form of a configuration; its errors name the field, what was expected and what was given."""
+"""Reading every form of a configuration; errors contain the field, the expected type and the actual value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_form_is_the_same_configuration(config: Any) -> None:
 
 @pytest.mark.parametrize("suffix", ["pbtxt", "json"])
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_file_holds_a_configuration(tmp_path: Path, suffix: str, kind: type) -> None:
+def test_a_configuration_is_read_from_a_file(tmp_path: Path, suffix: str, kind: type) -> None:
     path = tmp_path / f"config.{suffix}"
     path.write_text(TEXT if suffix == "pbtxt" else json.dumps(HTTP))
     assert read_config(kind(path)) == MESSAGE
@@ -68,7 +68,7 @@ def normalized_configs() -> list[Any]:
     return [case["normalized_config"] for case in CORPUS if "normalized_config" in case]
 
 
-def test_what_a_real_triton_answers_is_read() -> None:
+def test_responses_of_a_real_triton_are_read() -> None:
     configs = normalized_configs()
     assert len(configs) > 100
     for normalized in configs:

@@ -1,10 +1,11 @@
-"""Edits of *config.pbtxt*: what is meant changes, and nothing else."""
+"""Edits of *config.pbtxt* change the edited fields and nothing else."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,18 @@ CORPUS = [
 
 
 def tokens(text: str) -> list[Any]:
-    tokenizer, found = Tokenizer(text.encode()), []
+    tokenizer, result = Tokenizer(text.encode()), []
     while (token := tokenizer.next()).kind is not Kind.END:
-        found.append(token)
-    return found
+        result.append(token)
+    return result
 
 
 def comments(text: str) -> Counter[str]:
-    raw, at, found = text.encode(), 0, []
-    for start, end in [*((each.start, each.end) for each in tokens(text)), (len(raw), 0)]:
-        found += re.findall(r"#[^\n]*", raw[at:start].decode())
+    raw, at, result = text.encode(), 0, []
+    for start, end in [*((token.start, token.end) for token in tokens(text)), (len(raw), 0)]:
+        result += re.findall(r"#[^\n]*", raw[at:start].decode())
         at = end
-    return Counter(found)
+    return Counter(result)
 
 
 @st.composite
@@ -100,28 +101,34 @@ def copy_of(config: Any) -> Any:
 def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
     """The top-level statements of a text, but for some fields."""
     raw = text.encode()
-    return [raw[each.start : each.end].decode() for each in parsed.written.statements if each.name not in fields]
+    return [
+        raw[statement.start : statement.end].decode()
+        for statement in parsed.written.statements
+        if statement.name not in fields
+    ]
 
 
 @pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
-def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits) -> None:
+def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(
+    text: str, edits: list[tuple[Callable[[pb.ModelConfig, int], object], int]]
+) -> None:
     for edit, number in edits:
         before = parse_text(text)
-        wanted = copy_of(before.config)
-        edit(wanted, number)
-        edited = edit_text(text, wanted)
+        target = copy_of(before.config)
+        edit(target, number)
+        edited = edit_text(text, target)
         after = parse_text(edited)
-        assert after.config == wanted
+        assert after.config == target
         assert comments(edited) == comments(text)
-        fields = changed_fields(before.config, wanted)
+        fields = changed_fields(before.config, target)
         assert without(after, edited, fields) == without(before, text, fields)
         text = edited
 
 
 @pytest.mark.slow
 @given(commented(), messages())
-def test_any_text_can_be_made_to_say_any_configuration(text, config) -> None:
+def test_any_text_can_be_edited_to_any_configuration(text: str, config: pb.ModelConfig) -> None:
     edited = edit_text(text, config)
     assert parse_text(edited).config == config
     assert comments(edited) == comments(text)
@@ -129,7 +136,7 @@ def test_any_text_can_be_made_to_say_any_configuration(text, config) -> None:
 
 @pytest.mark.slow
 @given(commented())
-def test_what_says_the_right_thing_is_left_alone(text) -> None:
+def test_a_text_that_needs_no_change_is_unchanged(text: str) -> None:
     assert edit_text(text, parse_text(text).config) == text
 
 
@@ -156,15 +163,15 @@ def changed(change: Any) -> str:
     change(config)
     before, after = TEXT.splitlines(), edit_text(TEXT, config).splitlines()
     return "\n".join(
-        [*(f"-{each}" for each in before if each not in after), *(f"+{each}" for each in after if each not in before)]
+        [*(f"-{line}" for line in before if line not in after), *(f"+{line}" for line in after if line not in before)]
     )
 
 
 def set_to(path: str, value: Any) -> Any:
     def change(config: Any) -> None:
         *parents, name = path.split(".")
-        for each in parents:
-            config = getattr(config, each)
+        for parent in parents:
+            config = getattr(config, parent)
         setattr(config, name, value)
 
     return change
@@ -199,11 +206,11 @@ def set_to(path: str, value: Any) -> Any:
         ),
     ],
 )
-def test_only_the_lines_concerned_change(change, lines) -> None:
+def test_only_the_lines_concerned_change(change: Callable[[pb.ModelConfig], object], lines: str) -> None:
     assert changed(change) == lines
 
 
-def test_removing_a_block_leaves_the_comments_that_stood_in_it() -> None:
+def test_removing_a_block_keeps_its_comments() -> None:
     config = parse_text(TEXT).config
     config.ClearField("dynamic_batching")
     assert "# Powers of two." in edit_text(TEXT, config)

@@ -1,4 +1,4 @@
-"""Version directories, and which of them the version policy serves."""
+"""Version directories, and the versions that the version policy selects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonnb.model_config.versions import select_versions, version_directories
         ("specific { versions: 4 }", []),
     ],
 )
-def test_what_a_policy_serves_of_versions_1_3_10(policy, served) -> None:
+def test_versions_that_a_policy_selects_from_1_3_10(policy: str, served: list[int]) -> None:
     config = parse_text(f"version_policy {{ {policy} }}").config
     assert select_versions(config, [10, 1, 3]) == served
 

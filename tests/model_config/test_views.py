@@ -1,4 +1,4 @@
-"""Other views of a configuration: as JSON, as tensors, as the difference to another, as what is supported."""
+"""Configurations as JSON and as tensors, differences, and unsupported settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tritonnb.core.datatypes import INVALID
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
@@ -15,7 +16,7 @@ from tritonnb.model_config.to_json import config_to_json
 from tritonnb.model_config.unsupported import check_batch_tensors
 
 
-def config(text):
+def config(text: str) -> pb.ModelConfig:
     return parse_text(text).config
 
 
@@ -23,7 +24,7 @@ def config(text):
     ("text", "shown"),
     [("0.1", 0.1), ("1", 1), ("3.4e38", 3.4e38), ("16777217", 16777216), ("nan", "NaN"), ("inf", "Infinity")],
 )
-def test_floats_are_shown_as_triton_shows_them(text, shown) -> None:
+def test_floats_are_shown_as_triton_shows_them(text: str, shown: float | int | str) -> None:
     message = config(f"sequence_batching {{ direct {{ minimum_slot_utilization: {text} }} }}")
     direct = json.loads(config_to_json(message))["sequence_batching"]["direct"]
     assert direct["minimum_slot_utilization"] == shown
@@ -42,7 +43,7 @@ def test_an_unknown_enum_number_stays_a_number() -> None:
     assert tensor["data_type"] == 99
 
 
-def test_of_two_inputs_of_one_name_the_first_counts() -> None:
+def test_the_first_of_two_inputs_with_the_same_name_is_used() -> None:
     spec = ModelSpec.from_config(
         config("""
         name: "m" max_batch_size: 4
@@ -57,20 +58,20 @@ def test_of_two_inputs_of_one_name_the_first_counts() -> None:
     assert spec.outputs["C"].datatype.name == "BYTES"
 
 
-def test_a_message_that_comes_or_goes_is_a_change() -> None:
+def test_adding_or_removing_a_message_is_a_change() -> None:
     assert changed_fields(config(""), config("dynamic_batching { }")) == {"dynamic_batching"}
     assert changed_fields(config('name: "a"'), config('name: "b" max_batch_size: 1')) == {"name", "max_batch_size"}
     assert changed_fields(config('name: "a"'), config('name: "a"')) == set()
 
 
-def test_a_dynamic_batcher_takes_new_settings_and_comes_and_goes() -> None:
+def test_a_dynamic_batcher_can_be_changed_added_and_removed_in_place() -> None:
     plain, delayed = config("dynamic_batching { }"), config("dynamic_batching { max_queue_delay_microseconds: 5 }")
     assert only_scheduling_changed(plain, delayed)
     assert only_scheduling_changed(config(""), delayed)
     assert not only_scheduling_changed(plain, config("dynamic_batching { } max_batch_size: 4"))
 
 
-def test_tensors_of_the_batch_are_refused_where_the_backend_does_not_look_at_them() -> None:
+def test_batch_inputs_and_outputs_are_refused_if_the_backend_does_not_support_them() -> None:
     with_batch_input = config('name: "m" backend: "minimal" batch_input { }')
     check_batch_tensors(with_batch_input, takes_batch_tensors=True)
     with pytest.raises(UnsupportedError, match="model 'm': the backend 'minimal' does not support"):

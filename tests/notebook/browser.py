@@ -61,10 +61,13 @@ class Lab:
             "IdentityProvider.token": "", "LabApp.expose_app_in_browser": True, "ServerApp.allow_root": True,
         }  # fmt: skip
         command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # type: ignore[assignment]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env={**os.environ, **homes, "PYTHONPATH": path}, stdout=log, stderr=subprocess.STDOUT
+                command,
+                env={**os.environ, **homes, "PYTHONPATH": path},  # type: ignore[arg-type]
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         self.url = self._wait_for_url(Path(homes["JUPYTER_RUNTIME_DIR"]))
 

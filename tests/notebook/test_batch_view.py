@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveBatchView, list]]:
+def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveBatchView, list[Any]]]:
     """A view, and what it sends to the browser."""
-    sent: list = []
+    sent: list[Any] = []
     monkeypatch.setattr(LiveBatchView, "send", lambda self, content, buffers=None: sent.append(content))
     view = server["double"].watch()
     yield view, sent
@@ -43,7 +44,7 @@ def views() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("tritonnb view")]
 
 
-def test_a_live_view_gets_the_batches(server, watched) -> None:
+def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, sent = watched
     for value in range(5):
         server["double"](X=[[value]])
@@ -56,7 +57,9 @@ def test_a_live_view_gets_the_batches(server, watched) -> None:
     assert len(view.history["batches"]["n"]) == 5
 
 
-def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched) -> None:
+def test_watching_again_shows_the_same_view_until_it_is_closed(
+    server: Server, watched: tuple[LiveBatchView, list[Any]]
+) -> None:
     view, _ = watched
     assert server["double"].watch() is view
     view.close()
@@ -65,14 +68,14 @@ def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched) 
     again.close()
 
 
-def test_a_closed_view_leaves_nothing_behind(server, watched) -> None:
+def test_a_closed_view_leaves_nothing_behind(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     view.close()
     assert views() == []
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_ends_with_its_server(server, watched) -> None:
+def test_a_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
@@ -83,7 +86,7 @@ def test_a_view_ends_with_its_server(server, watched) -> None:
     assert views() == []
 
 
-def test_a_view_ends_with_its_model(server, watched) -> None:
+def test_a_view_ends_with_its_model(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     server.unload("double")
     assert view.ended.wait(60)
@@ -91,7 +94,7 @@ def test_a_view_ends_with_its_model(server, watched) -> None:
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_out_of_sight_gets_one_delivery_per_second(watched) -> None:
+def test_a_view_out_of_sight_gets_one_delivery_per_second(watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     assert view._tick_s == 0.1
     view._handle_custom_msg({"view": "one", "in_sight": False}, [])
@@ -101,11 +104,11 @@ def test_a_view_out_of_sight_gets_one_delivery_per_second(watched) -> None:
 
 
 def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
-    server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent, rare = [], threading.Event()
 
-    def send(view: LiveBatchView, content: dict, buffers: object = None) -> None:
+    def send(view: LiveBatchView, content: dict[str, Any], buffers: object = None) -> None:
         sent.append(content)
         if view._tick_s == 0.2:
             rare.set()
@@ -125,7 +128,9 @@ def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
     assert sent[-1]["counts"]["requests"] == server["same"].stats()["inference_count"]
 
 
-def test_a_view_follows_the_model_to_another_scheduler(server, watched) -> None:
+def test_a_view_follows_the_model_to_another_scheduler(
+    server: Server, watched: tuple[LiveBatchView, list[Any]]
+) -> None:
     view, _ = watched
     config = server["double"].config
     config.ClearField("dynamic_batching")
@@ -135,17 +140,19 @@ def test_a_view_follows_the_model_to_another_scheduler(server, watched) -> None:
     assert view.history["meta"]["batcher"] == "none"
 
 
-def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batch_view, "MOST_PENDING", 1)
 
     @server.model(max_batch_size=1, sequence_batching={"direct": {}, "max_sequence_idle_microseconds": 60_000_000})
     def remembers(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    def send(sequence: int, **flags: bool) -> None:
+    def send(sequence: int, **flags: Any) -> None:
         server["remembers"](X=[[1]], sequence_id=sequence, **flags)
 
-    def slot_state() -> dict:
+    def slot_state() -> dict[str, Any]:
         return server.call(view._read_state)["slot_state"]
 
     send(1, sequence_start=True)
@@ -213,7 +220,9 @@ def test_a_comparison_shows_both_runs_over_the_same_time() -> None:
         assert {n for n, differs in zip(batches["n"], batches["differs"], strict=True) if differs} == numbers != set()
 
 
-def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched) -> None:
+def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(
+    server: Server, watched: tuple[LiveBatchView, list[Any]]
+) -> None:
     view, _ = watched
     view._in_sight = {"one": True}
     server["double"](X=[[1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -78,7 +79,7 @@ class View:
 
 
 @pytest.fixture(scope="module")
-def page(notebook) -> Any:
+def page(notebook: Callable[..., NotebookPage]) -> Any:
     page = notebook(SERVE, "view", TRAFFIC, SEQUENCES, STATEFUL, COMPARISON)
     page.run_all()
     page.output(5).locator(".tnb-batch-view").nth(1).wait_for()
@@ -142,7 +143,7 @@ def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) 
 def test_the_picture_and_the_trace_can_be_saved(live: View) -> None:
     svg = ElementTree.fromstring(live.saved("SVG").encode("latin-1"))
     assert svg.get("role") == "img"
-    assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text
+    assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text  # type: ignore[operator]
     assert live.saved("PNG").startswith("\x89PNG")
     trace = json.loads(live.saved("Perfetto"))["traceEvents"]
     batches = [each for each in trace if each["ph"] == "X"]
@@ -207,7 +208,9 @@ def test_the_browser_reports_no_errors(page: NotebookPage) -> None:
     assert page.errors == []
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook) -> None:
+def test_without_its_kernel_the_notebook_shows_the_last_state(
+    page: NotebookPage, notebook: Callable[..., NotebookPage]
+) -> None:
     page.execute("server.stop()")
     page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 3")
     assert not page.output(1).locator(".tnb-last-state").is_visible()
@@ -233,7 +236,7 @@ view
 """
 
 
-def test_failed_requests_are_shown(notebook) -> None:
+def test_failed_requests_are_shown(notebook: Callable[..., NotebookPage]) -> None:
     page = notebook(FAILS, "tnb.load(server['fails'], clients=1, requests=3).wait()")
     page.run_all()
     view = View(page, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -70,7 +70,7 @@ class Editor:
 
 
 @pytest.fixture(scope="module")
-def page(notebook) -> NotebookPage:
+def page(notebook: Callable[..., NotebookPage]) -> NotebookPage:
     return notebook(SERVE, "editor", "server['add_sub'].edit()")
 
 

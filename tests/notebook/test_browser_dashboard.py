@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.notebook.browser import ROOT, NotebookPage
@@ -22,7 +24,7 @@ for count in (1, 4, 16, 64):
 
 
 @pytest.fixture(scope="module")
-def page(notebook) -> NotebookPage:
+def page(notebook: Callable[..., NotebookPage]) -> NotebookPage:
     page = notebook(SERVE, "server.dashboard('digits')", "server", "server['digits']")
     page.run_all()
     page.output(1).locator(".tnb-dashboard").wait_for()
@@ -53,7 +55,9 @@ def test_cards_are_tables(page: NotebookPage) -> None:
     page.screenshots("model-card", page.output(3))
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook) -> None:
+def test_without_its_kernel_the_notebook_shows_the_last_state(
+    page: NotebookPage, notebook: Callable[..., NotebookPage]
+) -> None:
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.execute("server.stop()")
     page.output(1).get_by_text("The server has been stopped").first.wait_for()

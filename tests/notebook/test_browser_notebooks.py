@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def lessons(lab: Lab) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
-def test_it_runs_in_the_browser(path: Path, lessons: str, notebook) -> None:
+def test_it_runs_in_the_browser(path: Path, lessons: str, notebook: Callable[..., NotebookPage]) -> None:
     page: NotebookPage = notebook(file=f"{lessons}/{path.name}")
     page.run_all()
     page.browser_page.wait_for_function(FINISHED, timeout=100_000)

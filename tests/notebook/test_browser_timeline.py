@@ -53,7 +53,9 @@ def run(browser: Any) -> Callable[[str, Any], Any]:
 
 @pytest.mark.parametrize("name", ["m", "<b>&\"'", "x" * 300])
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_an_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(run, scheduler: str, name: str) -> None:
+def test_an_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
+    run: Callable[[str, Any], Any], scheduler: str, name: str
+) -> None:
     config = text_format.Parse(f"max_batch_size: 8 {SCHEDULERS[scheduler]}", pb.ModelConfig(name=name))
     request = tnb.Arrival(0, sequence_id=1, sequence_start=True) if config.HasField("sequence_batching") else (0, 1)
     recorded = [tnb.simulate(config, [request], tnb.fixed(ms)).view().history for ms in (0, 5)]
@@ -63,14 +65,14 @@ def test_an_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(run
         assert not any(wrong in picture for wrong in ("NaN", "Infinity", "undefined"))
 
 
-def test_thousands_of_slots_still_fit_on_a_canvas(run) -> None:
+def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]) -> None:
     slots = 'name: "m" instance_group { count: 1 } sequence_batching { oldest { max_candidate_sequences: 4000 } }'
     history = Feed("m", text_format.Parse(slots, pb.ModelConfig()), 0).history(0)
     picture = ElementTree.fromstring(run(DRAW, {**history, "slot_state": {"owners": [[1, "m_0_0", 3999, 1000.0]]}}))
-    assert 4000 < float(picture.get("height")) < 10_000
+    assert 4000 < float(picture.get("height")) < 10_000  # type: ignore[arg-type]
 
 
-def test_the_newest_data_are_kept(run) -> None:
+def test_the_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
     history = Feed("m", pb.ModelConfig(name="m"), 0).history(0)
     assert run(REFUSE, history) == [
         [6000, "0.02 200 99"],

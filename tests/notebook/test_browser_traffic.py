@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -16,7 +17,7 @@ COUNT = "print(server['add_sub'].stats()['inference_count'])"
 
 
 @pytest.fixture(scope="module")
-def page(notebook) -> NotebookPage:
+def page(notebook: Callable[..., NotebookPage]) -> NotebookPage:
     page = notebook(SERVE, "server['add_sub'].traffic()", "server.dashboard('add_sub')")
     page.run_all()
     page.output(2).locator(".tnb-dashboard").wait_for()

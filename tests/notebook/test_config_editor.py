@@ -50,7 +50,7 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
     """Wait for something that the editor notices by itself."""
     done = threading.Event()
     names = ["text", "report", "status"]
-    editor.observe(lambda change: reached() and done.set(), names)
+    editor.observe(lambda change: reached() and done.set(), names)  # type: ignore[func-returns-value]
     if not reached():
         assert done.wait(60)
 

@@ -45,7 +45,7 @@ def parts(dashboard: Dashboard) -> tuple[Any, Any, Any]:
 
 def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
     done = threading.Event()
-    widget.observe(lambda change: reached() and done.set(), trait)
+    widget.observe(lambda change: reached() and done.set(), trait)  # type: ignore[func-returns-value]
     if not reached():
         assert done.wait(60)
 
@@ -135,6 +135,7 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server) -> None:
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )
@@ -143,7 +144,7 @@ def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
 ) -> None:
     model = server["add_sub"]
     server.stop()
-    widgets, errors = set(_instances), []
+    widgets, errors = set(_instances), []  # type: ignore[var-annotated]
     monkeypatch.setattr(sys, "unraisablehook", errors.append)
     with pytest.raises(UnavailableError, match="the server has been stopped"):
         create(model)

@@ -33,6 +33,7 @@ def load(node: str, directory: Path, file: str) -> str:
     return result.stdout.strip() or result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_a_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
     shutil.copytree(path.parent, tmp_path, dirs_exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
@@ -21,11 +22,11 @@ DIRECT = """name: "m" max_batch_size: 2 instance_group { count: 2 }
     sequence_batching { direct { } state { input_name: "S" output_name: "S" data_type: TYPE_FP32 dims: 3 } }"""
 
 
-def feed_of(rec: Recording, **options) -> Feed:
+def feed_of(rec: Recording, **options: Any) -> Feed:
     return Feed("m", rec.configs["m"], rec.span_ns[0], **options)
 
 
-def rows(columns: dict[str, list]) -> list[dict]:
+def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Return the batches that were encoded as columns."""
     return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
 
@@ -39,7 +40,7 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_sent(rec) -> None:
+def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
     feed = feed_of(rec, sample=False, keep=5000)
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
@@ -58,9 +59,9 @@ def test_everything_of_a_recording_is_sent(rec) -> None:
     assert sent["pending"] == []
 
 
-def test_deliveries_add_up_to_the_history(rec) -> None:
+def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
     feed = feed_of(rec)
-    batches, depths = {}, []
+    batches, depths = {}, []  # type: ignore[var-annotated]
     for at in range(0, len(rec.events), 7):
         part = rec.events[at : at + 7]
         feed.fold(map(pack, part))
@@ -75,7 +76,7 @@ def test_deliveries_add_up_to_the_history(rec) -> None:
     assert feed.quiet
 
 
-def test_depth_is_that_of_the_scheduler(rec) -> None:
+def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:
     feed = feed_of(rec, sample=False, keep=5000)
     feed.fold(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
@@ -115,7 +116,7 @@ def test_a_sample_is_drawn_and_everything_is_counted() -> None:
     assert sum(each["requests"] for each in batches) >= drawn
 
 
-def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec) -> None:
+def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec: Recording) -> None:
     """After a delivery that was too large, only every k-th batch is kept in the first place."""
     rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
     feed = feed_of(rec)
@@ -134,7 +135,7 @@ def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec) -> None:
     assert not feed._waiting
 
 
-def test_lanes_are_those_of_the_current_instances(rec) -> None:
+def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
     config = rec.configs["m"]
     config.instance_group.add(count=3)
     feed = Feed("m", config, 0)
@@ -146,7 +147,7 @@ def test_lanes_are_those_of_the_current_instances(rec) -> None:
     assert feed.flush(0)["instances"] == ["m_0_0"]
 
 
-def test_history_is_bounded(rec) -> None:
+def test_history_is_bounded(rec: Recording) -> None:
     feed = feed_of(rec, keep=5)
     feed.fold(map(pack, rec.events))
     feed.flush(0)
@@ -155,7 +156,7 @@ def test_history_is_bounded(rec) -> None:
     assert history["counts"]["batches"] == len(rec.batches)
 
 
-def test_requests_from_before_the_view_count_until_they_leave(rec) -> None:
+def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) -> None:
     waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
     feed.fold(pack(each) for each in rec.events if each not in waiting)
@@ -164,7 +165,7 @@ def test_requests_from_before_the_view_count_until_they_leave(rec) -> None:
     assert min(depth for _, depth in sent["depths"]) == 0
 
 
-def test_failed_requests_are_counted_and_sent_with_their_batch(rec) -> None:
+def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -> None:
     failing = [
         replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
         if isinstance(each, BatchExecuted) and each.batch % 2
@@ -187,7 +188,7 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
     feed = feed_of(rec)
     feed.fold(map(pack, rec.events))
     ((begin, end, label, _, message, _),) = feed.flush(0)["refused"]
-    assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
+    assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")  # type: ignore[comparison-overlap]
 
 
 def test_slots_are_those_of_the_recording() -> None:
@@ -217,7 +218,7 @@ def test_metadata_have_the_values_of_the_configuration() -> None:
     assert (dynamic["preferred"], dynamic["delay"], dynamic["max_batch_size"]) == ([4], 5.0, 8)
 
 
-def test_cache_hits_are_requests_without_a_batch(rec) -> None:
+def test_cache_hits_are_requests_without_a_batch(rec: Recording) -> None:
     feed = feed_of(rec)
     feed.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
     assert not feed.quiet

@@ -80,7 +80,7 @@ def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str,
 def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell) -> None:
     server = shell.user_ns["server"]
 
-    @server.model(max_batch_size=8)
+    @server.model(max_batch_size=8)  # type: ignore[untyped-decorator]
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
 
@@ -120,6 +120,7 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
         shell.run_cell_magic("model_py", name, MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -14,7 +16,7 @@ def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
 TRAFFIC = 'rec = tnb.load(server["double"], clients=4, requests=100).wait().recording; len(rec.batches)'
 
 
-def execute(*sources: str) -> list[list[dict]]:
+def execute(*sources: str) -> list[list[dict[str, Any]]]:
     """Return the outputs of each cell by MIME type."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     NotebookClient(notebook, timeout=110, kernel_name="python3").execute()
@@ -22,7 +24,7 @@ def execute(*sources: str) -> list[list[dict]]:
 
 
 @pytest.fixture(scope="module")
-def outputs() -> dict[str, list[dict]]:
+def outputs() -> dict[str, list[dict[str, Any]]]:
     cells = {
         "serve": SERVE,
         "watch": 'server["double"].watch()',
@@ -34,7 +36,8 @@ def outputs() -> dict[str, list[dict]]:
     return dict(zip(cells, execute(*cells.values()), strict=True))
 
 
-def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs) -> None:
+@pytest.mark.slow
+def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: dict[str, list[dict[str, Any]]]) -> None:
     widget, still = outputs["watch"]
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "100 requests ran in" in still["text/plain"]
@@ -42,34 +45,41 @@ def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs) -> 
     assert still["image/png"]
 
 
+@pytest.mark.slow
 def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> None:
     *_, (_, still), _ = execute(SERVE, 'server["double"].watch()', f"{TRAFFIC}; server.stop()")
     assert "100 requests ran in" in still["text/plain"]
 
 
-def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(outputs) -> None:
+@pytest.mark.slow
+def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(
+    outputs: dict[str, list[dict[str, Any]]],
+) -> None:
     _, still = outputs["dashboard"]
     assert "100" in still["text/plain"]
     assert "no batch was seen yet" not in still["text/html"]
 
 
 @pytest.mark.parametrize("name", ["view", "what_if"])
-def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs, name) -> None:
+def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(
+    outputs: dict[str, list[dict[str, Any]]], name: str
+) -> None:
     _, still = outputs[name]
     assert still["image/png"]
     assert 'src="data:image/png' in still["text/html"]
 
 
-def test_a_comparison_keeps_its_table_too(outputs) -> None:
+def test_a_comparison_keeps_its_table_too(outputs: dict[str, list[dict[str, Any]]]) -> None:
     _, still = outputs["what_if"]
     assert "<th>before</th><th>after</th>" in still["text/html"]
 
 
-def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs) -> None:
+def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: dict[str, list[dict[str, Any]]]) -> None:
     texts = [data["text/plain"] for cell in outputs.values() for data in cell]
     assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
 
 
+@pytest.mark.slow
 def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end() -> None:
     *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])

@@ -66,14 +66,14 @@ def test_only_the_controls_that_apply_are_shown(panel: Traffic, server: Server) 
 
 def test_the_numbers_are_updated_by_themselves(panel: Traffic) -> None:
     seen = threading.Event()
-    panel.status.observe(lambda change: "responses/s" in change["new"] and seen.set(), "value")
+    panel.status.observe(lambda change: "responses/s" in change["new"] and seen.set(), "value")  # type: ignore[func-returns-value]
     panel.running.value = True
     assert seen.wait(60)
 
 
 def test_the_last_numbers_stay(panel: Traffic, server: Server) -> None:
     over = threading.Event()
-    panel.status.observe(lambda change: "Last:" in change["new"] and over.set(), "value")
+    panel.status.observe(lambda change: "Last:" in change["new"] and over.set(), "value")  # type: ignore[func-returns-value]
     panel.running.value = True
     answered(panel.load, server)
     panel.running.value = False
@@ -102,7 +102,7 @@ def test_traffic_that_fails_shows_the_error_and_can_be_restarted(
         raise ValueError("<no luck>")
 
     over = threading.Event()
-    panel.status.observe(lambda change: "The traffic ended" in change["new"] and over.set(), "value")
+    panel.status.observe(lambda change: "The traffic ended" in change["new"] and over.set(), "value")  # type: ignore[func-returns-value]
     monkeypatch.setattr(tnb.Load, "_open_loop", break_off)
     panel.running.value = True
     assert over.wait(60)

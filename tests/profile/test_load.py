@@ -106,6 +106,7 @@ ensemble_scheduling {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("model", ["outer", "inner"])
 def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, model: str, over: str) -> None:
@@ -181,6 +182,7 @@ def test_a_cancelled_await_does_not_stop_the_load(server: Server, gate: Gate) ->
     assert load.wait(60).summary()["requests"] == 5
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], rate=200)
     gate.begun.wait(60)
@@ -267,6 +269,7 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
     target.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "traffic", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
 )
@@ -294,6 +297,7 @@ def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: 
         assert result.failed == result.requests == result.sent
 
 
+@pytest.mark.slow
 def test_a_slow_server_that_still_answers_is_waited_for(server: Server) -> None:
     @server.model(max_batch_size=0)
     def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:

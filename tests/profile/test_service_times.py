@@ -13,6 +13,8 @@ import tritonnb as tnb
 from tritonnb.profile.service_times import measure, never_decreasing
 from tritonnb.server.server import Server
 
+pytestmark = pytest.mark.slow
+
 
 def sleeping(server: Server, name: str = "sleeps", **fields: Any) -> None:
     """A model that takes 2 ms, and 0.5 ms for each row."""

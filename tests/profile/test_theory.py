@@ -16,6 +16,7 @@ def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMI
     return tnb.simulate(config, arrivals, tnb.linear(per_row_ms=alpha_ms, base_ms=tau0_ms))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "tau0"), [(0.2, 5), (1, 1)])
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
 def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float) -> None:
@@ -27,6 +28,7 @@ def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: floa
     assert 0.9 * theory.latency_bound_ms < theory.latency_ms < 1.01 * theory.latency_bound_ms
 
 
+@pytest.mark.slow
 def test_requests_alone_are_an_m_d_1_queue() -> None:
     theory = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
     assert theory.latency_ms == pytest.approx(theory.unbatched_latency_ms, rel=0.05)

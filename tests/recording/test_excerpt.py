@@ -56,6 +56,7 @@ def test_times_count_from_the_beginning_of_the_recording() -> None:
     assert REGULAR.between(20, 60).between(25, 45).plot.timeline().axes[0].get_xlim() == ax.get_xlim()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name: str) -> None:
     ax = Figure().add_subplot()

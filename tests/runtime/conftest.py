@@ -1,10 +1,11 @@
-"""An engine on a background loop, and a way to ask it from the test's thread."""
+"""An engine on a background loop, and a driver for the thread of the test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,12 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.loader import ModelSource
 
 
+class Answer(Future[InferResponse]):
+    """The final response to a request."""
+
+    request: InferRequest
+
+
 class Driver:
     """An engine, driven from outside its loop."""
 
@@ -27,12 +34,12 @@ class Driver:
         self.engine = Engine(EngineOptions())
         self.background.run(self.engine.start())
 
-    def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config) -> None:
+    def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config: int) -> None:
         """Load a gated model."""
         source = ModelSource(name, Path(), gated_config(name, extra, **config), (1,), GatedBackend(gate))
         self.background.run(self.engine.load_source(source))
 
-    def send(self, *rows: int, model: str = "m", **options) -> Future[InferResponse]:
+    def send(self, *rows: int, model: str = "m", **options: Any) -> Answer:
         """Submit a request of some rows; the future is its final response."""
         answer = _answer(rows, model, options)
         self.background.call(self.submit, answer.request)
@@ -42,16 +49,20 @@ class Driver:
         """Submit a request; called on the loop."""
         self.engine.model(request.model_name, request.model_version).submit(request)
 
-    def send_at_once(self, *requests: tuple[int, ...]) -> list[Future[InferResponse]]:
+    def send_at_once(self, *requests: tuple[int, ...]) -> list[Answer]:
         """Submit requests with nothing between them, however slow the machine."""
         answers = [_answer(rows, "m", {}) for rows in requests]
-        self.background.call(lambda: [self.submit(answer.request) for answer in answers])
+        self.background.call(self._submit_all, [answer.request for answer in answers])
         return answers
 
-    def cancel(self, answer: Future[InferResponse]) -> None:
+    def _submit_all(self, requests: list[InferRequest]) -> None:
+        for request in requests:
+            self.submit(request)
+
+    def cancel(self, answer: Answer) -> None:
         self.background.call(answer.request.cancel)
 
-    def stats(self, model: str = "m") -> dict:
+    def stats(self, model: str = "m") -> Any:
         return self.background.call(self.engine.statistics, model)["model_stats"][0]
 
     def close(self) -> None:
@@ -61,13 +72,13 @@ class Driver:
             self.background.stop()
 
 
-def _answer(rows: tuple[int, ...], model: str, options: dict) -> Future[InferResponse]:
-    answer: Future[InferResponse] = Future()
+def _answer(rows: tuple[int, ...], model: str, options: dict[str, Any]) -> Answer:
+    array = np.array(rows, np.int32).reshape(-1, 1)
+    answer = Answer()
 
     def respond(request: InferRequest, response: InferResponse) -> None:
         answer.set_result(response)
 
-    array = np.array(rows, np.int32).reshape(-1, 1)
     answer.request = InferRequest(model, {"X": Tensor("X", INT32, array)}, respond, **options)
     return answer
 
@@ -79,15 +90,15 @@ def driver() -> Iterator[Driver]:
     driver.close()
 
 
-def outputs(answer: Future[InferResponse]) -> list[int]:
+def outputs(answer: Answer) -> list[int]:
     """The rows of an answer; raises its error."""
     response = answer.result(timeout=30)
     if response.error is not None:
         raise response.error
-    return [int(each) for each in response.outputs[0].array.ravel()]
+    return [int(element) for element in response.outputs[0].array.ravel()]
 
 
-def error_of(answer: Future[InferResponse]) -> TritonError:
+def error_of(answer: Answer) -> TritonError:
     error = answer.result(timeout=30).error
     assert error is not None
     return error

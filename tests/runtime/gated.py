@@ -68,11 +68,11 @@ class GatedInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         if not self._running.acquire(blocking=False):
             self._gate.overlaps += 1
-        values = [int(each.inputs["X"].array.flat[0]) for each in execution.requests]
+        values = [int(request.inputs["X"].array.flat[0]) for request in execution.requests]
         self._gate.enter(values)
         for index, request in enumerate(execution.requests):
             x = request.inputs["X"]
-            if x.array.flat[0] < 0:
+            if values[index] < 0:
                 raise ValueError("negative")
             execution.respond(index, [Tensor("Y", x.datatype, x.array)])
         self._running.release()

@@ -1,4 +1,4 @@
-"""Regions of GPU memory, with a CUDA that keeps its memory on the CPU."""
+"""Regions of GPU memory, with a fake CUDA runtime whose memory is on the CPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import enum
 from multiprocessing.shared_memory import SharedMemory as Object
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -41,23 +42,23 @@ class FakeCuda:
         self.open = 0
         self.copies = self.closes = self.ranges = Status.cudaSuccess
 
-    def cudaSetDevice(self, device: int):
+    def cudaSetDevice(self, device: int) -> tuple[Status]:
         return (Status.cudaSuccess if device == 0 else Status.cudaErrorInvalidValue,)
 
-    def cudaIpcOpenMemHandle(self, handle, flags: int):
+    def cudaIpcOpenMemHandle(self, handle: cudaIpcMemHandle_t, flags: int) -> tuple[Status, int | None]:
         if bytes(handle.reserved) != HANDLE:
             return Status.cudaErrorInvalidValue, None
         self.open += 1
         return Status.cudaSuccess, ctypes.addressof(self.memory)
 
-    def cuMemGetAddressRange(self, address: int):
+    def cuMemGetAddressRange(self, address: int) -> tuple[Status, int, int]:
         return self.ranges, address, len(self.memory)
 
-    def cudaMemcpy(self, target: int, source: int, size: int, kind: int):
+    def cudaMemcpy(self, target: int, source: int, size: int, kind: int) -> tuple[Status]:
         ctypes.memmove(target, source, size)
         return (self.copies,)
 
-    def cudaIpcCloseMemHandle(self, address: int):
+    def cudaIpcCloseMemHandle(self, address: int) -> tuple[Status]:
         self.open -= self.closes is Status.cudaSuccess
         return (self.closes,)
 
@@ -77,11 +78,13 @@ def regions(cuda: FakeCuda) -> SharedMemory:
 
 
 def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: FakeCuda) -> None:
-    cuda.memory[4:7] = b"abc"
+    ctypes.memmove(ctypes.byref(cuda.memory, 4), b"abc", 3)
     assert bytes(regions.part("g", 4, 3).read()) == b"abc"
     regions.part("g", 1, 2).write(b"xy")
-    assert cuda.memory[1:3] == b"xy"
-    assert [each.to_dict() for each in regions.status(CudaRegion)] == [{"name": "g", "device_id": 0, "byte_size": 32}]
+    assert cuda.memory.raw[1:3] == b"xy"
+    assert [region.to_dict() for region in regions.status(CudaRegion)] == [
+        {"name": "g", "device_id": 0, "byte_size": 32}
+    ]
 
 
 def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
@@ -107,10 +110,11 @@ def test_what_cannot_be_opened_is_refused(
     assert cuda.open == 1
 
 
-def test_the_two_kinds_are_told_apart(regions: SharedMemory) -> None:
+def test_regions_of_the_other_kind_are_refused(regions: SharedMemory) -> None:
     created = Object(create=True, size=8)
     try:
         regions.register_system("s", created.name, 0, 8)
+        kind: Any
         for kind, name, message in (
             (CudaRegion, "s", "The region named 's' is registered as system shared memory, not CUDA shared memory"),
             (SystemRegion, "g", "The region named 'g' is registered as CUDA shared memory, not system shared memory"),
@@ -120,14 +124,14 @@ def test_the_two_kinds_are_told_apart(regions: SharedMemory) -> None:
                 regions.status(kind, name)
             assert raised.value.message == message
         regions.unregister(SystemRegion, "g")
-        assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+        assert [region.name for region in regions.status(CudaRegion)] == ["g"]
         regions.unregister(SystemRegion)
     finally:
         created.close()
         created.unlink()
 
 
-def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_a_region_is_closed_when_no_request_uses_it(regions: SharedMemory, cuda: FakeCuda) -> None:
     part = regions.part("g", 0, 4)
     regions.unregister(CudaRegion)
     assert cuda.open == 1
@@ -144,14 +148,14 @@ def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cud
 
 def test_an_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda) -> None:
     regions.part("g", 0, 4).write(b"")
-    assert cuda.memory[0:4] == bytes(4)
+    assert cuda.memory.raw[0:4] == bytes(4)
 
 
 def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.closes = Status.cudaErrorInvalidValue
     with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
         regions.unregister(CudaRegion, "g")
-    assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+    assert [region.name for region in regions.status(CudaRegion)] == ["g"]
 
 
 def test_memory_whose_size_is_not_known_is_closed_again(cuda: FakeCuda) -> None:

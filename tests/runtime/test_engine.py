@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
+from tritonnb.core.messages import InferResponse
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.loader import ModelSource
@@ -27,30 +30,32 @@ def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Dri
     gate.wait_begun()
     answers += [driver.send(2), driver.send(3, 4)]
     gate.open()
-    assert [outputs(each) for each in answers] == [[1], [2], [3, 4]]
+    assert [outputs(answer) for answer in answers] == [[1], [2], [3, 4]]
     assert gate.batches == [[1], [2, 3]]
     stats = driver.stats()
     assert (stats["inference_count"], stats["execution_count"]) == (4, 2)
-    assert [each["batch_size"] for each in stats["batch_stats"]] == [1, 3]
+    assert [entry["batch_size"] for entry in stats["batch_stats"]] == [1, 3]
 
 
 def test_without_a_batcher_every_request_runs_alone(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="")
-    assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
+    assert [outputs(answer) for answer in [driver.send(1), driver.send(2)]] == [[1], [2]]
     assert gate.batches == [[1], [2]]
 
 
-def test_two_instances_run_at_the_same_time_and_none_twice_at_once(driver: Driver, gate: Gate) -> None:
+def test_two_instances_run_concurrently_and_each_runs_one_batch_at_a_time(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="instance_group { count: 2 kind: KIND_CPU }")
-    answers = [driver.send(each) for each in (1, 2, 3)]
+    answers = [driver.send(value) for value in (1, 2, 3)]
     assert sorted(gate.wait_begun() + gate.wait_begun()) == [1, 2]
     gate.open()
-    assert [outputs(each) for each in answers] == [[1], [2], [3]]
+    assert [outputs(answer) for answer in answers] == [[1], [2], [3]]
     assert gate.overlaps == 0
 
 
-def test_an_exception_answers_every_request_of_the_batch_that_has_no_answer_yet(driver: Driver, gate: Gate) -> None:
+def test_an_exception_is_the_response_to_all_requests_of_the_batch_without_a_response(
+    driver: Driver, gate: Gate
+) -> None:
     driver.serve(gate)
     first = driver.send(0)
     gate.wait_begun()
@@ -89,7 +94,7 @@ def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(dri
         driver.background.run(driver.engine.load_source(source))
 
 
-def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate) -> None:
+def test_a_queued_request_can_be_cancelled_after_a_reload(driver: Driver, gate: Gate) -> None:
     queued = "dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     driver.serve(gate, extra=queued)
     running = driver.send(1)
@@ -110,7 +115,7 @@ def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate) -> 
     with pytest.raises(UnavailableError, match=r"^\[request id: r3\] Exceeds maximum queue size$"):
         driver.send(3, id="r3")
     gate.open()
-    assert [outputs(each) for each in accepted] == [[1], [2]]
+    assert [outputs(answer) for answer in accepted] == [[1], [2]]
     assert driver.stats()["inference_stats"]["fail"]["count"] == 0
 
 
@@ -133,11 +138,15 @@ def test_a_request_that_need_not_wait_does_not_expire(driver: Driver) -> None:
 def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")
-    assert [outputs(each) for each in driver.send_at_once((1,), (2,))] == [[1], [2]]
+    assert [outputs(answer) for answer in driver.send_at_once((1,), (2,))] == [[1], [2]]
     assert gate.batches == [[1, 2]]
 
 
-def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate) -> None:
+def _append(order: list[int], value: int, answer: Future[InferResponse]) -> None:
+    order.append(value)
+
+
+def test_preserve_ordering_delays_an_early_response(driver: Driver, gate: Gate) -> None:
     driver.serve(
         gate,
         extra="dynamic_batching { preserve_ordering: true } instance_group { count: 2 kind: KIND_CPU }",
@@ -147,16 +156,16 @@ def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate
     answers = []
     for value in (1, 2):
         answer = driver.send(value)
-        answer.add_done_callback(lambda _, value=value: order.append(value))
+        answer.add_done_callback(functools.partial(_append, order, value))
         answers.append(answer)
     gate.wait_begun()
     gate.wait_begun()
     gate.open()
-    assert [outputs(each) for each in answers] == [[1], [2]]
+    assert [outputs(answer) for answer in answers] == [[1], [2]]
     assert order == [1, 2]
 
 
-def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Driver, gate: Gate) -> None:
+def test_an_unloaded_model_completes_accepted_requests_and_refuses_others(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     accepted = [driver.send(1)]
     gate.wait_begun()
@@ -166,10 +175,10 @@ def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Dri
         driver.send(3)
     assert driver.background.call(driver.engine.index)[0]["state"] == "UNLOADING"
     gate.open()
-    assert [outputs(each) for each in accepted] == [[1], [2]]
+    assert [outputs(answer) for answer in accepted] == [[1], [2]]
 
 
-def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, gate: Gate) -> None:
+def test_a_reloaded_model_serves_while_the_old_one_completes_its_requests(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     old = driver.send(1)
     gate.wait_begun()
@@ -181,7 +190,7 @@ def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, 
     assert (gate.batches, newer.batches) == ([[1]], [[2]])
 
 
-def test_stopping_waits_for_what_was_accepted(gate: Gate) -> None:
+def test_stopping_waits_for_accepted_requests(gate: Gate) -> None:
     driver = Driver()
     driver.serve(gate)
     accepted = driver.send(1)
@@ -200,7 +209,7 @@ def test_a_server_is_not_ready_before_its_models_are() -> None:
     assert asyncio.run(engine.is_ready())
 
 
-def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_without_a_version_is_logged(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), ())
     with pytest.raises(InvalidArgumentError):
         driver.background.run(driver.engine.load_source(source))
@@ -209,7 +218,7 @@ def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: py
     ]
 
 
-def test_where_neither_file_nor_backend_tells_the_configuration_the_model_is_refused(driver: Driver) -> None:
+def test_a_model_without_a_configuration_from_file_or_backend_is_refused(driver: Driver) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), (1,), GatedBackend(Gate()), is_config_given=False)
     with pytest.raises(InvalidArgumentError, match="Not found: model configuration is not provided for model 'm';"):
         driver.background.run(driver.engine.load_source(source))

@@ -1,4 +1,4 @@
-"""``reshape`` of an ensemble's own inputs and outputs; the expected shapes are what Triton 2.51 answered."""
+"""``reshape`` of an ensemble's own inputs and outputs; the expected shapes are those of Triton 2.51."""
 
 from __future__ import annotations
 

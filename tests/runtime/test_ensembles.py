@@ -1,11 +1,13 @@
-"""Ensembles in real time: each step through its own model's scheduler."""
+"""Ensembles in real time: every step is scheduled by its own model."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -14,7 +16,15 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, Execution
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+    ResponseSender,
+)
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
 from tritonnb.core.events import EnsembleExecuted, StepSent, unpack
@@ -43,15 +53,19 @@ def serve_ensemble(
     driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,))))
 
 
+#: Called with a request, and with its sender if the model is decoupled.
+ModelFunction = Callable[..., Any]
+
+
 class Answers(Backend):
     """Calls a function with each request and its sender (None unless decoupled), on the instance's thread."""
 
     name = "answers"
 
-    def __init__(self, function) -> None:
+    def __init__(self, function: ModelFunction) -> None:
         self._function = function
 
-    def create_model(self, context) -> BackendModel:
+    def create_model(self, context: ModelContext) -> BackendModel:
         function = self._function
 
         class Instance(BackendModelInstance):
@@ -64,14 +78,14 @@ class Answers(Backend):
                         execution.respond(index, *function(request))
 
         class Model(BackendModel):
-            def create_instance(self, spec) -> BackendModelInstance:
+            def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
                 return Instance()
 
         return Model(context)
 
 
 def serve_function(
-    driver: Driver, name: str, function, extra: str = "", tensors: str = TENSORS, batch: int = 8
+    driver: Driver, name: str, function: ModelFunction, extra: str = "", tensors: str = TENSORS, batch: int = 8
 ) -> None:
     config = text_format.Parse(
         f'name: "{name}" backend: "x" max_batch_size: {batch} {tensors} {extra}', pb.ModelConfig()
@@ -84,20 +98,30 @@ def y(*rows: int) -> Tensor:
     return Tensor("Y", INT32, np.array(rows, np.int32).reshape(-1, 1))
 
 
-def plus(number: int):
+def plus(number: int) -> ModelFunction:
     return lambda request: ([Tensor("Y", INT32, request.inputs["X"].array + np.int32(number))],)
 
 
-def counting(request: InferRequest, sender) -> None:
-    for each in range(int(request.inputs["X"].array.flat[0])):
-        sender.send(InferResponse([y(each)], final=False))
+def recorded(seen: SimpleQueue[InferRequest]) -> ModelFunction:
+    """An identity function that records its requests."""
+
+    def function(request: InferRequest) -> Any:
+        seen.put(request)
+        return plus(0)(request)
+
+    return function
+
+
+def counting(request: InferRequest, sender: ResponseSender) -> None:
+    for number in range(int(request.inputs["X"].array.flat[0])):
+        sender.send(InferResponse([y(number)], final=False))
     sender.send(InferResponse(empty=True))
 
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 
 
-def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferResponse]:
+def responses(driver: Driver, model: str, *rows: int, **options: Any) -> list[InferResponse]:
     """All responses to a request, the final one included."""
     done: Future[list[InferResponse]] = Future()
     seen: list[InferResponse] = []
@@ -119,34 +143,35 @@ def test_data_flows_from_step_to_step(driver: Driver) -> None:
     assert outputs(driver.send(1, 2, model="e")) == [12, 13]
 
 
-def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: Driver) -> None:
+def test_the_order_of_outputs_does_not_depend_on_the_request(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     tensors = TENSORS + 'output { name: "Z" data_type: TYPE_INT32 dims: 1 }'
     serve_ensemble(driver, "a: X -> Y", "a: X -> Z", tensors=tensors)
-    for wanted in (None, ("Y", "Z"), ("Z", "Y")):
-        (answer,) = responses(driver, "e", 1, requested_outputs=wanted)
-        assert [each.name for each in answer.outputs] == ["Z", "Y"]
+    for requested in (None, ("Y", "Z"), ("Z", "Y")):
+        (answer,) = responses(driver, "e", 1, requested_outputs=requested)
+        assert [output.name for output in answer.outputs] == ["Z", "Y"]
 
 
-def test_every_response_says_to_which_sequence_it_belongs(driver: Driver) -> None:
+def test_every_response_contains_its_sequence(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=7, flags=1)
     assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
 
 
-def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_stays_the_same(driver: Driver) -> None:
+def test_a_large_sequence_id_is_written_as_a_signed_integer_with_the_same_bits(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     serve_function(driver, "a", plus(1))
-    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_function(driver, "b", recorded(seen))
     serve_ensemble(driver, "a: X -> Y", name="inner")
     serve_ensemble(driver, "inner: X -> mid", "b: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=2**64 - 3)
+    assert answer.parameters is not None
     assert answer.parameters["sequence_id"] == -3
     assert seen.get(timeout=30).correlation_id == 2**64 - 3
 
 
-def test_steps_share_batches_with_everybody(driver: Driver) -> None:
+def test_steps_share_batches_with_other_requests(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a")
     serve_ensemble(driver, "a: X -> Y")
@@ -154,14 +179,14 @@ def test_steps_share_batches_with_everybody(driver: Driver) -> None:
     gate.wait_begun()
     answers += [driver.send(2, model="e"), driver.send(3, model="a"), driver.send(4, model="e")]
     gate.open()
-    assert [outputs(each) for each in answers] == [[1], [2], [3], [4]]
+    assert [outputs(answer) for answer in answers] == [[1], [2], [3], [4]]
     assert gate.batches == [[1], [2, 3, 4]]
 
 
-def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver) -> None:
+def test_properties_of_the_request_are_passed_to_the_steps(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
 
-    def look(request: InferRequest):
+    def look(request: InferRequest) -> tuple[list[Tensor]]:
         seen.put(request)
         return plus(0)(request)
 
@@ -174,15 +199,16 @@ def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver) -
     assert request.requested_outputs == ("Y",)
 
 
-def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver) -> None:
+def test_a_step_may_change_the_sequence_of_the_steps_that_follow(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     parameters = {"sequence_id": "s", "sequence_start": True}
     serve_function(driver, "a", lambda request: (*plus(1)(request), parameters))
-    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_function(driver, "b", recorded(seen))
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=3)
     request = seen.get(timeout=30)
     assert (request.correlation_id, request.flags) == ("s", 1)
+    assert answer.parameters is not None
     assert answer.parameters["sequence_id"] == "s"
 
 
@@ -195,7 +221,7 @@ def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> Non
 
 
 def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver) -> None:
-    def refuse(request: InferRequest):
+    def refuse(request: InferRequest) -> NoReturn:
         raise UnsupportedError("boom")
 
     serve_function(driver, "a", refuse)
@@ -216,13 +242,13 @@ def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver
     )
 
 
-def test_an_ensemble_is_charged_the_sum_of_its_steps(driver: Driver) -> None:
+def test_the_times_of_an_ensemble_are_the_sums_of_its_steps(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, 2, model="e"))
     ensemble, step = driver.stats("e"), driver.stats("a")
     assert (ensemble["inference_count"], ensemble["execution_count"]) == (2, 1)
-    assert [each["batch_size"] for each in ensemble["batch_stats"]] == [2]
+    assert [entry["batch_size"] for entry in ensemble["batch_stats"]] == [2]
     for name in ("compute_input", "compute_infer", "compute_output"):
         assert ensemble["inference_stats"][name] == {"count": 1, "ns": step["inference_stats"][name]["ns"]}
 
@@ -231,20 +257,22 @@ def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driv
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, model="e"))
-    events = [unpack(each) for each in driver.engine.stream.recent]
-    steps = [each for each in events if isinstance(each, StepSent)]
-    (over,) = (each for each in events if isinstance(each, EnsembleExecuted))
-    assert [(each.step, each.step_model, each.serial) for each in steps] == [
-        (0, "a", over.serial),
-        (1, "a", over.serial),
+    events = [unpack(packed) for packed in driver.engine.stream.recent]
+    steps = [event for event in events if isinstance(event, StepSent)]
+    (executed,) = (event for event in events if isinstance(event, EnsembleExecuted))
+    assert [(step.step, step.step_model, step.serial) for step in steps] == [
+        (0, "a", executed.serial),
+        (1, "a", executed.serial),
     ]
-    assert len({each.step_serial for each in steps}) == 2
+    assert len({step.step_serial for step in steps}) == 2
 
 
-def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_and_goes(driver: Driver) -> None:
+def test_a_batch_dimension_of_1_is_added_or_removed_between_models_that_batch_and_models_that_do_not(
+    driver: Driver,
+) -> None:
     seen: SimpleQueue[tuple[int, ...]] = SimpleQueue()
 
-    def look(request: InferRequest):
+    def look(request: InferRequest) -> tuple[list[Tensor]]:
         seen.put(request.inputs["X"].shape)
         return plus(1)(request)
 
@@ -258,7 +286,7 @@ def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_a
 
 
 def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver) -> None:
-    def overwrite(request: InferRequest):
+    def overwrite(request: InferRequest) -> tuple[list[Tensor]]:
         array = request.inputs["X"].array
         assert not array.flags.writeable
         return plus(0)(request)
@@ -273,21 +301,21 @@ def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Drive
     serve_function(driver, "a", plus(10))
     serve_ensemble(driver, "d: X -> mid", "a: mid -> Y")
     assert driver.background.call(driver.engine.model, "e").decoupled
-    found = responses(driver, "e", 3)
-    assert sorted(int(each.outputs[0].array.flat[0]) for each in found if each.outputs) == [10, 11, 12]
-    assert [each.final for each in found].count(True) == 1
+    answers = responses(driver, "e", 3)
+    assert sorted(int(response.outputs[0].array.flat[0]) for response in answers if response.outputs) == [10, 11, 12]
+    assert [response.final for response in answers].count(True) == 1
     (alone,) = responses(driver, "e", 0)
     assert alone.empty
 
 
-def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver) -> None:
+def test_a_decoupled_step_waits_for_the_steps_that_follow(driver: Driver) -> None:
     """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
-    sent = SimpleQueue()
+    sent: SimpleQueue[int | list[InferResponse]] = SimpleQueue()
 
-    def count(request: InferRequest, sender) -> None:
-        for each in range(5):
-            sender.send(InferResponse([y(each)], final=False))
-            sent.put(each)
+    def count(request: InferRequest, sender: ResponseSender) -> None:
+        for number in range(5):
+            sender.send(InferResponse([y(number)], final=False))
+            sent.put(number)
         sender.send(InferResponse(empty=True))
 
     gate = Gate()
@@ -333,7 +361,7 @@ def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Dri
     assert gate.batches == [[1]]
 
 
-def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver) -> None:
+def test_a_request_in_flight_keeps_the_models_of_its_steps_loaded(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a", extra="")
     serve_function(driver, "b", plus(1))
@@ -372,7 +400,7 @@ def test_an_output_without_labels_has_those_of_the_step_that_writes_it(
     assert labels("unlabelled") is None
 
 
-def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver) -> None:
+def test_an_ensemble_is_unloaded_and_loaded_with_its_step_models(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_ensemble(driver, "e: X -> Y", name="outer")
@@ -382,7 +410,7 @@ def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver) -> None:
     assert outputs(driver.send(1, model="outer")) == [3]
 
 
-def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver) -> None:
+def test_an_ensemble_that_does_not_fit_a_reloaded_step_model_is_unloaded(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_function(driver, "a", plus(1), tensors=TENSORS.replace("INT32", "FP32"))
@@ -396,7 +424,7 @@ def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver) -
         (["e: X -> Y"], "circular dependency between ensembles: e -> ... -> e -> e"),
     ],
 )
-def test_an_ensemble_whose_steps_are_at_fault_does_not_load(driver: Driver, steps: list[str], complaint: str) -> None:
+def test_an_ensemble_with_invalid_steps_does_not_load(driver: Driver, steps: list[str], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         serve_ensemble(driver, *steps)
     assert caught.value.message == f"load failed for model 'e': {complaint}\n"
@@ -417,7 +445,7 @@ def test_stopping_waits_for_all_steps_of_what_was_accepted() -> None:
 
 
 def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver) -> None:
-    def refuse(request: InferRequest):
+    def refuse(request: InferRequest) -> NoReturn:
         raise TritonError("no", Status.ALREADY_EXISTS)
 
     serve_function(driver, "a", refuse)

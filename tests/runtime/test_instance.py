@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, discard_response
 from tritonnb.runtime.execution.instance import Instance
 
 
-class Batch:
-    """Stands for an execution."""
+class Batch(Execution):
+    """An execution of one request; ``place`` is where it fails."""
 
-    requests = (InferRequest("m", {}, discard_response),)
+    def __init__(self, place: str = "") -> None:
+        super().__init__([InferRequest("m", {}, discard_response)], 1, discard_response)
+        self.place = place
 
 
 class Runs(BackendModelInstance):
@@ -27,7 +29,7 @@ class Runs(BackendModelInstance):
 
 
 class SlowToReturn:
-    """A loop that, once the instance has started, lets its thread go on only when it is told."""
+    """An event loop that, after the start of the instance, blocks its thread until ``go_on`` is set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,14 +43,14 @@ class SlowToReturn:
             assert self.go_on.wait(60)
 
 
-def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it() -> None:
-    """Or else a client would be told that its shared memory is still in use."""
+def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
+    """Otherwise a client could not unregister its shared memory after the response."""
 
     async def main() -> None:
-        loop = SlowToReturn(asyncio.get_running_loop())
-        answered: asyncio.Future[weakref.ref[Batch]] = loop.create_future()
+        loop: Any = SlowToReturn(asyncio.get_running_loop())
+        answered: asyncio.Future[weakref.ref[Execution]] = loop.create_future()
 
-        def done(instance: object, execution: Batch, error: object) -> None:
+        def done(instance: Instance, execution: Execution, error: TritonError | None) -> None:
             answered.set_result(weakref.ref(execution))
 
         instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, done)
@@ -72,9 +74,9 @@ class Fails(BackendModelInstance):
         raise ValueError("nor there")
 
 
-def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> list[str]:
-        finished: asyncio.Queue[TritonError] = asyncio.Queue()
+        finished: asyncio.Queue[TritonError | None] = asyncio.Queue()
         instance = Instance(
             InstanceSpec("m_0", 0, "cpu", 0),
             Fails(),
@@ -83,9 +85,7 @@ def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.Log
         )
         await instance.start()
         for place in ("here", "here", "there", "here", "there"):
-            batch = Batch()
-            batch.place = place
-            instance.execute(batch)
+            instance.execute(Batch(place))
         answers = [str(await finished.get()) for _ in range(5)]
         await instance.stop()
         return answers

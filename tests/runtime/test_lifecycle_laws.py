@@ -1,10 +1,9 @@
-"""Whatever the order of loads, failing loads, unloads and requests: who was accepted is answered by who took it."""
+"""In any order of loads, failed loads, unloads and requests, the version that accepts a request responds to it."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tests.runtime.conftest import Driver, outputs
+from tests.runtime.conftest import Answer, Driver, outputs
 from tests.runtime.gated import Gate, GatedBackend, gated_config
 from tests.runtime.test_ensembles import serve_ensemble
-from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, Execution
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
-from tritonnb.core.messages import InferResponse, Tensor
+from tritonnb.core.messages import Tensor
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.loader import ModelSource
 
@@ -35,7 +41,7 @@ class Generation(Backend):
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def create_model(self, context) -> BackendModel:
+    def create_model(self, context: ModelContext) -> BackendModel:
         number = self._number
 
         class Instance(BackendModelInstance):
@@ -49,7 +55,7 @@ class Generation(Backend):
                 if number < 0:
                     raise InternalError("crashed")
 
-            def create_instance(self, spec) -> BackendModelInstance:
+            def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
                 return Instance()
 
         return Model(context)
@@ -78,20 +84,20 @@ def test_reloading_under_load_loses_no_request_and_keeps_nothing(driver: Driver)
                 wrong.append((earliest, answer, loaded[1]))
 
     clients = [threading.Thread(target=client) for _ in range(32)]
-    for each in clients:
-        each.start()
+    for thread in clients:
+        thread.start()
     for number in range(1, 101):
         loaded[1] = number
         load(driver, number)
         loaded[0] = number
     done.set()
-    for each in clients:
-        each.join()
+    for thread in clients:
+        thread.join()
     assert wrong == []
     driver.background.run(driver.engine.unload("m"))
     while driver.background.call(driver.engine.index)[0]["state"] != "UNAVAILABLE":
         pass
-    while any(type(each) is ServedModel and each.name == "m" for each in gc.get_objects()):
+    while any(type(item) is ServedModel and item.name == "m" for item in gc.get_objects()):
         gc.collect()  # until the last thread has let go
 
 
@@ -104,7 +110,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.gates: list[Gate] = []
         self.serving: int | None = None
         self.ensemble = False
-        self.open: list[tuple[Future[InferResponse], int, int]] = []
+        self.open: list[tuple[Answer, int, int]] = []
         self.number = 0
 
     @rule()
@@ -165,11 +171,11 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def the_index_and_the_readiness_agree(self) -> None:
-        ready = {each.name for each in self.driver.background.call(self.driver.engine.models)}
+        ready = {served.name for served in self.driver.background.call(self.driver.engine.models)}
         serves = self.serving is not None
         assert ready == {name for name, is_there in (("m", serves), ("e", serves and self.ensemble)) if is_there}
         index = self.driver.background.call(self.driver.engine.index, True)
-        assert {each["name"] for each in index} == ready
+        assert {entry["name"] for entry in index} == ready
 
     def teardown(self) -> None:
         for gate in self.gates:

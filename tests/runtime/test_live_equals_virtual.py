@@ -1,9 +1,10 @@
-"""The live engine decides what the simulator decides: its recorded events, replayed in virtual time,
+"""The live engine makes the decisions of the simulator: its recorded events, replayed in virtual time,
 give the same batches on the same instances and in the same slots, and the same refusals."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
     Event,
+    Packed,
     RequestArrived,
     RequestCancelled,
     RequestRefused,
     unpack,
 )
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
@@ -98,7 +101,7 @@ def background() -> Iterator[BackgroundLoop]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(sent, min_size=1, max_size=25))
-def test_the_live_engine_decides_what_virtual_time_decides(
+def test_the_live_engine_makes_the_decisions_of_virtual_time(
     name: str, background: BackgroundLoop, workload: list[Sent]
 ) -> None:
     config = gated_config("m", CONFIGS[name], max_batch_size=1 if "default" in name else 4)
@@ -107,47 +110,55 @@ def test_the_live_engine_decides_what_virtual_time_decides(
     assert replayed(config, events) == decided(events)
 
 
-async def play(config, workload: list[Sent], sequenced: bool) -> list[Event]:
+#: Instance, members and slots of each batch; serial and error of each refused request.
+Decisions = tuple[list[tuple[int, tuple[int | None, ...], tuple[int, ...]]], list[tuple[int, str]]]
+
+
+def _settle(answer: Future[InferResponse], request: InferRequest, response: InferResponse) -> None:
+    answer.set_result(response)
+
+
+async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) -> list[Event]:
     """What a live engine does with a workload."""
     engine = Engine(EngineOptions())
     await engine.start()
     await engine.load_source(ModelSource("m", Path(), config, (1,), GatedBackend(Gate(opened=True))))
-    packed: list = []
+    packed: list[Packed] = []
     engine.stream.attach(packed.append)
     answers = []
-    for each in workload:
-        await asyncio.sleep(each.gap_us / 1e6)
+    for arrival in workload:
+        await asyncio.sleep(arrival.gap_us / 1e6)
         answer: Future[InferResponse] = Future()
         request = InferRequest(
             "m",
-            {"X": Tensor("X", INT32, np.zeros((1 if sequenced else min(each.rows, 4), 1), np.int32))},
-            lambda request, response, answer=answer: answer.set_result(response),
-            priority=0 if sequenced else each.priority,
-            correlation_id=each.sequence if sequenced else 0,
-            flags=(SEQUENCE_START * each.start | SEQUENCE_END * each.end) if sequenced else 0,
+            {"X": Tensor("X", INT32, np.zeros((1 if sequenced else min(arrival.rows, 4), 1), np.int32))},
+            functools.partial(_settle, answer),
+            priority=0 if sequenced else arrival.priority,
+            correlation_id=arrival.sequence if sequenced else 0,
+            flags=(SEQUENCE_START * arrival.start | SEQUENCE_END * arrival.end) if sequenced else 0,
         )
         try:
             engine.model(request.model_name).submit(request)
         except TritonError:
             continue
         answers.append(answer)
-        if each.cancelled:
+        if arrival.cancelled:
             request.cancel()
     for answer in answers:
         await asyncio.wrap_future(answer)
     engine.stream.detach(packed.append)
     await engine.stop()
-    return [unpack(each) for each in packed]
+    return [unpack(packed_event) for packed_event in packed]
 
 
-def replayed(config, events: list[Event]) -> tuple[list, list]:
+def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
     """What the scheduler decides in virtual time when requests arrive and executions end as recorded."""
-    ends = {each.batch: each.time_ns for each in events if isinstance(each, BatchExecuted)}
-    end_of = {each.members: ends[each.batch] for each in events if isinstance(each, BatchSent)}
-    instances = sum(each.count for each in config.instance_group) or 1
+    ends = {event.batch: event.time_ns for event in events if isinstance(event, BatchExecuted)}
+    end_of = {event.members: ends[event.batch] for event in events if isinstance(event, BatchSent)}
+    instances = sum(group.count for group in config.instance_group) or 1
 
     def service(decision: Execute) -> int:
-        return end_of[tuple(each.serial if each else None for each in decision.requests)] - virtual.now
+        return end_of[tuple(request.serial if request else None for request in decision.requests)] - virtual.now
 
     virtual = VirtualTime(make_scheduler(config, instances, {}), service, instances, validate=True)
     requests = {}
@@ -168,20 +179,26 @@ def replayed(config, events: list[Event]) -> tuple[list, list]:
         elif isinstance(event, RequestCancelled):
             virtual.cancel(event.time_ns, requests[event.serial])
     virtual.run()
-    batches = [(each.decision.instance, members(each.decision), each.decision.slots or ()) for each in virtual.batches]
-    refusals = [(each.request.serial, _text(str(each.error))) for each in virtual.responses if each.error is not None]
+    batches = [
+        (batch.decision.instance, members(batch.decision), batch.decision.slots or ()) for batch in virtual.batches
+    ]
+    refusals = [
+        (response.request.serial, _text(str(response.error)))
+        for response in virtual.responses
+        if response.error is not None
+    ]
     return batches, refusals
 
 
-def decided(events: list[Event]) -> tuple[list, list]:
+def decided(events: list[Event]) -> Decisions:
     """What the live engine decided, in the same form."""
-    sent = [each for each in events if isinstance(each, BatchSent)]
-    batches = [(int(each.instance.split("_")[-1]), each.members, each.slots or ()) for each in sent]
-    return batches, [(each.serial, _text(each.message)) for each in events if isinstance(each, RequestRefused)]
+    sent = [event for event in events if isinstance(event, BatchSent)]
+    batches = [(int(batch.instance.split("_")[-1]), batch.members, batch.slots or ()) for batch in sent]
+    return batches, [(event.serial, _text(event.message)) for event in events if isinstance(event, RequestRefused)]
 
 
 def members(decision: Execute) -> tuple[int | None, ...]:
-    return tuple(each.serial if each else None for each in decision.requests)
+    return tuple(request.serial if request else None for request in decision.requests)
 
 
 def _text(message: str) -> str:

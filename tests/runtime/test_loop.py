@@ -1,4 +1,4 @@
-"""The background loop answers whoever asks it, also while it ends."""
+"""Calls of the background loop return or raise, also while it stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.runtime.execution.loop import BackgroundLoop
 
 
-def test_who_waits_when_the_loop_ends_is_told() -> None:
+def test_a_caller_that_waits_when_the_loop_ends_gets_an_error() -> None:
     background = BackgroundLoop()
     begun = threading.Event()
     outcome: list[BaseException] = []
@@ -34,10 +34,10 @@ def test_who_waits_when_the_loop_ends_is_told() -> None:
     begun.wait()
     background.stop()
     asker.join(30)
-    assert [str(each) for each in outcome] == ["the server has been stopped"]
+    assert [str(error) for error in outcome] == ["the server has been stopped"]
 
 
-def test_who_asks_after_the_loop_was_told_to_stop_is_told() -> None:
+def test_a_call_after_the_loop_was_stopped_gets_an_error() -> None:
     background = BackgroundLoop()
     held = threading.Event()
     background.loop.call_soon_threadsafe(held.wait)
@@ -66,7 +66,7 @@ def test_a_loop_cannot_wait_for_itself() -> None:
     background.stop()
 
 
-def test_what_a_failing_call_held_is_free_at_once() -> None:
+def test_objects_of_a_failed_call_are_freed_immediately() -> None:
     class Large:
         """Stands for what a frame on the loop holds."""
 

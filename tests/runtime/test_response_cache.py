@@ -1,4 +1,4 @@
-"""The response cache by itself: what is a question, what an answer takes, and who goes first."""
+"""The response cache: keys, sizes of responses, and eviction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tritonnb.runtime.models.response_cache import ResponseCache, key_of
 
 def answer(number: float = 1) -> InferResponse:
     """It takes 4 + 28 + 1 + 4 + 8 + 4 = 49 bytes."""
-    return InferResponse([Tensor("y", FP32, np.float32([number]))])
+    return InferResponse([Tensor("y", FP32, np.array([number], np.float32))])
 
 
 def number_in(response: InferResponse | None) -> float | None:
@@ -23,30 +23,32 @@ def number_in(response: InferResponse | None) -> float | None:
 
 
 def key(*tensors: Tensor, model: int = 1, **options: Any) -> bytes:
-    return key_of(model, InferRequest("m", {each.name: each for each in tensors}, lambda *answer: None, **options))
+    return key_of(
+        model, InferRequest("m", {tensor.name: tensor for tensor in tensors}, lambda *answer: None, **options)
+    )
 
 
-X = Tensor("x", INT32, np.int32([[1, 2]]))
-Z = Tensor("z", INT32, np.int32([[1, 2]]))
+X = Tensor("x", INT32, np.array([[1, 2]], np.int32))
+Z = Tensor("z", INT32, np.array([[1, 2]], np.int32))
 
 
-def test_the_order_of_inputs_outputs_and_parameters_is_no_part_of_a_question() -> None:
+def test_the_order_of_inputs_outputs_and_parameters_does_not_change_the_key() -> None:
     assert key(X, Z) == key(Z, X)
     assert key(X, requested_outputs=("a", "b")) == key(X, requested_outputs=("b", "a"))
     assert key(X, parameters={"a": 1, "b": 2}) == key(X, parameters={"b": 2, "a": 1})
     assert key(X, id="1") == key(X, id="2")
 
 
-def test_everything_that_an_answer_can_depend_on_is_part_of_a_question() -> None:
-    texts = [Tensor("x", BYTES, np.array(each, object)) for each in ([b"ab", b"c"], [b"a", b"bc"])]
+def test_everything_that_a_response_can_depend_on_changes_the_key() -> None:
+    texts = [Tensor("x", BYTES, np.array(strings, object)) for strings in ([b"ab", b"c"], [b"a", b"bc"])]
     questions = [
         key(X),
         key(X, model=2),
         key(X, Z),
         key(Z),
-        key(Tensor("x", INT32, np.int32([[1, 3]]))),
-        key(Tensor("x", INT32, np.int32([[1], [2]]))),
-        key(Tensor("x", FP32, np.int32([[1, 2]]).view(np.float32))),
+        key(Tensor("x", INT32, np.array([[1, 3]], np.int32))),
+        key(Tensor("x", INT32, np.array([[1], [2]], np.int32))),
+        key(Tensor("x", FP32, np.array([[1, 2]], np.int32).view(np.float32))),
         key(X, requested_outputs=()),
         key(X, requested_outputs=("a",)),
         key(X, parameters={"a": 1}),
@@ -55,7 +57,7 @@ def test_everything_that_an_answer_can_depend_on_is_part_of_a_question() -> None
     assert len(set(questions)) == len(questions)
 
 
-def test_answers_fill_the_cache_to_the_last_byte_and_the_one_not_used_for_longest_makes_room() -> None:
+def test_the_least_recently_used_response_is_evicted_when_the_cache_is_full() -> None:
     began = time.monotonic_ns()
     cache = ResponseCache(2 * 49)
     for name in (b"a", b"b"):
@@ -72,21 +74,21 @@ def test_answers_fill_the_cache_to_the_last_byte_and_the_one_not_used_for_longes
     assert counts.lookup_ns + counts.insertion_ns <= time.monotonic_ns() - began
 
 
-def test_an_answer_that_is_there_already_stays() -> None:
+def test_a_stored_response_is_not_replaced() -> None:
     cache = ResponseCache(1000)
     cache.insert(b"a", answer(1))
     assert not cache.insert(b"a", answer(2))
     assert (number_in(cache.look_up(b"a")), cache.used) == (1, 49)
 
 
-def test_what_is_written_to_an_answer_before_or_after_does_not_reach_the_cache() -> None:
-    cache, given = ResponseCache(1000), answer(1)
-    cache.insert(b"a", given)
-    given.outputs[0].array[:] = 7
-    found = cache.look_up(b"a")
-    assert found is not None
-    assert number_in(found) == 1
-    found.outputs[0].array[:] = 8
+def test_changes_of_a_response_do_not_change_the_cache() -> None:
+    cache, original = ResponseCache(1000), answer(1)
+    cache.insert(b"a", original)
+    original.outputs[0].array[:] = 7
+    stored = cache.look_up(b"a")
+    assert stored is not None
+    assert number_in(stored) == 1
+    stored.outputs[0].array[:] = 8
     assert number_in(cache.look_up(b"a")) == 1
 
 
@@ -99,7 +101,7 @@ def test_what_is_written_to_an_answer_before_or_after_does_not_reach_the_cache()
         ([X, Z], 4 + 2 * (28 + 1 + 5 + 16 + 8)),
     ],
 )
-def test_an_answer_takes_as_much_as_triton_packs_it_into(
+def test_the_size_of_a_response_is_that_of_tritons_packed_form(
     outputs: list[Tensor], size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ResponseCache(size)

@@ -41,11 +41,11 @@ def execute(*requests: InferRequest | None, slots: tuple[int, ...] | None = None
 
 def test_flags_become_control_tensors_of_the_configured_types_and_values() -> None:
     (prepared,) = inputs_of(CONTROLS).prepare(execute(request(flags=SEQUENCE_START)))
-    found = {name: each.array for name, each in prepared.inputs.items() if name != "X"}
-    assert {name: each.tolist() for name, each in found.items()} == {
+    controls = {name: tensor.array for name, tensor in prepared.inputs.items() if name != "X"}
+    assert {name: array.tolist() for name, array in controls.items()} == {
         "START": [[1]], "END": [[-1.0]], "READY": [[True]],
     }  # fmt: skip
-    assert [each.dtype for each in found.values()] == [np.int32, np.float32, np.bool_]
+    assert [array.dtype for array in controls.values()] == [np.int32, np.float32, np.bool_]
 
 
 def test_without_batching_controls_have_no_batch_dimension() -> None:
@@ -54,7 +54,7 @@ def test_without_batching_controls_have_no_batch_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    ("datatype", "given", "seen"),
+    ("datatype", "correlation_id", "seen"),
     [
         ("TYPE_UINT64", 2**63 + 1, 2**63 + 1),
         ("TYPE_INT64", 5, 5),
@@ -65,9 +65,11 @@ def test_without_batching_controls_have_no_batch_dimension() -> None:
         ("TYPE_UINT64", "a stream", 0),
     ],
 )
-def test_the_correlation_id_comes_in_every_type(datatype: str, given: int | str, seen: object) -> None:
+def test_the_correlation_id_is_converted_to_the_configured_type(
+    datatype: str, correlation_id: int | str, seen: object
+) -> None:
     control = f'control_input {{ name: "ID" control {{ kind: CONTROL_SEQUENCE_CORRID data_type: {datatype} }} }}'
-    (prepared,) = inputs_of(control).prepare(execute(request(given)))
+    (prepared,) = inputs_of(control).prepare(execute(request(correlation_id)))
     assert prepared.inputs["ID"].array.tolist() == [[seen]]
 
 
@@ -96,16 +98,16 @@ def test_without_an_update_the_next_request_sees_the_same_state() -> None:
     assert second.states.inputs["IN"].array.tolist() == first.states.inputs["IN"].array.tolist()
 
 
-def test_a_start_begins_anew_and_slots_are_apart() -> None:
+def test_a_start_resets_the_state_of_its_slot_only() -> None:
     inputs = inputs_of(STATE % "")
-    for value, each in enumerate(inputs.prepare(execute(request(1, SEQUENCE_START), request(2, SEQUENCE_START)))):
-        each.states.update("OUT", np.full((1, 2), value + 1, np.float32))
+    for value, prepared in enumerate(inputs.prepare(execute(request(1, SEQUENCE_START), request(2, SEQUENCE_START)))):
+        prepared.states.update("OUT", np.full((1, 2), value + 1, np.float32))
     zero, one = inputs.prepare(execute(request(1, SEQUENCE_START), request(2)))
     assert zero.states.inputs["IN"].array.tolist() == [[0, 0]]
     assert one.states.inputs["IN"].array.tolist() == [[2, 2]]
 
 
-def test_a_null_request_works_on_a_copy_of_no_ones_state() -> None:
+def test_a_null_request_does_not_change_any_state() -> None:
     inputs = inputs_of(STATE % "")
     null, _ = inputs.prepare(execute(None, request(flags=SEQUENCE_START)))
     null.states.update("OUT", np.full((1, 2), 9, np.float32))
@@ -124,12 +126,12 @@ def test_a_state_may_grow_from_step_to_step() -> None:
 
 def test_a_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_its_state() -> None:
     inputs = inputs_of('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }')
-    for length, each in enumerate(inputs.prepare(execute(*(request(k, SEQUENCE_START) for k in (1, 2, 3))))):
-        each.states.update("OUT", np.ones((1, 4 + length), np.float32))
+    for length, prepared in enumerate(inputs.prepare(execute(*(request(k, SEQUENCE_START) for k in (1, 2, 3))))):
+        prepared.states.update("OUT", np.ones((1, 4 + length), np.float32))
     null, first, other = inputs.prepare(execute(None, request(2), None))
     assert first.states.inputs["IN"].shape == (1, 5)
-    for each in (null, other):
-        assert each.states.inputs["IN"].array.tolist() == [[0, 0, 0, 0, 0]]
+    for prepared in (null, other):
+        assert prepared.states.inputs["IN"].array.tolist() == [[0, 0, 0, 0, 0]]
     null, first = inputs.prepare(execute(None, request(5, SEQUENCE_START)))
     assert null.states.inputs["IN"].shape == first.states.inputs["IN"].shape == (1, 1)
 

@@ -1,4 +1,4 @@
-"""Regions: registered, bounds checked, and alive as long as somebody uses them."""
+"""Shared memory regions: registration, bounds, and unregistration only when no request uses them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ def regions(shared: Object) -> SharedMemory:
 
 
 def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object) -> None:
-    shared.buf[4096 + 10 : 4096 + 13] = b"abc"
+    memory = shared.buf
+    assert memory is not None
+    memory[4096 + 10 : 4096 + 13] = b"abc"
     assert bytes(regions.part("r", 10, 3).read()) == b"abc"
     regions.part("r", 0, 2).write(b"xy")
-    assert bytes(shared.buf[4096:4098]) == b"xy"
-    assert [each.to_dict() for each in regions.status(SystemRegion)] == [
+    assert bytes(memory[4096:4098]) == b"xy"
+    assert [region.to_dict() for region in regions.status(SystemRegion)] == [
         {"name": "r", "key": shared.name, "offset": 4096, "byte_size": 100}
     ]
 
@@ -124,7 +126,7 @@ def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
         regions.part("r", 0, 3)
 
 
-def test_an_output_that_is_too_large_leaves_the_region_alone() -> None:
+def test_an_output_that_is_too_large_does_not_change_the_region() -> None:
     room = bytearray(4)
     with pytest.raises(TritonError) as raised:
         fill("Y", SystemPart(memoryview(room)), b"12345")

@@ -1,6 +1,8 @@
-"""A request is checked against its model: Triton's texts in Triton's order, and what a good one is given."""
+"""The validation of requests: Triton's messages in Triton's order, and the properties of valid requests."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,17 +43,19 @@ def raw(name: str, shape: tuple[int, ...], content: bytes, datatype: DataType = 
     return UndecodedTensor(name, datatype, shape, content)
 
 
-def request(*inputs: Tensor | UndecodedTensor, **options) -> InferRequest:
-    return InferRequest("m", {each.name: each for each in inputs}, lambda request, response: None, **options)
+def request(*inputs: Tensor | UndecodedTensor, **options: Any) -> InferRequest:
+    created = InferRequest("m", {}, lambda request, response: None, **options)
+    created.unchecked_inputs.update({tensor.name: tensor for tensor in inputs})
+    return created
 
 
 def strings(*elements: bytes) -> bytes:
     return encode_bytes(np.array(elements, object))
 
 
-def complaint(config: str, given: InferRequest) -> str:
+def complaint(config: str, request: InferRequest) -> str:
     with pytest.raises(InvalidArgumentError) as raised:
-        validator(config).check(given)
+        validator(config).check(request)
     return raised.value.message
 
 
@@ -97,7 +101,7 @@ MISSING = "Please provide all required input(s)."
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list, text: str) -> None:
+def test_errors_of_inputs_contain_the_request_id(inputs: list[Tensor | UndecodedTensor], text: str) -> None:
     assert complaint(TWO, request(*inputs)) == f"[request id: <id_unknown>] {text}"
     assert complaint(TWO, request(*inputs, id="7")) == f"[request id: 7] {text}"
 
@@ -119,14 +123,14 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
         ((-1, 0), b"", "inference request batch-size must be <= 4 for 'any'"),
     ],
 )
-def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, ...], content: bytes, text: str) -> None:
+def test_a_negative_batch_dimension_counts_as_a_large_one(shape: tuple[int, ...], content: bytes, text: str) -> None:
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
 @pytest.mark.parametrize(
     ("shape", "size"), [((1, -2, -3), 24), ((1, -1, 2), 8), ((1, 2, -1), 8), ((1, 0, -2), 0), ((1, -2, 0), 0)]
 )
-def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...], size: int) -> None:
+def test_other_negative_dimensions_are_refused_even_if_the_size_matches(shape: tuple[int, ...], size: int) -> None:
     config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
     assert complaint(config, request(raw("A", shape, bytes(size)))) == (
         "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
@@ -134,11 +138,11 @@ def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape:
     )
 
 
-def test_of_strings_no_dimension_may_be_negative() -> None:
+def test_negative_dimensions_of_strings_are_refused() -> None:
     assert "All input dimensions" in complaint(TEXT, request(raw("S", (1, -2), strings(b"a", b"b"), BYTES)))
 
 
-def test_a_batch_dimension_of_nothing_is_one() -> None:
+def test_a_batch_dimension_of_0_counts_as_1() -> None:
     given_ = request(raw("A", (0, 2), bytes(8)))
     validator(VARIABLE).check(given_)
     assert given_.inputs["A"].array.shape == (1, 2)
@@ -154,7 +158,7 @@ def test_names_are_refused_without_the_id() -> None:
     )
 
 
-def test_output_names_are_looked_at_first_then_counts_names_and_batch() -> None:
+def test_output_names_are_checked_first_then_counts_names_and_batch() -> None:
     bad = request(tensor("X", 9, 9), requested_outputs=("NO",))
     assert "inference output" in complaint(TWO, bad)
     assert "expected 2 inputs" in complaint(TWO, request(tensor("X", 9, 9)))
@@ -209,7 +213,7 @@ def test_strings_are_counted(shape: tuple[int, ...], content: bytes, text: str) 
     assert complaint(TEXT, request(raw("S", shape, content, BYTES))) == f"[request id: <id_unknown>] {text}"
 
 
-def test_a_string_that_is_cut_off_is_noticed_last() -> None:
+def test_an_incomplete_string_is_reported_last() -> None:
     with pytest.raises(IncompleteStringError) as raised:
         validator(TEXT).check(request(raw("S", (1, 2), strings(b"a") + b"\x64\0\0\0abc", BYTES), id="7"))
     assert raised.value.message == (
@@ -272,13 +276,13 @@ def test_ragged_inputs_always_share_a_batch() -> None:
     assert key(config, tensor("A", 1, 3), tensor("B", 1, 4)) == key(config, tensor("A", 1, 1), tensor("B", 1, 1))
 
 
-def test_optional_inputs_share_a_batch_when_the_same_ones_are_there() -> None:
+def test_requests_with_the_same_optional_inputs_share_a_batch() -> None:
     both, one = (tensor("A", 1, 2), tensor("B", 1, 2)), (tensor("A", 1, 2),)
     assert key(OPTIONAL, *both) == key(OPTIONAL, *reversed(both))
     assert key(OPTIONAL, *both) != key(OPTIONAL, *one)
 
 
-def test_shape_tensors_share_a_batch_when_they_hold_the_same() -> None:
+def test_requests_with_equal_shape_tensors_share_a_batch() -> None:
     config = TWO.replace('name: "B" data_type: TYPE_FP32', 'name: "B" data_type: TYPE_INT32 is_shape_tensor: true')
 
     def holding(value: int) -> object:

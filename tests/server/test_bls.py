@@ -31,7 +31,8 @@ def value(response):
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [self.answer(each, pb_utils.get_input_tensor_by_name(each, "X").as_numpy()) for each in requests]
+        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [self.answer(request, x) for request, x in zip(requests, inputs)]
 
     def answer(self, request, x):
         y = np.asarray(self.run(request, float(x[0, 0])), np.float32).reshape(1, -1)
@@ -61,7 +62,7 @@ class TritonPythonModel:
     waiting = []
 
     def execute(self, requests):
-        self.waiting += [each.get_response_sender() for each in requests]
+        self.waiting += [request.get_response_sender() for request in requests]
         if len(self.waiting) == 2:
             for sender in self.waiting:
                 response = pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))])
@@ -117,8 +118,8 @@ def test_several_requests_run_at_the_same_time_with_async_exec(
     ask = scripted(
         """
 async def all_of_them():
-    return await asyncio.gather(*[ask("double", each).async_exec() for each in range(int(x))])
-return [value(each) for each in asyncio.run(all_of_them())]
+    return await asyncio.gather(*[ask("double", number).async_exec() for number in range(int(x))])
+return [value(response) for response in asyncio.run(all_of_them())]
 """
     )
     assert ask(4) == [0, 2, 4, 6]
@@ -127,7 +128,7 @@ return [value(each) for each in asyncio.run(all_of_them())]
 def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
-    ask = scripted('return [len(each.output_tensors()) for each in ask("count", x).exec(decoupled=True)]')
+    ask = scripted('return [len(response.output_tensors()) for response in ask("count", x).exec(decoupled=True)]')
     assert ask(3) == [1, 1, 1, 0]
     assert ask(0) == [0]
 
@@ -150,7 +151,7 @@ def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
 ) -> None:
     write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
     server.load("moody")
-    model = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
+    model = scripted('return [response.has_error() for response in ask("moody", x).exec(decoupled=True)]')
     assert model(0) == [True, False, False]
 
 
@@ -168,8 +169,8 @@ def test_a_decoupled_model_answers_async_exec(scripted: Callable[..., Callable[[
     ask = scripted(
         """
 async def count():
-    return [each for each in await ask("count", x).async_exec(decoupled=True)]
-return [len(each.output_tensors()) for each in asyncio.run(count())]
+    return [response for response in await ask("count", x).async_exec(decoupled=True)]
+return [len(response.output_tensors()) for response in asyncio.run(count())]
 """
     )
     assert ask(2) == [1, 1, 0]
@@ -182,7 +183,7 @@ def test_a_second_iteration_continues_where_the_first_one_stopped(
         """
 responses = ask("count", x).exec(decoupled=True)
 first = value(next(responses))
-return [first] + [value(each) for each in responses if each.output_tensors()]
+return [first] + [value(response) for response in responses if response.output_tensors()]
 """
     )
     assert ask(3) == [0, 1, 2]
@@ -196,7 +197,7 @@ def test_async_exec_of_a_decoupled_model_lets_others_run_before_its_first_respon
     ask = scripted(
         """
 async def first(number):
-    return [value(each) for each in await ask("pairs", number).async_exec(decoupled=True)]
+    return [value(response) for response in await ask("pairs", number).async_exec(decoupled=True)]
 async def both():
     return await asyncio.gather(first(0), first(1))
 return asyncio.run(both())
@@ -428,6 +429,7 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> No
         anybody.submit(request.exec).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
 def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
     ask = f"""
@@ -493,8 +495,8 @@ class TritonPythonModel:
     async def execute(self, requests):
         async def one(request):
             x = request.inputs()[0]
-            asked = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=[x])
-            answer = await asked.async_exec()
+            call = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=[x])
+            answer = await call.async_exec()
             return pb_utils.InferenceResponse([pb_utils.Tensor("Y", answer.output_tensors()[0].as_numpy())])
         return await asyncio.gather(*map(one, requests))
 """

@@ -12,6 +12,8 @@ import pytest
 
 from tests.server.test_cli import Process, serving, write_held, x_input
 
+pytestmark = pytest.mark.slow
+
 CRASHES = """
 import ctypes
 

@@ -167,6 +167,7 @@ def reports(repository: Path, *cells: str) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_to_load_is_reported_once(write_model: Write) -> None:
     repository = write_model("fails_to_load", FAILS_TO_LOAD)
     text = reports(repository)
@@ -177,6 +178,7 @@ def test_a_model_that_fails_to_load_is_reported_once(write_model: Write) -> None
     assert again.count("Traceback (most recent call last)") == 2  # IPython writes it above the cause, too
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "most"),
     [

@@ -18,6 +18,7 @@ THIRD = 100
 TRIES = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dynamic_batching", "arrivals", "batches"),
     [

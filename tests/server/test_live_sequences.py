@@ -164,6 +164,7 @@ def test_simulated(example: Example) -> None:
     assert batches_and_refusals(rec, example) == (example.batches, example.refused)
 
 
+@pytest.mark.slow
 @by_name
 def test_live(example: Example) -> None:
     seen = None
@@ -259,7 +260,7 @@ class TritonPythonModel:
 
     def execute(self, requests):
         time.sleep(0.12)
-        return [self.answer(each) for each in requests]
+        return [self.answer(request) for request in requests]
 
     def answer(self, request):
         x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()

@@ -32,11 +32,11 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        asked = [
-            pb_utils.InferenceRequest(model_name="one", requested_output_names=["Y"], inputs=each.inputs()).exec()
-            for each in requests
+        calls = [
+            pb_utils.InferenceRequest(model_name="one", requested_output_names=["Y"], inputs=request.inputs()).exec()
+            for request in requests
         ]
-        return [pb_utils.InferenceResponse(each.output_tensors()) for each in asked]
+        return [pb_utils.InferenceResponse(call.output_tensors()) for call in calls]
 """
 REFUSES = """
 import triton_python_backend_utils as pb_utils

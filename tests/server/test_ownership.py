@@ -391,7 +391,7 @@ class TritonPythonModel:
                 model_name="reverse_py", requested_output_names=["Y"], inputs=[pb_utils.Tensor("X", x)]
             )
             first, second = await call.async_exec(), await call.async_exec()
-            answers = [pb_utils.get_output_tensor_by_name(each, "Y").as_numpy() for each in (first, second)]
+            answers = [pb_utils.get_output_tensor_by_name(response, "Y").as_numpy() for response in (first, second)]
             answers[0][...] = 0
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.concatenate([x, *answers]))]))
         return responses

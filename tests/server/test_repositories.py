@@ -259,7 +259,8 @@ class TritonPythonModel:
         assert args["model_instance_name"].endswith("_0"), "only one"
 
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+        arrays = [request.inputs()[0].as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
 """
     repository = write_model("one", once)
     write_count(repository, 1)

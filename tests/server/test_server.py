@@ -51,13 +51,14 @@ def test_only_the_wanted_outputs_come(server: Server) -> None:
     assert list(server["add_sub"]({"INPUT0": X, "INPUT1": X}, outputs=["OUTPUT1"])) == ["OUTPUT1"]
 
 
+@pytest.mark.slow
 def test_the_official_client_in_another_process_gets_the_same_answer(server: Server) -> None:
     script = f"""
 import numpy as np, tritonclient.http as http
 client = http.InferenceServerClient("127.0.0.1:{server.port}")
 inputs = [http.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1")]
-for each in inputs:
-    each.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
+for tensor in inputs:
+    tensor.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
 print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -332,6 +333,7 @@ def test_it_works_as_an_asynchronous_context_manager() -> None:
     assert asyncio.run(main()) == (2 * X).tolist()
 
 
+@pytest.mark.slow
 def test_a_script_may_end_without_stopping_its_server() -> None:
     script = f"""
 import tritonnb as tnb
@@ -343,6 +345,7 @@ print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"]
     assert process.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
 
 
+@pytest.mark.slow
 def test_a_script_that_exports_spans_may_end_so_too() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra opentelemetry is not installed")
     script = """

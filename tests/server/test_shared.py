@@ -200,7 +200,8 @@ import {gate} as gate
 class TritonPythonModel:
     def execute(self, requests):
         gate.enter()
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+        arrays = [request.inputs()[0].as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
 """
 
 

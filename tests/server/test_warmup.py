@@ -25,7 +25,7 @@ class TritonPythonModel:
         self.seen = []
 
     def execute(self, requests):
-        self.seen.append([[each.as_numpy().ravel().tolist() for each in request.inputs()] for request in requests])
+        self.seen.append([[tensor.as_numpy().ravel().tolist() for tensor in request.inputs()] for request in requests])
         answers = []
         for request in requests:
             x = request.inputs()[0].as_numpy()

@@ -46,7 +46,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         began = time.monotonic_ns()
-        zero = next(pb_utils.get_input_tensor_by_name(each, "ZERO") for each in requests if self.is_real(each))
+        zero = next(pb_utils.get_input_tensor_by_name(request, "ZERO") for request in requests if self.is_real(request))
         zero = zero.as_numpy()[0, 0].item()
         start = (began - zero) // 1_000_000 // {GRID_MS} * {GRID_MS}
         time.sleep(max(0, zero + (start + {EXECUTION_MS}) * 1_000_000 - time.monotonic_ns()) / 1e9)
