@@ -118,6 +118,7 @@ def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
     assert "r" in [region.name for region in regions.status(SystemRegion)]
     with pytest.raises(TritonError, match="shared memory region 'r' already in manager"):
         regions.register_system("r", shared.name, 0, 10)
+    assert shared.buf is not None
     shared.buf[4096:4099] = b"abc"
     assert bytes(part.read()) == b"abc"
     del part

@@ -61,8 +61,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
     write_python_model(repository, "reverse_py", REVERSE)
     write_python_model(repository, "reverse_py_strings", REVERSE, datatype="TYPE_STRING")
-    options = {"cache_config": {"local": {"size": "1000000"}}, "allow_client_shm": True}
-    with Server(repository, port=0, grpc_port=0, **options) as server:
+    cache = {"local": {"size": "1000000"}}
+    with Server(repository, port=0, grpc_port=0, cache_config=cache, allow_client_shm=True) as server:
         yield server
 
 
