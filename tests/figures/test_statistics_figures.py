@@ -48,10 +48,12 @@ def test_the_difference_is_what_happened_meanwhile() -> None:
 
 def test_batch_sizes_come_from_the_statistics_too() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
-    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt  # type: ignore[attr-defined]
-    assert "within 5% of its minimum from 4 rows on: 1.5 ms" in figure.alt  # type: ignore[attr-defined]
-    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt  # type: ignore[attr-defined]
-    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."  # type: ignore[attr-defined]
+    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt
+    assert "Fewer than two sizes have 20 batches" in figure.alt
+    many = StatisticsPlot(stats({1: (20, 3.0), 4: (30, 6.0), 8: (1, 12.0)}, 148)).batch_sizes().alt
+    assert "within 5% of its minimum from 4 rows on: 1.5 ms (n = 30)" in many
+    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
+    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
 
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])
