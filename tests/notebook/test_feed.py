@@ -41,7 +41,7 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_sent(rec):
+def test_everything_of_a_recording_is_sent(rec) -> None:
     feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
@@ -77,7 +77,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
     assert feed.quiet
 
 
-def test_depth_is_that_of_the_scheduler(rec):
+def test_depth_is_that_of_the_scheduler(rec) -> None:
     feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
@@ -185,15 +185,15 @@ def batches_with_requests(rec: Recording) -> list[tuple]:
 
 def test_a_history_has_all_counters_and_is_bounded_in_hours_of_traffic() -> None:
     feed = Feed("m", pb.ModelConfig(name="m"), 0)
+    events = tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(0.005)).events
+    (sent,) = (event for event in events if isinstance(event, BatchSent))
+    (executed,) = (event for event in events if isinstance(event, BatchExecuted))
     sizes = {}
     hour = 3_600_000_000_000
     for time_ns in range(0, 10 * hour, hour // 400):
-        feed.fold(
-            [
-                pack(BatchSent(time_ns, "m", 1, time_ns, "m_0_0", 1, "x", 0, (), None, {})),
-                pack(BatchExecuted(time_ns, "m", 1, time_ns, "m_0_0", 1, *[time_ns] * 3, time_ns + 5000, ())),
-            ]
-        )
+        times = dict.fromkeys(("exec_start_ns", "compute_start_ns", "compute_end_ns"), time_ns)
+        batch = replace(executed, time_ns=time_ns, batch=time_ns, exec_end_ns=time_ns + 5000, **times)
+        feed.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
         feed.flush(time_ns)
         if time_ns % hour == 0:
             sizes[time_ns // hour] = len(json.dumps(feed.history(time_ns)["levels"]))

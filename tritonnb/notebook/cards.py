@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
+from tritonnb.telemetry.statistics_entry import DurationEntry, StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
