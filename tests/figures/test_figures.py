@@ -37,8 +37,8 @@ def busy() -> tnb.Recording:
     return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
-def texts(ax: Axes) -> list[str]:
-    return [each.get_text().strip() for each in ax.texts]
+def texts(ax) -> list[str]:
+    return [text.get_text().strip() for text in ax.texts]
 
 
 @pytest.mark.slow
@@ -118,13 +118,13 @@ def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> N
     [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
-    assert "simulated_0_0" in [each.get_text() for each in ax.get_yticklabels()]
-    assert "queue depth 2" in [each.get_text() for each in ax.get_yticklabels()]
+    assert "simulated_0_0" in [label.get_text() for label in ax.get_yticklabels()]
+    assert "queue depth 2" in [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do() -> None:
     rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
-    labels = [each.get_text() for each in rec.plot.timeline().axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in rec.plot.timeline().axes[0].get_yticklabels()]
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
@@ -153,7 +153,7 @@ def test_an_unknown_figure_is_named(guide: tnb.Recording) -> None:
 
 def test_the_queue_is_as_deep_as_requests_wait(guide: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(guide))
-    assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
+    assert [round(time / 1e6, 1) for time in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]
 
 
@@ -243,8 +243,8 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -
         dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
     arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
     [ax] = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline().axes
-    names = [each.get_text() for each in ax.get_yticklabels()]
-    assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert [(name[0], name[-9:], len(name)) for name in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
     assert max(map(len, ax.get_xlabel().splitlines())) <= 130
     legend = ax.get_legend()
     assert [text.get_text() for text in legend.get_texts()][:2] == ["priority 1", "priority 2"]
@@ -263,7 +263,7 @@ def test_as_many_rows_wait_as_requests_waited_at_once(busy: tnb.Recording) -> No
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
 def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name: str) -> None:
     [ax] = getattr(tnb.Recording().plot, name)().axes
-    assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
+    assert [text.get_text() for text in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
 
 

@@ -29,7 +29,7 @@ def feed_of(rec: Recording, **options: Any) -> Feed:
 
 def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Return the batches that were encoded as columns."""
-    return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def ms(ticks: float) -> float:
@@ -47,15 +47,15 @@ def test_everything_of_a_recording_is_sent(rec) -> None:
     feed.flush(rec.span_ns[1])
     sent = json.loads(json.dumps(feed.history(rec.span_ns[1])))
     batches = rows(sent["batches"])
-    assert [(each["n"], each["rows"], each["why"]) for each in batches] == [
-        (each.number, each.size, each.why) for each in sorted(rec.batches, key=lambda each: each.sent_ns)
+    assert [(batch["n"], batch["rows"], batch["why"]) for batch in batches] == [
+        (batch.number, batch.size, batch.why) for batch in sorted(rec.batches, key=lambda batch: batch.sent_ns)
     ]
-    assert sum(len(each["members"]) for each in batches) == len(rec.requests)
+    assert sum(len(batch["members"]) for batch in batches) == len(rec.requests)
     first, recorded = batches[0], rec.batches[0]
     assert ms(first["end"] - first["start"]) == pytest.approx(recorded.compute_ns / 1e6, abs=2e-4)
     assert ms(first["sent"] - first["oldest"]) == pytest.approx(recorded.queue_ns / 1e6, abs=2e-4)
     assert sent["counts"]["requests"] == len(rec.requests)
-    assert sent["counts"]["rows"] == sum(each.size for each in rec.requests)
+    assert sent["counts"]["rows"] == sum(request.size for request in rec.requests)
     assert sent["depth"] == 0
     assert sent["pending"] == []
 
@@ -67,7 +67,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
         part = rec.events[at : at + 7]
         feed.fold(map(pack, part))
         sent = feed.flush(part[-1].time_ns)
-        batches |= {each["n"]: each for each in rows(sent["batches"])}
+        batches |= {batch["n"]: batch for batch in rows(sent["batches"])}
         for done in rows(sent["done"]):
             batches[done["n"]].update(done)
         depths += sent["depths"]
@@ -83,14 +83,14 @@ def test_depth_is_that_of_the_scheduler(rec) -> None:
     depths = dict(map(tuple, feed.flush(0)["depths"]))
     batches = rows(feed.history(0)["batches"])
     for batch in batches:
-        if [each["sent"] for each in batches].count(batch["sent"]) == 1:
+        if [other["sent"] for other in batches].count(batch["sent"]) == 1:
             assert depths[batch["sent"]] == batch["depth"]
 
 
 def test_waiting_requests_are_sent_while_they_wait() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     feed = feed_of(rec)
-    feed.fold(pack(each) for each in rec.events if each.time_ns < 2_000_000)
+    feed.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
     sent = feed.flush(2_000_000)
     assert [(label, size, ms(queued), row) for label, size, _, queued, row, *_ in sent["pending"]] == [
         ("1", 1, 0.0, 0),
@@ -234,10 +234,10 @@ def test_history_is_bounded(rec: Recording) -> None:
     assert history["counts"]["batches"] == len(rec.batches)
 
 
-def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) -> None:
-    waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
+def test_requests_from_before_the_view_count_until_they_leave(rec) -> None:
+    waiting = [event for event in rec.events if type(event).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
-    feed.fold(pack(each) for each in rec.events if each not in waiting)
+    feed.fold(pack(event) for event in rec.events if event not in waiting)
     sent = feed.flush(rec.span_ns[1])
     assert sent["depth"] == 0
     assert min(depth for _, depth in sent["depths"]) == 0
@@ -245,17 +245,17 @@ def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) ->
 
 def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -> None:
     failing = [
-        replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
-        if isinstance(each, BatchExecuted) and each.batch % 2
-        else each
-        for each in rec.events
+        replace(event, requests=tuple((*request[:4], "OTHER") for request in event.requests))
+        if isinstance(event, BatchExecuted) and event.batch % 2
+        else event
+        for event in rec.events
     ]
     feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, failing))
     feed.flush(rec.span_ns[1])
     sent = feed.history(rec.span_ns[1])
-    assert sent["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
-    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(sent["batches"]))
+    assert sent["counts"]["failed"] == sum(len(batch.requests) for batch in rec.batches if batch.number % 2)
+    assert all(batch["failed"] == (batch["requests"] if batch["n"] % 2 else 0) for batch in rows(sent["batches"]))
 
 
 def test_refused_requests_are_sent_with_their_reason() -> None:
@@ -276,15 +276,15 @@ def test_slots_are_those_of_the_recording() -> None:
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     sent = feed.history(rec.span_ns[1])
-    assert [each[:3] for each in sent["occupancy"]] == [
-        [each.sequence, each.instance, each.slot] for each in rec.slot_occupancy
+    assert [encoded[:3] for encoded in sent["occupancy"]] == [
+        [occupancy.sequence, occupancy.instance, occupancy.slot] for occupancy in rec.slot_occupancy
     ]
-    assert [each[4] for each in sent["occupancy"]] == [
-        each.assigned_ns * TICKS // 1_000_000 for each in rec.slot_occupancy
+    assert [encoded[4] for encoded in sent["occupancy"]] == [
+        occupancy.assigned_ns * TICKS // 1_000_000 for occupancy in rec.slot_occupancy
     ]
-    assert [each[7] for each in sent["occupancy"]] == [3] * 6
-    assert sent["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
-    assert [len(each["members"]) for each in rows(sent["batches"])] == sent["batches"]["rows"]
+    assert [encoded[7] for encoded in sent["occupancy"]] == [3] * 6
+    assert sent["counts"]["nulls"] == sum(batch.requests.count(None) for batch in rec.batches)
+    assert [len(batch["members"]) for batch in rows(sent["batches"])] == sent["batches"]["rows"]
 
 
 def test_metadata_have_the_values_of_the_configuration() -> None:

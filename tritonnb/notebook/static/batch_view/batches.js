@@ -33,8 +33,10 @@ function drawSizeLines({ surface, timeline, scale, layout, rows }, top) {
 function drawBatch(frame, batch, top) {
   const { surface, scale, layout, targets, end, selected, rows } = frame;
   const bottom = top + layout.lane;
-  const left = scale.clamp(batch.start ?? batch.sent);
-  const width = Math.max(scale.clamp(batch.end ?? Math.min(end, scale.to)) - left, 0.5);
+  // Whole pixels: sharp edges, and a width that does not change while the picture moves.
+  const begin = scale.clamp(batch.start ?? batch.sent);
+  const left = Math.round(begin);
+  const width = Math.max(0.5, Math.round(scale.clamp(batch.end ?? Math.min(end, scale.to)) - begin));
   const height = Math.max(2, (Math.min(batch.rows, rows) / rows) * layout.lane);
   const box = { left, width, bottom, height };
   targets.push({ kind: "batch", batch, x: left - 1, y: top - LABELS, width: width + 2, height: layout.lane + LABELS });
@@ -69,7 +71,8 @@ function drawSlices(frame, batch, { left, width, bottom, height }) {
     if (member) {
       targets.push({ kind: "request", request: member, batch, x: left, y: y - part, width, height: part });
       const waitY = layout.queueTop + 6 + member.queue_row * frame.queueStep;
-      const link = [[scale.clamp(batch.sent), waitY], [left, y - part / 2]];
+      // Half a pixel to the right: a vertical link is inside the box, which is as wide as its execution took.
+      const link = [[Math.round(scale.clamp(batch.sent)) + 0.5, waitY], [left + 0.5, y - part / 2]];
       if (frame.linksWaits) surface.path(link, { stroke: waitColour(frame, member), alpha: 0.5 });
       if (isFocus(focus, member)) frame.focusLines.push(...focusOf(frame, link, left, y, width, part));
     }

@@ -48,4 +48,16 @@ function slotEvents({ sequence, instance, slot, arrived, assigned, released, end
   return events;
 }
 
-export { flagNames, sortedEvents };
+// The index of the next event in a direction: from the one that the cursor is at, or from the cursor, or from the
+// beginning or the end of what is shown.
+function nextEvent(events, index, direction, { cursor, from }) {
+  const isForward = direction > 0;
+  const before = (time) => events.filter((event) => event.time < time).length;
+  const upTo = (time) => events.filter((event) => event.time <= time).length;
+  let start = index;
+  if (cursor === null) start = isForward ? before(from) - 1 : events.length;
+  else if (events[index]?.time !== cursor) start = isForward ? upTo(cursor) - 1 : upTo(cursor);
+  return Math.min(events.length - 1, Math.max(0, start + direction));
+}
+
+export { flagNames, nextEvent, sortedEvents };

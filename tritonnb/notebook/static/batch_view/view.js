@@ -2,6 +2,7 @@
 
 import { describeMoment } from "./cards.js";
 import { drawTimeline, longestSpan } from "./draw.js";
+import { nextEvent } from "./events.js";
 import { download, perfettoTrace } from "./export.js";
 import { listenToKeys, listenToPointer, listenToWheel } from "./input.js";
 import { RIGHT, heightOf } from "./layout.js";
@@ -99,13 +100,7 @@ class View {
 
   // Keep the last batches in sight, not the silence after them.
   liveEnded() {
-    const { window } = this;
-    if (window.follow) {
-      window.follow = false;
-      const { begin, end, batches } = this.timeline;
-      const last = Math.max(begin, ...[...batches.values()].map((batch) => batch.end ?? batch.sent));
-      window.from = Math.max(begin, Math.min(end, last + 0.02 * window.span) - window.span);
-    }
+    if (this.window.follow) this.window.stop(this.timeline);
     this.draw();
   }
 
@@ -257,15 +252,7 @@ class View {
     this.stopFollowing();
     const { events } = this.timeline;
     if (!events.length) return;
-    const isAtEvent = events[this.eventIndex]?.time === this.cursor;
-    if (this.cursor === null) {
-      const first = events.findIndex(({ time }) => time >= this.window.from);
-      this.eventIndex = direction > 0 ? (first < 0 ? events.length : first) - 1 : events.length;
-    } else if (!isAtEvent) {
-      const before = events.filter(({ time }) => time <= this.cursor).length;
-      this.eventIndex = direction > 0 ? before - 1 : before;
-    }
-    this.eventIndex = Math.min(events.length - 1, Math.max(0, this.eventIndex + direction));
+    this.eventIndex = nextEvent(events, this.eventIndex, direction, { cursor: this.cursor, from: this.window.from });
     const { time, batch } = events[this.eventIndex];
     this.moveCursor(time);
     this.selected = batch;
@@ -352,7 +339,8 @@ class View {
     const rate = live && this.window.follow ? this.rate : null;
     this.part("head").replaceChildren(...headline(timeline, { live, rate, frame, received }));
     this.part("legend").replaceChildren(...legend(timeline, theme, frame.columns));
-    const isNewest = live && this.cursor === null && this.window.to >= timeline.now - this.lag;
+    const isAtEnd = this.window.follow || this.window.to >= timeline.now - this.lag;
+    const isNewest = live && this.cursor === null && isAtEnd;
     this.part("slots").replaceChildren(
       ...(timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []),
     );

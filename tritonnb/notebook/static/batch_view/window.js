@@ -14,7 +14,7 @@ const WIDE_ENOUGH = 5; // px, to draw batches again
 class TimeWindow {
   constructor(follow) {
     Object.assign(this, { follow, from: 0, span: 2000, pinned: false });
-    Object.assign(this, { batches: true, rows: null, changedAt: 0 });
+    Object.assign(this, { batches: true, rows: null, changedAt: -Infinity });
   }
 
   get to() {
@@ -62,6 +62,13 @@ class TimeWindow {
     this.span = Math.min(Math.max(this.span * factor, SHORTEST), longest);
     this.from = around - share * this.span;
     this.pinned = true;
+  }
+
+  // Show the end of a timeline, up to its last batches.
+  stop({ begin, end, batches }) {
+    const last = Math.max(begin, ...[...batches.values()].map((batch) => batch.end ?? batch.sent));
+    this.follow = false;
+    this.from = Math.max(begin, Math.min(end, last + 0.02 * this.span) - this.span);
   }
 
   pan(share) {
