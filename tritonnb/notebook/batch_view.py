@@ -25,9 +25,11 @@ import traitlets
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
+from tritonnb.notebook.delivery_room import MOST_BATCHES
 from tritonnb.notebook.es_modules import join_modules
-from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
+from tritonnb.notebook.feed import INTERVAL_NS, MOST_PENDING, Feed, Json
 from tritonnb.notebook.latest_job import LatestJob
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
@@ -52,8 +54,8 @@ _RECENT = 2000
 _FIGURE_SHARE = 0.01
 #: Draws the last state. It is imported early, because the import takes a while and would delay requests later.
 _FIGURES = "tritonnb.figures.plot"
-#: The maximum number of batches of a recording that are shown.
-_MAX_RECORDED = 5000
+#: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
+_MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
 
 #: The open live views.
 open_batch_views: OpenViews[LiveBatchView] = OpenViews()
@@ -115,7 +117,13 @@ def recorded_history(recording: Recording) -> Json:
     model = recording.events[0].model
     begin, end = recording.span_ns
     config = recording.configs.get(model, pb.ModelConfig())
-    feed = Feed(model, config, begin, keep=_MAX_RECORDED, sample=False)
+    interval_ns = INTERVAL_NS
+    while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:
+        interval_ns //= 2
+    feed = Feed(
+        model, config, begin, keep=_MAX_RECORDED, limited=False,
+        interval_ns=interval_ns, keep_intervals=2 * _RECORDED_INTERVALS,
+    )  # fmt: skip
     feed.fold(map(pack, recording.events))
     feed.flush(end)
     return feed.history(end)
@@ -139,7 +147,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     """
 
     _esm = join_modules(_STATIC / "batch_view" / "view.js")
-    _css = _STATIC / "batch_view.css"
+    _css = style_sheet(".tnb-batch-view") + (_STATIC / "batch_view.css").read_text("utf-8")
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
     moment = traitlets.Dict().tag(sync=True)

@@ -18,6 +18,7 @@ from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import recorded_history
 from tritonnb.notebook.blame_panel import label_of
 from tritonnb.notebook.es_modules import join_modules
@@ -118,4 +119,5 @@ def _script() -> str:
 
 @cache
 def _styles() -> str:
-    return (_STATIC / "page.css").read_text("utf-8") + (_STATIC / "batch_view.css").read_text("utf-8")
+    files = (_STATIC / name for name in ("page.css", "batch_view.css"))
+    return style_sheet(".tnb-batch-view") + "".join(file.read_text("utf-8") for file in files)

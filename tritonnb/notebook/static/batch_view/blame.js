@@ -2,11 +2,12 @@
 
 const MOST_BUTTONS = 24;
 
-// The colour of each cause, by the names of the palette; causes that are rare share one.
-const CAUSE_COLOURS = {
-  instances_busy: "vermilion", queue_delay: "yellow", priority: "pink", earlier_requests: "sky", did_not_fit: "green",
-  compute_input: "sky", compute_infer: "blue", compute_output: "orange",
+// The meaning of each cause in the palette; the other causes have the colours of a series.
+const MEANINGS = {
+  instances_busy: "queue", queue_delay: "limit", compute_input: "input", compute_infer: "compute",
+  compute_output: "output",
 };
+const SERIES = ["earlier_requests", "priority", "did_not_fit", "batch_closed", "preferred_size"];
 
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
@@ -17,7 +18,7 @@ function node(tag, className, ...children) {
 
 class BlamePanel {
   constructor(model, root) {
-    Object.assign(this, { model, root, batch: null, colours: {} });
+    Object.assign(this, { model, root, batch: null, theme: {} });
     this.choice = node("p", "tnb-blame-choice");
     this.result = node("div", "tnb-blame-result");
     this.result.setAttribute("aria-live", "polite");
@@ -27,8 +28,8 @@ class BlamePanel {
   }
 
   // Offer the requests of the selected batch, each as a button.
-  select(timeline, batch) {
-    this.colours = timeline.meta.colours ?? {};
+  select(theme, batch) {
+    this.theme = theme;
     const number = batch && batch.end !== null ? batch.n : null;
     if (number === this.batch) return;
     this.batch = number;
@@ -58,7 +59,8 @@ class BlamePanel {
   }
 
   colour(cause) {
-    return this.colours[CAUSE_COLOURS[cause]] ?? "var(--tnb-faint)";
+    const place = SERIES.indexOf(cause);
+    return this.theme[MEANINGS[cause]] ?? this.theme.series?.[place] ?? this.theme.faint;
   }
 
   bar({ title, parts }) {

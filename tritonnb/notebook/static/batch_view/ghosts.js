@@ -9,14 +9,13 @@ class Ghost {
   }
 }
 
-function drawGhosts({ surface, timeline, scale, sizes }, instance, top) {
-  const bottom = top + sizes.lane;
-  const full = Math.max(1, timeline.meta.max_batch_size || 1);
-  for (const box of timeline.ghost?.boxes ?? []) {
+function drawGhosts({ surface, scale, layout, rows, ghost }, instance, top) {
+  const bottom = top + layout.lane;
+  for (const box of ghost?.boxes ?? []) {
     if (box.instance !== instance || box.end < scale.from || box.begin > scale.to) continue;
     const left = scale.clamp(box.begin);
     const right = scale.clamp(box.end);
-    const y = bottom - Math.max(2, (Math.min(box.rows, full) / full) * sizes.lane);
+    const y = bottom - Math.max(2, (Math.min(box.rows, rows) / rows) * layout.lane);
     const outline = [[left, bottom], [left, y], [right, y], [right, bottom]];
     surface.path(outline, { fill: surface.theme.faint, alpha: 0.18 });
     surface.path(outline, { stroke: surface.theme.faint, dash: [3, 2] });
