@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from threading import Thread
 
 import pytest
 from matplotlib import style
-from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
-from tritonnb.figures.batch_sizes import most_efficient_size, size_costs
-from tritonnb.figures.palette import colour, tint
+from tritonnb.figures import picture
+from tritonnb.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
+from tritonnb.figures.dark import on_dark
+from tritonnb.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
 from tritonnb.recording.waits import queue_depth, waits_of
 
 THIRD = 50_000 / 3
@@ -32,8 +37,8 @@ def busy() -> tnb.Recording:
     return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
-def texts(ax: Axes) -> list[str]:
-    return [each.get_text().strip() for each in ax.texts]
+def texts(ax) -> list[str]:
+    return [text.get_text().strip() for text in ax.texts]
 
 
 @pytest.mark.slow
@@ -55,16 +60,50 @@ def test_a_notebook_shows_a_figure_with_its_description(guide: tnb.Recording, na
     assert bundle["image/png"].startswith("iVBOR")
 
 
-def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(
-    guide: tnb.Recording,
-) -> None:
+def drawn_svg(markup: str, name: str) -> str:
+    """The SVG document of the image with a class."""
+    (source,) = re.findall(rf'class="{name}"[^>]*src="data:image/svg\+xml;base64,([^"]*)"', markup)
+    return base64.b64decode(source).decode()
+
+
+def test_a_notebook_gets_a_drawing_for_light_and_one_for_dark_pages(guide: tnb.Recording) -> None:
     figure = guide.plot.timeline()
-    assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
-    assert 'class="tnb-paper"' in guide.plot.svg("timeline")
+    markup = figure._repr_mimebundle_()["text/html"]
+    light, dark = drawn_svg(markup, "tnb-on-light"), drawn_svg(markup, "tnb-on-dark")
+    for colour in (QUEUE, PAPER):
+        assert colour.lower() in light
+        assert colour.lower() not in dark
+        assert DARK[colour].lower() in dark
+    assert "filter" not in markup
+    assert drawn_svg(figure._repr_mimebundle_()["text/html"], "tnb-on-light") == light  # unchanged by the other drawing
+
+
+def test_a_figure_with_a_background_of_its_own_is_drawn_once(guide: tnb.Recording) -> None:
+    figure = guide.plot.timeline()
     figure.set_facecolor("lightyellow")
-    assert 'class="tnb-paper"' not in figure._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
+    assert "tnb-on-dark" not in figure._repr_mimebundle_()["text/html"]
     with style.context("dark_background"):
-        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]  # type: ignore[attr-defined]
+        assert "tnb-on-dark" not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
+
+
+def test_on_dark_changes_colours_of_the_palette_only_and_restores_them() -> None:
+    ax = Figure().add_subplot()
+    (line,) = ax.plot([1, 2], color=COMPUTE)
+    (own,) = ax.plot([1, 2], color="tab:pink")
+    bars = ax.bar([1], [2], color=f"{QUEUE}80")
+    with on_dark(ax.figure):
+        assert line.get_color() == pytest.approx((*to_rgb(DARK[COMPUTE]), 1))
+        assert bars[0].get_facecolor() == pytest.approx((*to_rgb(DARK[QUEUE]), 128 / 255))
+        assert own.get_color() == "tab:pink"
+        assert ax.figure.get_facecolor() == pytest.approx((*to_rgb(DARK[PAPER]), 1))
+    assert line.get_color() == COMPUTE
+    assert bars[0].get_facecolor() == pytest.approx((*to_rgb(QUEUE), 128 / 255))
+
+
+def test_a_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "_LARGEST_SVG", 1000)
+    markup = guide.plot.timeline()._repr_mimebundle_()["text/html"]
+    assert markup.count('src="data:image/png;base64,') == 2
 
 
 def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
@@ -79,13 +118,13 @@ def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> N
     [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
-    assert "simulated_0_0" in [each.get_text() for each in ax.get_yticklabels()]
-    assert "queue depth 2" in [each.get_text() for each in ax.get_yticklabels()]
+    assert "simulated_0_0" in [label.get_text() for label in ax.get_yticklabels()]
+    assert "queue depth 2" in [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do() -> None:
     rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
-    labels = [each.get_text() for each in rec.plot.timeline().axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in rec.plot.timeline().axes[0].get_yticklabels()]
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
@@ -114,7 +153,7 @@ def test_an_unknown_figure_is_named(guide: tnb.Recording) -> None:
 
 def test_the_queue_is_as_deep_as_requests_wait(guide: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(guide))
-    assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
+    assert [round(time / 1e6, 1) for time in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]
 
 
@@ -133,22 +172,52 @@ def test_a_refused_request_waits_until_it_is_refused() -> None:
     assert "×: refused" in rec.plot.timeline().axes[0].get_xlabel()
 
 
-def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets() -> None:
+def sizes_run(repeats: int) -> tnb.Recording:
+    """Batches of 1, 2, 4, 6 and 8 rows, several of each."""
     config = "max_batch_size: 8 dynamic_batching { }"
-    arrivals = [(1000 * number * 100, size) for number, size in enumerate([1, 2, 4, 6, 8])]
-    rec = tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
-    assert [(each.size, each.count, each.batch_ms) for each in size_costs(rec)] == [
-        (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
+    arrivals = [(100_000 * number, size) for number, size in enumerate([1, 2, 4, 6, 8] * repeats)]
+    return tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
+
+
+def test_the_most_efficient_size_is_the_smallest_that_is_as_cheap_as_it_gets() -> None:
+    rec = sizes_run(ENOUGH)
+    costs = size_costs(rec)
+    assert [(cost.size, cost.count, cost.batch_ms, cost.spread_ms) for cost in costs] == [
+        (1, 20, 10, (10, 10)), (2, 20, 11, (11, 11)), (4, 20, 12, (12, 12)), (6, 20, 18, (18, 18)),
+        (8, 20, 30, (30, 30)),
     ]  # fmt: skip
-    assert most_efficient_size(size_costs(rec)).size == 4
-    legend = rec.plot.batch_sizes().axes[0].get_legend()  # nothing is written over the curve
-    assert [each.get_text() for each in legend.get_texts()][-2:] == ["time per row", "most efficient from 4 rows"]
-    assert "The time per row is within 5% of its minimum from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
+    assert most_efficient_size(costs).size == 4
+    labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
+    assert "most efficient from 4 rows (n = 20)" in labels
+    assert "within 5% of its minimum from 4 rows on: 3.0 ms (n = 20)" in rec.plot.alt("batch_sizes")
 
 
-def test_colours_repeat_only_after_seven() -> None:
-    assert len({colour(number) for number in range(7)}) == 7
-    assert tint("#000000", 0.25) == "#bfbfbf"
+def test_few_batches_are_no_reason_for_a_recommendation() -> None:
+    rec = sizes_run(ENOUGH - 1)
+    assert most_efficient_size(size_costs(rec)) is None
+    labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
+    assert not any("most efficient" in label for label in labels)
+    assert "too few to compare" in rec.plot.alt("batch_sizes")
+
+
+def test_batch_sizes_are_on_a_numeric_axis_and_counts_have_their_n() -> None:
+    figure = sizes_run(2).plot.batch_sizes()
+    bars = figure.axes[0].containers[0]
+    assert [round(bar.get_x() + bar.get_width() / 2, 6) for bar in bars] == [1, 2, 4, 6, 8]
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+    assert "batches (n = 10)" in [text.get_text() for ax in figure.axes for text in ax.texts]
+
+
+def test_percentiles_have_their_n_and_an_interval(busy: tnb.Recording) -> None:
+    ax = busy.plot.latency().axes[0]
+    assert f"n = {len(busy.requests)} requests" in ax.get_xlabel()
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    ordered = sorted(request.latency_ns / 1e6 for request in busy.requests)
+    for label, share in zip(labels, (0.50, 0.95, 0.99), strict=True):
+        value, low, high = map(float, re.findall(r"[\d.]+", label.replace("95% interval", ""))[1:])
+        assert low <= value <= high
+        below = sum(latency < low for latency in ordered) / len(ordered)
+        assert below < share
 
 
 def test_a_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
@@ -174,16 +243,27 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -
         dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
     arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
     [ax] = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline().axes
-    names = [each.get_text() for each in ax.get_yticklabels()]
-    assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert [(name[0], name[-9:], len(name)) for name in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
     assert max(map(len, ax.get_xlabel().splitlines())) <= 130
-    assert "priority 6: vermilion, priority 7: yellow" in ax.get_xlabel().replace("\n", " ")
+    legend = ax.get_legend()
+    assert [text.get_text() for text in legend.get_texts()][:2] == ["priority 1", "priority 2"]
+    assert [line.get_color() for line in legend.get_lines()][:2] == list(PRIORITIES[:2])
+
+
+def test_as_many_rows_wait_as_requests_waited_at_once(busy: tnb.Recording) -> None:
+    [ax] = busy.plot.timeline().axes
+    _, depths = queue_depth(waits_of(busy))
+    (lines,) = [artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_zorder() == 2
+                and len(artist.get_segments()) == len(waits_of(busy))]  # fmt: skip
+    rows = {round(segment[0][1], 6) for segment in lines.get_segments()}
+    assert len(rows) <= max(depths) + 1  # a request that did not wait has a mark of its own
 
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
 def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name: str) -> None:
     [ax] = getattr(tnb.Recording().plot, name)().axes
-    assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
+    assert [text.get_text() for text in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
 
 

@@ -11,7 +11,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.notebook import batch_view
 from tritonnb.notebook.batch_view import BatchView, LiveBatchView
-from tritonnb.notebook.feed import BURST, MOST_BATCHES
+from tritonnb.notebook.delivery_room import BURST, MOST_BATCHES
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.server.server import Server
 
@@ -41,7 +41,7 @@ def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[L
 
 
 def views() -> list[str]:
-    return [each.name for each in threading.enumerate() if each.name.startswith("tritonnb view")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb view")]
 
 
 def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
@@ -50,8 +50,8 @@ def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchVi
         server["double"](X=[[value]])
     view.close()
     batches = [delivery["batches"] for delivery in sent if delivery["batches"]]
-    assert [rows for each in batches for rows in each["rows"]] == [1] * 5
-    assert all(why for each in batches for why in each["why"])
+    assert [rows for columns in batches for rows in columns["rows"]] == [1] * 5
+    assert all(why for columns in batches for why in columns["why"])
     assert sent[-1]["counts"]["requests"] == 5
     assert view.history["counts"]["requests"] == 5
     assert len(view.history["batches"]["n"]) == 5
@@ -124,7 +124,7 @@ def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
     load.stop()
     load.wait(60)
     view.close()
-    assert max(len(each["batches"].get("n", ())) for each in sent) <= BURST * MOST_BATCHES
+    assert max(len(delivery["batches"].get("n", ())) for delivery in sent) <= BURST * MOST_BATCHES
     assert sent[-1]["counts"]["requests"] == server["same"].stats()["inference_count"]
 
 
@@ -157,7 +157,7 @@ def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(
 
     send(1, sequence_start=True)
     view = server["remembers"].watch()
-    one, other = (threading.Thread(target=send, args=[each], kwargs=WHOLE) for each in (2, 3))
+    one, other = (threading.Thread(target=send, args=[sequence], kwargs=WHOLE) for sequence in (2, 3))
     one.start()
     while not slot_state()["backlog"]:
         pass

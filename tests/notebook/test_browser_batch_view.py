@@ -60,7 +60,7 @@ class View:
         self.page = page
         self.root = page.output(output).locator(".tnb-batch-view")
         self.root.wait_for()
-        self.canvas = self.root.locator("canvas")
+        self.canvas = self.root.locator(".tnb-picture canvas")
 
     def fact(self, words: str) -> float:
         text = self.root.locator(".tnb-fact", has_text=words).first.locator("b").inner_text()
@@ -76,6 +76,12 @@ class View:
         with self.page.browser_page.expect_download() as download:
             self.root.get_by_role("button", name=button).click()
         return str(download.value.path().read_bytes().decode("latin-1"))
+
+
+def milliseconds(description: str) -> float:
+    """The time with which the description of an event begins."""
+    number, unit = description.split(":")[0].split()
+    return float(number) * {"ms": 1, "s": 1000}[unit]
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +128,10 @@ def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: Notebo
     for _ in range(12):
         page.browser_page.keyboard.press("ArrowLeft")
         descriptions.append(live.root.locator(".tnb-event").inner_text())
-    times = [float(each.split(" ms")[0]) for each in descriptions]
+    times = [milliseconds(description) for description in descriptions]
     assert times == sorted(times, reverse=True)
-    assert any("arrives" in each for each in descriptions)
-    assert any("sent to slow_0_" in each or "is done on" in each for each in descriptions)
+    assert any("arrives" in description for description in descriptions)
+    assert any("sent to slow_0_" in description or "is done on" in description for description in descriptions)
 
 
 def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) -> None:
@@ -146,9 +152,9 @@ def test_the_picture_and_the_trace_can_be_saved(live: View) -> None:
     assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text  # type: ignore[operator]
     assert live.saved("PNG").startswith("\x89PNG")
     trace = json.loads(live.saved("Perfetto"))["traceEvents"]
-    batches = [each for each in trace if each["ph"] == "X"]
-    assert {each["name"].split()[1] for each in batches} == {"rows"}
-    assert all(each["dur"] > 0 and each["args"]["why"] for each in batches)
+    batches = [event for event in trace if event["ph"] == "X"]
+    assert {batch["name"].split()[1] for batch in batches} == {"rows"}
+    assert all(batch["dur"] > 0 and batch["args"]["why"] for batch in batches)
 
 
 def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: View) -> None:
@@ -172,7 +178,7 @@ def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPag
     for name in "abcd":
         cell = view.root.locator(".tnb-held", has=page.browser_page.get_by_text(name, exact=True))
         cell.get_by_text("3 run").wait_for()
-        cell.get_by_text("idle in").wait_for()
+        cell.get_by_text("times out in").wait_for()
     page.screenshots("batch-view-stateful", view.root)
     page.execute("server['remembers'](X=[[1.0]], sequence_id='b', sequence_end=True)")
     view.shows("backlog: empty")
@@ -182,7 +188,7 @@ def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPag
 
 def test_views_of_a_comparison_show_the_same_time(page: NotebookPage) -> None:
     before, after = (page.output(5).locator(".tnb-batch-view").nth(number) for number in (0, 1))
-    before.locator("canvas").focus()
+    before.locator(".tnb-picture canvas").focus()
     for _ in range(5):
         page.browser_page.keyboard.press("ArrowRight")
     time = before.locator(".tnb-event").inner_text().split(" ms")[0]
@@ -212,13 +218,15 @@ def test_without_its_kernel_the_notebook_shows_the_last_state(
     page: NotebookPage, notebook: Callable[..., NotebookPage]
 ) -> None:
     page.execute("server.stop()")
-    page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 3")
+    page.browser_page.wait_for_function(
+        "() => document.querySelectorAll('.tnb-last-state img.tnb-on-light').length === 4"
+    )
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.save()
     page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     again = notebook(file=page.file)
     for number, words in ((1, "Timeline of"), (3, "6 sequences in 4 slots of 2 instances")):
-        picture = again.output(number).locator(".tnb-last-state img")
+        picture = again.output(number).locator(".tnb-last-state img.tnb-on-light")
         picture.wait_for()
         assert words in picture.get_attribute("alt")
         assert not again.output(number).get_by_text("Error displaying widget").is_visible()

@@ -21,11 +21,14 @@ RUN = """async ([source, code, history]) => {
 DRAW = """
 const timeline = new modules.Timeline();
 timeline.merge(history);
-const colours = Object.fromEntries(["ink", "faint", "paper", "panel", "line", "accent"].map((name) => [name, "#222"]));
-const surface = new modules.SvgSurface(900, modules.heightOf(timeline), colours, timeline.describe());
-const shown = { from: -0.1, span: 10, end: timeline.now, cursor: timeline.now, selected: null };
-modules.drawTimeline(surface, timeline, shown);
-return surface.toString();
+const page = Object.fromEntries(["ink", "faint", "paper", "panel", "line"].map((name) => [name, "#222"]));
+const theme = { ...page, ...timeline.meta.themes.light };
+return [true, false].map((batches) => {
+  const surface = new modules.SvgSurface(900, modules.heightOf(timeline), theme, timeline.describe());
+  const shown = { from: -0.1, span: 10, end: timeline.now, cursor: timeline.now, selected: null, focus: null };
+  modules.drawTimeline(surface, timeline, { ...shown, batches });
+  return surface.toString();
+});
 """
 REFUSE = """
 const timeline = new modules.Timeline();
@@ -33,7 +36,7 @@ for (let now = 1; now <= 200; now += 1) {
   const refused = Array.from({ length: 100 }, (_, index) => [now, now, `${now} ${index}`, 0, "queue full", 0]);
   const occupancy = refused.map(([, , label], index) => [label, "m_0", index, now, now, now, "END", 1, now]);
   for (const [label] of occupancy) timeline.colourNumber(label);
-  timeline.merge({ ...history, now, refused, occupancy });
+  timeline.merge({ ...history, number: now, now, refused, occupancy });
 }
 return [timeline.refused, timeline.occupancy, timeline.colourNumbers].map((map) => [map.size, [...map.keys()].pop()]);
 """
@@ -60,16 +63,18 @@ def test_an_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
     request = tnb.Arrival(0, sequence_id=1, sequence_start=True) if config.HasField("sequence_batching") else (0, 1)
     recorded = [tnb.simulate(config, [request], tnb.fixed(ms)).view().history for ms in (0, 5)]
     for history in (Feed(name, config, 0).history(0), *recorded):
-        picture = run(DRAW, history)
-        assert ElementTree.fromstring(picture)[0].text.startswith(f"{name}: ")
-        assert not any(wrong in picture for wrong in ("NaN", "Infinity", "undefined"))
+        for picture in run(DRAW, history):
+            assert ElementTree.fromstring(picture)[0].text.startswith(f"{name}: ")
+            assert not any(wrong in picture for wrong in ("NaN", "Infinity", "undefined"))
 
 
 def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]) -> None:
     slots = 'name: "m" instance_group { count: 1 } sequence_batching { oldest { max_candidate_sequences: 4000 } }'
     history = Feed("m", text_format.Parse(slots, pb.ModelConfig()), 0).history(0)
-    picture = ElementTree.fromstring(run(DRAW, {**history, "slot_state": {"owners": [[1, "m_0_0", 3999, 1000.0]]}}))
-    assert 4000 < float(picture.get("height")) < 10_000  # type: ignore[arg-type]
+    picture, _ = map(
+        ElementTree.fromstring, run(DRAW, {**history, "slot_state": {"owners": [[1, "m_0_0", 3999, 1000.0]]}})
+    )
+    assert 4000 < float(picture.get("height")) < 10_000
 
 
 def test_the_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:

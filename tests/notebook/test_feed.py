@@ -1,4 +1,4 @@
-"""What is sent to a view: exact counts, and everything, or a sample if that is too much."""
+"""What is sent to a view: exact counts at every rate, and single batches as long as there are few."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, pack
-from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
+from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted, pack
+from tritonnb.notebook.delivery_room import BURST, MOST_BATCHES, MOST_MEMBERS
+from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.recording import Recording
@@ -28,7 +29,7 @@ def feed_of(rec: Recording, **options: Any) -> Feed:
 
 def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Return the batches that were encoded as columns."""
-    return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def ms(ticks: float) -> float:
@@ -40,21 +41,21 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
-    feed = feed_of(rec, sample=False, keep=5000)
+def test_everything_of_a_recording_is_sent(rec) -> None:
+    feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     sent = json.loads(json.dumps(feed.history(rec.span_ns[1])))
     batches = rows(sent["batches"])
-    assert [(each["n"], each["rows"], each["why"]) for each in batches] == [
-        (each.number, each.size, each.why) for each in sorted(rec.batches, key=lambda each: each.sent_ns)
+    assert [(batch["n"], batch["rows"], batch["why"]) for batch in batches] == [
+        (batch.number, batch.size, batch.why) for batch in sorted(rec.batches, key=lambda batch: batch.sent_ns)
     ]
-    assert sum(len(each["members"]) for each in batches) == len(rec.requests)
+    assert sum(len(batch["members"]) for batch in batches) == len(rec.requests)
     first, recorded = batches[0], rec.batches[0]
     assert ms(first["end"] - first["start"]) == pytest.approx(recorded.compute_ns / 1e6, abs=2e-4)
     assert ms(first["sent"] - first["oldest"]) == pytest.approx(recorded.queue_ns / 1e6, abs=2e-4)
     assert sent["counts"]["requests"] == len(rec.requests)
-    assert sent["counts"]["rows"] == sum(each.size for each in rec.requests)
+    assert sent["counts"]["rows"] == sum(request.size for request in rec.requests)
     assert sent["depth"] == 0
     assert sent["pending"] == []
 
@@ -66,7 +67,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
         part = rec.events[at : at + 7]
         feed.fold(map(pack, part))
         sent = feed.flush(part[-1].time_ns)
-        batches |= {each["n"]: each for each in rows(sent["batches"])}
+        batches |= {batch["n"]: batch for batch in rows(sent["batches"])}
         for done in rows(sent["done"]):
             batches[done["n"]].update(done)
         depths += sent["depths"]
@@ -76,20 +77,20 @@ def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
     assert feed.quiet
 
 
-def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:
-    feed = feed_of(rec, sample=False, keep=5000)
+def test_depth_is_that_of_the_scheduler(rec) -> None:
+    feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
     batches = rows(feed.history(0)["batches"])
     for batch in batches:
-        if [each["sent"] for each in batches].count(batch["sent"]) == 1:
+        if [other["sent"] for other in batches].count(batch["sent"]) == 1:
             assert depths[batch["sent"]] == batch["depth"]
 
 
 def test_waiting_requests_are_sent_while_they_wait() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     feed = feed_of(rec)
-    feed.fold(pack(each) for each in rec.events if each.time_ns < 2_000_000)
+    feed.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
     sent = feed.flush(2_000_000)
     assert [(label, size, ms(queued), row) for label, size, _, queued, row, *_ in sent["pending"]] == [
         ("1", 1, 0.0, 0),
@@ -98,41 +99,118 @@ def test_waiting_requests_are_sent_while_they_wait() -> None:
     assert (sent["depth"], ms(sent["now"]), feed.quiet) == (2, 2.0, False)
 
 
-def test_a_sample_is_drawn_and_everything_is_counted() -> None:
+def deliveries(rec: Recording, feed: Feed, size: int = 1500) -> list[dict]:
+    """Fold and flush a recording in parts."""
+    events = list(map(pack, rec.events))
+    sent = []
+    for at in range(0, len(events), size):
+        feed.fold(events[at : at + size])
+        sent.append(feed.flush(events[min(at + size, len(events)) - 1][1]))
+    return sent
+
+
+@pytest.fixture(scope="module")
+def fast() -> Recording:
+    """20,000 batches per second: more than can be sent one by one."""
+    return tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
+
+
+def test_single_batches_are_sent_up_to_a_limit_and_all_of_them_until_the_time_that_is_named(fast: Recording) -> None:
+    sent = deliveries(fast, feed_of(fast))
+    exact = [(delivery["since"], delivery["exact"]) for delivery in sent]
+    assert all(since <= until < delivery["now"] for (since, until), delivery in zip(exact, sent, strict=True))
+    shown = {batch["n"] for delivery in sent for batch in rows(delivery["batches"])}
+    begin = fast.span_ns[0]
+    in_exact_spans = {
+        batch.number
+        for batch in fast.batches
+        for since, until in exact
+        if since < (batch.sent_ns - begin) * TICKS // 1_000_000 <= until
+    }
+    assert in_exact_spans <= shown
+    assert len(shown) < len(fast.batches) / 5
+    assert max(len(rows(delivery["batches"])) for delivery in sent) <= BURST * MOST_BATCHES
+
+
+def test_requests_that_are_not_sent_are_counted_in_each_delivery(fast: Recording) -> None:
+    feed = feed_of(fast)
+    sent = deliveries(fast, feed)
+    assert sent[-1]["counts"]["requests"] == sent[-1]["counts"]["batches"] == len(fast.requests)
+    assert sent[-1]["depth"] == 0
+    assert feed.quiet
+    assert all(len(rows(delivery["batches"])) <= MOST_BATCHES for delivery in sent[5:])
+
+
+def test_large_batches_are_sent_up_to_a_number_of_requests() -> None:
     arrivals = tnb.constant(rate=400_000, duration=0.02)
     rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
+    sent = deliveries(rec, feed_of(rec), size=len(rec.events))
+    members = sum(len(batch["members"]) for delivery in sent for batch in rows(delivery["batches"]))
+    assert 0 < members <= BURST * MOST_MEMBERS
+    assert sent[-1]["counts"]["rows"] == 8000
+
+
+@pytest.mark.parametrize("rate", [5, 200, 2000, 20_000])
+def test_counters_are_exact_at_every_rate(rate: int) -> None:
+    config = 'name: "m" max_batch_size: 8 instance_group { count: 2 } dynamic_batching { }'
+    arrivals = tnb.poisson(rate=rate, duration=2000 / rate + 0.5, seed=rate)
+    rec = tnb.simulate(config, arrivals, tnb.linear(per_row_ms=0.05, base_ms=0.1))
+    feed = feed_of(rec)
+    sent = deliveries(rec, feed, size=300)
+    lanes = feed.history(rec.span_ns[1])["levels"]["lanes"]
+    for name in ("busy", "batches", "rows", "largest"):
+        merge = max if name == "largest" else sum
+        delivered = [
+            merge(delivery["counters"]["lanes"][lane][name])
+            for delivery in sent
+            for lane in delivery["counters"]["lanes"]
+        ]
+        kept = [merge(level[name]) for levels in lanes.values() for level in levels if level[name]]
+        recorded = {
+            "busy": sum(batch.exec_end_ns - batch.exec_start_ns for batch in rec.batches),
+            "batches": len(rec.batches),
+            "rows": sum(batch.size for batch in rec.batches),
+            "largest": max(batch.size for batch in rec.batches),
+        }[name]
+        assert merge(delivered) == merge(kept) == recorded
+    queue = [delivery["counters"]["queue"] for delivery in sent]
+    waited = sum(sum(columns["waited"]) for columns in queue)
+    assert waited == sum(batch.sent_ns - request.queued_ns for batch, request in batches_with_requests(rec))
+
+
+def batches_with_requests(rec: Recording) -> list[tuple]:
+    by_number = {batch.number: batch for batch in rec.batches}
+    return [(by_number[request.batch], request) for request in rec.requests]
+
+
+def test_a_history_has_all_counters_and_is_bounded_in_hours_of_traffic() -> None:
+    feed = Feed("m", pb.ModelConfig(name="m"), 0)
+    events = tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(0.005)).events
+    (sent,) = (event for event in events if isinstance(event, BatchSent))
+    (executed,) = (event for event in events if isinstance(event, BatchExecuted))
+    sizes = {}
+    hour = 3_600_000_000_000
+    for time_ns in range(0, 10 * hour, hour // 400):
+        times = dict.fromkeys(("exec_start_ns", "compute_start_ns", "compute_end_ns"), time_ns)
+        batch = replace(executed, time_ns=time_ns, batch=time_ns, exec_end_ns=time_ns + 5000, **times)
+        feed.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
+        feed.flush(time_ns)
+        if time_ns % hour == 0:
+            sizes[time_ns // hour] = len(json.dumps(feed.history(time_ns)["levels"]))
+    levels = feed.history(10 * hour)["levels"]["lanes"]["m_0_0"]
+    assert sum(sum(level["batches"]) for level in levels) == 4000
+    assert sum(sum(level["busy"]) for level in levels) == 4000 * 5000
+    assert sizes[9] < 1.5 * sizes[3]
+
+
+def test_requests_without_a_priority_have_the_default_level() -> None:
+    config = """name: "m" max_batch_size: 8
+        dynamic_batching { priority_levels: 3 default_priority_level: 2 }"""
+    rec = tnb.simulate(config, [tnb.Arrival(0), tnb.Arrival(0, priority=3)], tnb.fixed(1))
     feed = feed_of(rec)
     feed.fold(map(pack, rec.events))
-    sent = feed.flush(rec.span_ns[1])
-    batches = rows(sent["batches"])
-    drawn = sum(len(each["members"]) for each in batches)
-    every, part = batches[0]["drawn"]
-    assert drawn <= BURST * MOST_MEMBERS + len(batches)
-    assert every * part > 1
-    assert sent["counts"]["requests"] == 8000
-    assert sent["counts"]["rows"] == 8000
-    assert len(sent["depths"]) <= 200
-    assert max(depth for _, depth in sent["depths"]) > 0
-    assert sum(each["requests"] for each in batches) >= drawn
-
-
-def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec: Recording) -> None:
-    """After a delivery that was too large, only every k-th batch is kept in the first place."""
-    rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
-    feed = feed_of(rec)
-    events = list(map(pack, rec.events))
-    delivered = []
-    for at in range(0, len(events), 1500):
-        feed.fold(events[at : at + 1500])
-        delivered.append(feed.flush(events[at][1]))
-    assert delivered[-1]["counts"]["requests"] == delivered[-1]["counts"]["batches"] == len(rec.requests)
-    assert delivered[-1]["depth"] == 0
-    assert feed.quiet
-    batches = [rows(delivery["batches"]) for delivery in delivered]
-    assert len(batches[0]) <= BURST * MOST_BATCHES
-    assert all(len(each) <= MOST_BATCHES + 1 for each in batches[3:])
-    assert all(each["end"] is not None for delivery in batches[:-1] for each in delivery[:-1])
-    assert not feed._waiting
+    members = [member for batch in rows(feed.flush(rec.span_ns[1])["batches"]) for member in batch["members"]]
+    assert sorted(priority for _, _, priority, *_ in members) == [2, 3]
 
 
 def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
@@ -150,34 +228,34 @@ def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
 def test_history_is_bounded(rec: Recording) -> None:
     feed = feed_of(rec, keep=5)
     feed.fold(map(pack, rec.events))
-    feed.flush(0)
-    history = feed.history(0)
+    feed.flush(rec.span_ns[1])
+    history = feed.history(rec.span_ns[1])
     assert len(rows(history["batches"])) == 5
     assert history["counts"]["batches"] == len(rec.batches)
 
 
-def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) -> None:
-    waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
+def test_requests_from_before_the_view_count_until_they_leave(rec) -> None:
+    waiting = [event for event in rec.events if type(event).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
-    feed.fold(pack(each) for each in rec.events if each not in waiting)
-    sent = feed.flush(0)
+    feed.fold(pack(event) for event in rec.events if event not in waiting)
+    sent = feed.flush(rec.span_ns[1])
     assert sent["depth"] == 0
     assert min(depth for _, depth in sent["depths"]) == 0
 
 
 def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -> None:
     failing = [
-        replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
-        if isinstance(each, BatchExecuted) and each.batch % 2
-        else each
-        for each in rec.events
+        replace(event, requests=tuple((*request[:4], "OTHER") for request in event.requests))
+        if isinstance(event, BatchExecuted) and event.batch % 2
+        else event
+        for event in rec.events
     ]
-    feed = feed_of(rec, sample=False, keep=5000)
+    feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, failing))
     feed.flush(rec.span_ns[1])
     sent = feed.history(rec.span_ns[1])
-    assert sent["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
-    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(sent["batches"]))
+    assert sent["counts"]["failed"] == sum(len(batch.requests) for batch in rec.batches if batch.number % 2)
+    assert all(batch["failed"] == (batch["requests"] if batch["n"] % 2 else 0) for batch in rows(sent["batches"]))
 
 
 def test_refused_requests_are_sent_with_their_reason() -> None:
@@ -187,26 +265,26 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     feed = feed_of(rec)
     feed.fold(map(pack, rec.events))
-    ((begin, end, label, _, message, _),) = feed.flush(0)["refused"]
-    assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")  # type: ignore[comparison-overlap]
+    ((begin, end, label, _, message, _),) = feed.flush(rec.span_ns[1])["refused"]
+    assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
 
 
 def test_slots_are_those_of_the_recording() -> None:
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
-    feed = feed_of(rec, sample=False, keep=5000)
+    feed = feed_of(rec, limited=False, keep=5000)
     feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     sent = feed.history(rec.span_ns[1])
-    assert [each[:3] for each in sent["occupancy"]] == [
-        [each.sequence, each.instance, each.slot] for each in rec.slot_occupancy
+    assert [encoded[:3] for encoded in sent["occupancy"]] == [
+        [occupancy.sequence, occupancy.instance, occupancy.slot] for occupancy in rec.slot_occupancy
     ]
-    assert [each[4] for each in sent["occupancy"]] == [
-        each.assigned_ns * TICKS // 1_000_000 for each in rec.slot_occupancy
+    assert [encoded[4] for encoded in sent["occupancy"]] == [
+        occupancy.assigned_ns * TICKS // 1_000_000 for occupancy in rec.slot_occupancy
     ]
-    assert [each[7] for each in sent["occupancy"]] == [3] * 6
-    assert sent["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
-    assert [len(each["members"]) for each in rows(sent["batches"])] == sent["batches"]["rows"]
+    assert [encoded[7] for encoded in sent["occupancy"]] == [3] * 6
+    assert sent["counts"]["nulls"] == sum(batch.requests.count(None) for batch in rec.batches)
+    assert [len(batch["members"]) for batch in rows(sent["batches"])] == sent["batches"]["rows"]
 
 
 def test_metadata_have_the_values_of_the_configuration() -> None:

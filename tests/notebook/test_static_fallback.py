@@ -66,7 +66,7 @@ def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(
 ) -> None:
     _, still = outputs[name]
     assert still["image/png"]
-    assert 'src="data:image/png' in still["text/html"]
+    assert 'src="data:image/svg+xml' in still["text/html"]
 
 
 def test_a_comparison_keeps_its_table_too(outputs: dict[str, list[dict[str, Any]]]) -> None:
@@ -83,3 +83,10 @@ def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: dict
 def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end() -> None:
     *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])
+
+
+def test_a_sweep_that_was_shown_while_it_ran_shows_its_result_at_the_end() -> None:
+    sweep = 'sweep = tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4)'
+    _, (shown,), *_ = execute(SERVE, f"{sweep}; sweep", "sweep.wait(); None")
+    assert "configurations tried" not in shown["text/html"]
+    assert "<table" in shown["text/html"]

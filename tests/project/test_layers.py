@@ -30,8 +30,11 @@ EXCEPT = {
     ("profile/sweep_result.py", "figures"),
     ("recording/comparison.py", "figures"),
     ("recording/comparison.py", "notebook"),
+    ("recording/debugger.py", "notebook"),
     ("recording/recording.py", "figures"),
     ("recording/recording.py", "notebook"),
+    ("recording/recording.py", "teaching"),
+    ("teaching/worksheet.py", "notebook"),
 }
 
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from tritonnb.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
+from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, SELECTION
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import draw_empty, duration, panel_above, strip_spines
+from tritonnb.figures.scale import draw_empty, duration, panels_above, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
+#: The number of batches of a size from which on its time is compared with others.
+ENOUGH = 20
+
 
 @dataclass(frozen=True, slots=True)
 class SizeCost:
-    """Number of batches of one size, and their average times in ms."""
+    """Number of batches of one size, and their average times in ms.
+
+    ``spread_ms`` are the quartiles of the execution time of a batch, None if they are not known.
+    """
 
     size: int
     count: int
     compute_input: float
     compute_infer: float
     compute_output: float
+    spread_ms: tuple[float, float] | None = None
 
     @property
     def batch_ms(self) -> float:
@@ -48,19 +57,34 @@ def size_costs(rec: Recording) -> list[SizeCost]:
             [batch.compute_end_ns - batch.compute_start_ns for batch in batches],
             [batch.exec_end_ns - batch.compute_end_ns for batch in batches],
         )
-        costs.append(SizeCost(size, count, *(statistics.median(part) / 1e6 for part in parts)))
+        spread = _quartiles([(batch.exec_end_ns - batch.exec_start_ns) / 1e6 for batch in batches])
+        compute_input, compute_infer, compute_output = (statistics.median(part) / 1e6 for part in parts)
+        costs.append(SizeCost(size, count, compute_input, compute_infer, compute_output, spread))
     return costs
 
 
-def most_efficient_size(costs: list[SizeCost]) -> SizeCost:
-    """The smallest batch size whose time per row is at most 5 % above the minimum."""
-    cheapest_ms = min(cost.row_ms for cost in costs)
-    return next(cost for cost in costs if cost.row_ms <= 1.05 * cheapest_ms)
+def _quartiles(values: list[float]) -> tuple[float, float] | None:
+    if len(values) < 2:
+        return None
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return first, third
+
+
+def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:
+    """The smallest batch size whose time per row is at most 5 % above the minimum.
+
+    Sizes with fewer than `ENOUGH` batches are not compared; None if fewer than two sizes have so many.
+    """
+    known = [cost for cost in costs if cost.count >= ENOUGH]
+    if len(known) < 2:
+        return None
+    cheapest_ms = min(cost.row_ms for cost in known)
+    return next(cost for cost in known if cost.row_ms <= 1.05 * cheapest_ms)
 
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.batch_sizes`."""
-    return draw_costs(size_costs(rec), ax, describe(rec), "median")
+    return draw_costs(size_costs(rec), ax, describe(rec), "median, with quartiles")
 
 
 def describe(rec: Recording) -> str:
@@ -71,23 +95,29 @@ def describe(rec: Recording) -> str:
 
 def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -> Axes:
     """Draw the times of each batch size; ``average`` says whether they are means or medians."""
-    ax = axes_for(ax, 4.4, alt)
+    ax = axes_for(ax, 4.8, alt)
     if not costs:
         return draw_empty(ax)
-    places = list(range(len(costs)))
+    sizes = [cost.size for cost in costs]
+    width = 0.72 * min([right - left for left, right in pairwise(sizes)], default=1)
     bottoms = [0.0] * len(costs)
-    for name, color in (("compute_input", SKY), ("compute_infer", BLUE), ("compute_output", ORANGE)):
+    for name, color in (("compute_input", INPUT), ("compute_infer", COMPUTE), ("compute_output", OUTPUT)):
         part = [getattr(cost, name) for cost in costs]
-        ax.bar(places, part, bottom=bottoms, color=color, label=name.replace("_", " "), width=0.72)
+        ax.bar(sizes, part, bottom=bottoms, color=color, label=name.replace("_", " "), width=width)
         bottoms = [low + high for low, high in zip(bottoms, part, strict=True)]
-    ax.set_ylabel(f"time per batch (ms, {average})", fontsize=8)
+    _spreads(ax, costs)
+    ax.set_ylabel(f"time per batch (ms,\n{average})", fontsize=8)
     ax.set_xlabel("batch size (rows)", fontsize=8)
-    tick_step = max(1, len(costs) // 24)
-    ax.set_xticks(places[::tick_step], [str(cost.size) for cost in costs][::tick_step])
-    ax.set_ylim(0, 1.25 * max(bottoms, default=1) or 1)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=24, integer=True))
+    ax.set_xlim(min(sizes) - max(1, width), max(sizes) + max(1, width))
+    tops = [cost.spread_ms[1] if cost.spread_ms else cost.batch_ms for cost in costs]
+    ax.set_ylim(0, 1.3 * max([*tops, *bottoms]) or 1)
     strip_spines(ax, keep="bottom left")
-    _counts(ax, costs, places)
-    _cost_curve(ax, costs, places)
+    total = sum(cost.count for cost in costs)
+    above, top = panels_above(ax, (0.5, "time per row (ms)"), (0.4, f"batches (n = {total:,})"))
+    _row_times(above, costs)
+    _counts(top, costs, width)
+    ax.legend(fontsize=7.5, frameon=False, ncols=3, loc="upper left")
     return ax
 
 
@@ -98,38 +128,38 @@ def describe_costs(costs: list[SizeCost]) -> str:
         f"{pluralize(cost.count, 'batch', 'batches')} of {pluralize(cost.size, 'row')}, {duration(cost.batch_ms * 1e6)}"
         for cost in shown
     ]
+    listed = f"Batch sizes: {'; '.join(sizes)}{'; and other sizes' if len(costs) > 10 else ''}."
     efficient = most_efficient_size(costs)
+    if efficient is None:
+        return f"{listed} Fewer than two sizes have {ENOUGH} batches, too few to compare their times per row."
     return (
-        f"Batch sizes: {'; '.join(sizes)}{'; and other sizes' if len(costs) > 10 else ''}. "
-        f"The time per row is within 5% of its minimum from {pluralize(efficient.size, 'row')} on: "
-        f"{duration(efficient.row_ms * 1e6)}."
+        f"{listed} Among sizes with at least {ENOUGH} batches, the time per row is within 5% of its minimum from "
+        f"{pluralize(efficient.size, 'row')} on: {duration(efficient.row_ms * 1e6)} (n = {efficient.count})."
     )
 
 
-def _cost_curve(ax: Axes, costs: list[SizeCost], places: list[int]) -> None:
-    curve = ax.twinx()
-    curve.set_axes_locator(ax.get_axes_locator())  # beside the panel above, not behind it
-    curve.plot(
-        places, [cost.row_ms for cost in costs], color=VERMILION, marker="o", markersize=3.5, label="time per row"
-    )
-    curve.set_ylim(bottom=0, top=1.3 * max((cost.row_ms for cost in costs), default=1) or 1)
-    curve.set_ylabel("time per row (ms)", fontsize=8, color=VERMILION)
-    strip_spines(curve, keep="right")
-    if len(costs) > 1:
-        efficient = most_efficient_size(costs)
-        place = costs.index(efficient)
-        label = f"most efficient from {pluralize(efficient.size, 'row')}"
-        curve.plot(
-            place, efficient.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white", lw=0, label=label
-        )
-    handles = [*ax.get_legend_handles_labels()[0], *curve.get_legend_handles_labels()[0]]
-    ax.legend(handles=handles, fontsize=7.5, frameon=False, ncols=len(handles), loc="upper left")
+def _spreads(ax: Axes, costs: list[SizeCost]) -> None:
+    known = [(cost, cost.spread_ms) for cost in costs if cost.spread_ms is not None]
+    if known:
+        lows, highs = zip(*(spread for _, spread in known), strict=True)
+        ax.vlines([cost.size for cost, _ in known], lows, highs, colors=INK, linewidths=1.2)
 
 
-def _counts(ax: Axes, costs: list[SizeCost], places: list[int]) -> None:
-    above = panel_above(ax, 0.45, "batches")
-    above.bar(places, [cost.count for cost in costs], color=GREEN, width=0.72)
+def _row_times(above: Axes, costs: list[SizeCost]) -> None:
+    """Draw the time per row, and the most efficient size if there are enough batches to tell."""
+    sizes, times = [cost.size for cost in costs], [cost.row_ms for cost in costs]
+    above.plot(sizes, times, color=GREY, marker="o", markersize=3.5)
+    above.set_ylim(0, 1.45 * max(times) or 1)
+    efficient = most_efficient_size(costs)
+    if efficient is not None:
+        label = f"most efficient from {pluralize(efficient.size, 'row')} (n = {efficient.count})"
+        above.plot(efficient.size, efficient.row_ms, marker="*", markersize=13, color=SELECTION, lw=0, label=label)
+        above.legend(fontsize=7.5, frameon=False, loc="upper left")
+
+
+def _counts(above: Axes, costs: list[SizeCost], width: float) -> None:
+    above.bar([cost.size for cost in costs], [cost.count for cost in costs], color=GREY, width=width)
     if len(costs) <= 24:
-        for place, cost in zip(places, costs, strict=True):
-            above.text(place, cost.count, str(cost.count), fontsize=7.5, ha="center", va="bottom", color=INK)
+        for cost in costs:
+            above.text(cost.size, cost.count, str(cost.count), fontsize=7.5, ha="center", va="bottom", color=INK)
     above.margins(y=0.25)

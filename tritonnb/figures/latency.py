@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from tritonnb.figures.palette import BLUE, INK, ORANGE, VERMILION
+from tritonnb.figures.palette import INK, series
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import SPACE, draw_empty, strip_spines
+from tritonnb.figures.scale import draw_empty, strip_spines
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -32,15 +34,13 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     edges = np.geomspace(low, high, 50) if long_tail else np.linspace(low, high, 50)
     if long_tail:
         ax.set_xscale("log")
-    ax.hist(values, bins=edges.tolist(), color=BLUE)
-    top = ax.get_ylim()[1]
-    ax.set_ylim(0, top * 1.3)
-    for (name, value), color, line, height in zip(
-        quantiles.items(), (INK, ORANGE, VERMILION), ("-", "--", ":"), (1.24, 1.14, 1.04), strict=True
-    ):
-        ax.axvline(value, color=color, linestyle=line, linewidth=1.4)
-        ax.text(value, top * height, f"{SPACE}{name} {value:.2f} ms", fontsize=8, va="center", color=INK)
-    ax.set_xlabel("latency (ms)", fontsize=8)
+    ax.hist(values, bins=edges.tolist(), color=series(0))
+    for (name, value), line in zip(quantiles.items(), ("-", "--", ":"), strict=True):
+        low, high = _interval(values, _QUANTILES[name])
+        label = f"{name} {value:.2f} ms (95% interval {low:.2f} to {high:.2f})"
+        ax.axvline(value, color=INK, linestyle=line, linewidth=1.4, label=label)
+    ax.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
+    ax.set_xlabel(f"latency (ms{', logarithmic' if long_tail else ''}) of n = {len(values):,} requests", fontsize=8)
     ax.set_ylabel("requests", fontsize=8)
     strip_spines(ax, keep="bottom left")
     return ax
@@ -53,6 +53,14 @@ def describe(rec: Recording) -> str:
     quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _latency_quantiles(rec).items())
     longest = max(request.latency_ns for request in rec.requests) / 1e6
     return f"Histogram of the latency of {len(rec.requests)} requests: {quantiles}, longest {longest:.2f} ms."
+
+
+def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
+    """The 95 % confidence interval of a quantile: order statistics, by the normal approximation of their ranks."""
+    count = len(ordered)
+    spread = 1.96 * math.sqrt(count * share * (1 - share))
+    low, high = math.floor(count * share - spread), math.ceil(count * share + spread)
+    return float(ordered[max(0, low)]), float(ordered[min(count - 1, high)])
 
 
 def _latency_quantiles(rec: Recording) -> dict[str, float]:

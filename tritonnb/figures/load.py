@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tritonnb.figures.palette import BLUE, INK, ORANGE, SKY, VERMILION
+from tritonnb.figures.palette import GREY, INK, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import strip_spines
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
@@ -31,18 +31,19 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
         (succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6,
         ".",
         ms=3,
-        color=BLUE,
+        color=series(0),
         label="since intended send time",
     )
     if _sent_late(result):
         since_sent = (succeeded[:, COMPLETED] - succeeded[:, SENT]) / 1e6
-        ax.plot(seconds, since_sent, ".", ms=3, color=SKY, label="since actual send time")
+        ax.plot(seconds, since_sent, ".", ms=3, color=series(2), label="since actual send time")
     if len(failed):
         when = (failed[:, INTENDED] - begin) / 1e9
-        ax.plot(when, (failed[:, COMPLETED] - failed[:, INTENDED]) / 1e6, "x", color=VERMILION, label="failed")
-    for name, color, line in ((50, INK, "-"), (99, ORANGE, "--")) if len(succeeded) else ():
+        ax.plot(when, (failed[:, COMPLETED] - failed[:, INTENDED]) / 1e6, "x", color=REFUSAL, label="failed")
+    count = f"n = {len(result.responses):,}"
+    for name, color, line in ((50, INK, "-"), (99, GREY, "--")) if len(succeeded) else ():
         value = result.percentile(name)
-        ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms")
+        ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms, {count}")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time (s)", fontsize=8)
     ax.set_ylabel("latency (ms)", fontsize=8)

@@ -1,33 +1,95 @@
-"""The colours of all figures and widgets: distinguishable with colour vision deficiency, and always used with labels.
+"""The colours of all figures and widgets by their meaning, on white and on dark backgrounds.
 
-They are those of Okabe and Ito except for the yellow, whose contrast on white and on a dark background is too low.
+A colour has one meaning wherever it appears: in matplotlib figures, on the canvas of the batch view, in its legend and
+in style sheets, which are all generated from this module. Constants are the colours on white; `DARK` has those of dark
+backgrounds. Each has a contrast of at least 3:1 with its background, and those that appear together can be told apart
+with protanopia, deuteranopia and tritanopia. Colours are always used with labels or shapes of their own.
 """
 
 from __future__ import annotations
 
-BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#CCBB44",
-)  # fmt: skip
-INK, GREY, LIGHT = "#222222", "#767676", "#D9D9D9"
+from collections.abc import Mapping
 
-NAMES = {
-    BLUE: "blue", ORANGE: "orange", GREEN: "green", PINK: "pink", SKY: "sky", VERMILION: "vermilion", YELLOW: "yellow",
+#: Parts of a request's time: waiting in the queue, and the three parts of the execution.
+QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
+#: Refused and failed requests; the selected object and the cursor; null requests; limits of the configuration.
+REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
+#: Priority levels from 1, in the order of lightness; lower priorities have the last colour.
+PRIORITIES = ("#510E10", "#6A2445", "#68477D", "#496EA7", "#0491BA")
+#: Distinguish requests, sequences and other items of a series; their order has no meaning.
+SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
+#: Text and lines without a meaning of their own.
+INK, GREY, LIGHT, PAPER = "#222222", "#6E6E6E", "#D9D9D9", "#FFFFFF"
+#: The background of lanes.
+PANEL = "#F4F4F4"
+
+#: The same colours on a dark background.
+DARK: Mapping[str, str] = {
+    QUEUE: "#A27FAB", INPUT: "#7FFBFE", COMPUTE: "#56A9F0", OUTPUT: "#D8921D",
+    REFUSAL: "#EB475F", SELECTION: "#E1B1C2", NULL: "#8F8F8F", LIMIT: "#DDE29C",
+    **dict(zip(PRIORITIES, ("#B3F3FB", "#73E1D3", "#77C69F", "#80A970", "#858B4C"), strict=True)),
+    **dict(zip(SERIES, ("#9BE5FB", "#DFE05C", "#149B73", "#D18CFC", "#13F7B8", "#F3511D", "#6D8BB4"), strict=True)),
+    INK: "#E6E6E6", GREY: "#A0A0A0", LIGHT: "#4D4D4D", PAPER: "#111111", PANEL: "#2A2A2A",
 }  # fmt: skip
-_CYCLE = tuple(NAMES)
+
+MEANINGS: Mapping[str, str] = {
+    "queue": QUEUE, "input": INPUT, "compute": COMPUTE, "output": OUTPUT,
+    "refusal": REFUSAL, "selection": SELECTION, "null": NULL, "limit": LIMIT,
+}  # fmt: skip
 
 
-def colour(number: int) -> str:
-    """The colour of the n-th item of a series; the seven colours repeat."""
-    return _CYCLE[number % len(_CYCLE)]
+def series(number: int) -> str:
+    """The colour of the n-th item of a series, from 0; the colours repeat."""
+    return SERIES[number % len(SERIES)]
 
 
-def tint(hex_colour: str, share: float = 0.5) -> str:
-    """A colour mixed with white, light enough for dark text on it.
+def priority(level: int) -> str:
+    """The colour of a priority level, from 1."""
+    return PRIORITIES[min(max(level, 1), len(PRIORITIES)) - 1]
+
+
+def tint(colour: str, share: float = 0.5) -> str:
+    """A colour that covers only a share of what is behind it, so that text on it is legible.
 
     Examples
     --------
-    >>> tint("#000000", 0.5)
-    '#808080'
+    >>> tint("#0072B2", 0.5)
+    '#0072B280'
     """
-    channels = (int(hex_colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - (255 - channel) * share):02x}" for channel in channels)
+    return f"{colour}{round(255 * share):02X}"
+
+
+def themes() -> dict[str, dict[str, str | list[str]]]:
+    """The colours for scripts, by theme: each meaning, and the lists ``priorities`` and ``series``."""
+    return {"light": _theme({}), "dark": _theme(DARK)}
+
+
+def _theme(on_background: Mapping[str, str]) -> dict[str, str | list[str]]:
+    def shown(colour: str) -> str:
+        return on_background.get(colour, colour)
+
+    lists = {"priorities": PRIORITIES, "series": SERIES}
+    return {
+        **{name: shown(colour) for name, colour in MEANINGS.items()},
+        **{name: [shown(colour) for colour in colours] for name, colours in lists.items()},
+    }
+
+
+def style_sheet(selector: str) -> str:
+    """A style sheet that defines ``--tnb-<meaning>`` for what the selector matches, in light and dark notebooks.
+
+    Examples
+    --------
+    >>> print(style_sheet(".tnb").splitlines()[0][:60])
+    .tnb { --tnb-queue: #2A1C84; --tnb-input: #31939E; --tnb-com
+    """
+    light, dark = (
+        " ".join(f"--tnb-{name}: {shown.get(colour, colour)};" for name, colour in {**MEANINGS, "panel": PANEL}.items())
+        for shown in ({}, DARK)
+    )
+    dark_pages = ", ".join(f"{page} {selector}" for page in DARK_PAGES)
+    return f"{selector} {{ {light} }}\n{dark_pages} {{ {dark} }}\n"
+
+
+#: What matches the body of a dark notebook: JupyterLab, Visual Studio Code.
+DARK_PAGES = ("body[data-jp-theme-light='false']", "body.vscode-dark")

@@ -1,8 +1,8 @@
 """Figures that a notebook displays with an alternative text for screen readers.
 
 They are created without pyplot, whose global table of figures is not thread-safe: these can be drawn on any thread and
-are freed with their last reference. Saved files have a white background. In a dark notebook the displayed figure is
-inverted in lightness, not in hue, unless its background colour was changed.
+are freed with their last reference. Saved files have a white background. A notebook gets two drawings, for light and
+for dark pages, unless the background colour was changed; they are SVG if that is not too large.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
-#: CSS class of figures that dark notebooks (JupyterLab, Visual Studio Code) invert: white becomes #111111.
-_PAPER = "tnb-paper"
-_STYLE = (
-    f"<style>body[data-jp-theme-light='false'] .{_PAPER}, body.vscode-dark .{_PAPER} "
-    "{ filter: invert(0.933) hue-rotate(180deg); }</style>"
+from tritonnb.figures.dark import on_dark
+from tritonnb.figures.palette import DARK_PAGES, PAPER
+
+#: Of the two drawings, only the one for the page's theme is shown.
+_STYLE = "<style>{pages} {{ display: inline !important; }} {hidden} {{ display: none !important; }}</style>".format(
+    pages=", ".join(f"{page} img.tnb-on-dark" for page in DARK_PAGES),
+    hidden=", ".join(f"{page} img.tnb-on-dark ~ img.tnb-on-light" for page in DARK_PAGES),
 )
+#: Larger SVG documents, in bytes, are shown as PNG.
+_LARGEST_SVG = 300_000
 
 #: Width of all figures in inches.
 WIDTH = 10.0
-_DPI = 110
+_DPI = 160
 
 
 class Picture(Figure):
@@ -50,21 +54,30 @@ class Picture(Figure):
         text = raw.getvalue()
         start = text.index("<svg ")
         head = text.index(">", start) + 1
-        opened = text[start:head].replace("<svg ", f'<svg role="img" class="{self._class}" ', 1)
-        return f"{opened}<title>{html.escape(self.alt)}</title>{_STYLE}{text[head:]}"
+        opened = text[start:head].replace("<svg ", '<svg role="img" ', 1)
+        return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        raw = io.BytesIO()
-        self.savefig(raw, format="png", dpi=_DPI)
-        png = base64.b64encode(raw.getvalue()).decode()
-        alt = html.escape(self.alt, quote=True)
-        look = f'class="{self._class}" style="max-width: 100%"'
-        shown = f'<img alt="{alt}" title="{alt}" {look} src="data:image/png;base64,{png}">{_STYLE}'
+        png = base64.b64encode(self._png()).decode()
+        shown = self._image("tnb-on-light")
+        if same_color(self.get_facecolor(), PAPER):
+            with on_dark(self):
+                shown = f"{self._image('tnb-on-dark', hidden=True)}{shown}{_STYLE}"
         return {"text/html": shown, "image/png": png, "text/plain": self.alt or repr(self)}
 
-    @property
-    def _class(self) -> str:
-        return _PAPER if same_color(self.get_facecolor(), "white") else ""
+    def _png(self) -> bytes:
+        raw = io.BytesIO()
+        self.savefig(raw, format="png", dpi=_DPI)
+        return raw.getvalue()
+
+    def _image(self, name: str, hidden: bool = False) -> str:
+        kind, content = "svg+xml", self.svg().encode()
+        if len(content) > _LARGEST_SVG:
+            kind, content = "png", self._png()
+        alt = html.escape(self.alt, quote=True)
+        look = f"max-width: 100%{'; display: none' if hidden else ''}"
+        source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        return f'<img alt="{alt}" title="{alt}" class="{name}" style="{look}" src="{source}">'
 
 
 def axes_for(ax: Axes | None, height: float, alt: str) -> Axes:

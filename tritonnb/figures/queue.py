@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tritonnb.figures.palette import BLUE, ORANGE, SKY, tint
+from tritonnb.figures.palette import COMPUTE, PAPER, QUEUE, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, strip_spines
 from tritonnb.recording.waits import queue_depth, visible_waits
@@ -28,8 +28,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     scale = TimeScale.of(rec)
     times, depths = queue_depth(visible_waits(rec))
     xs = [scale.at(time_ns) for time_ns in times]
-    ax.fill_between(xs, depths, step="post", color=tint(SKY, 0.6), linewidth=0)
-    ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
+    ax.fill_between(xs, depths, step="post", color=tint(QUEUE, 0.3), linewidth=0)
+    ax.step(xs, depths, where="post", color=QUEUE, linewidth=0.8)
     ax.set_ylabel("requests waiting", fontsize=8)
     ax.set_xlabel(scale.unit, fontsize=8)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -63,14 +63,14 @@ def _queue_and_compute(ax: Axes, rec: Recording, scale: TimeScale) -> None:
     counts = np.histogram(ends, edges)[0]
     base = np.zeros(_BINS)
     for name, color, hatch, values in (
-        ("compute", BLUE, "", [request.exec_end_ns - request.exec_start_ns for request in requests]),
-        ("queue", ORANGE, "//", [request.queue_ns for request in requests]),
+        ("compute", COMPUTE, "", [request.exec_end_ns - request.exec_start_ns for request in requests]),
+        ("queue", QUEUE, "//", [request.queue_ns for request in requests]),
     ):
         total = np.histogram(ends, edges, weights=np.array(values, float) / 1e6)[0]
         mean = np.divide(total, counts, out=np.zeros(_BINS), where=counts > 0)
         above.bar(
             edges[:-1], mean, np.diff(edges), bottom=base, align="edge", color=color, hatch=hatch, label=name,
-            edgecolor="white", linewidth=0,
+            edgecolor=PAPER, linewidth=0,
         )  # fmt: skip
         base = base + mean
     above.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper left")

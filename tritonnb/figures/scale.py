@@ -120,11 +120,21 @@ def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
 
 def panel_above(ax: Axes, share: float, title: str) -> Axes:
     """Split off a panel above the axes that shares their horizontal axis."""
-    above: Axes = make_axes_locatable(ax).append_axes("top", size=f"{share:.0%}", pad=0.16, sharex=ax)
-    above.text(1, 0.99, title, transform=above.transAxes, fontsize=8, ha="right", va="top")
-    above.tick_params(labelbottom=False)
-    strip_spines(above, keep="bottom left")
+    (above,) = panels_above(ax, (share, title))
     return above
+
+
+def panels_above(ax: Axes, *panels: tuple[float, str]) -> list[Axes]:
+    """Split off panels above the axes that share their horizontal axis: shares of the height and titles, upwards."""
+    divider = make_axes_locatable(ax)
+    drawn = []
+    for share, title in panels:
+        above: Axes = divider.append_axes("top", size=f"{share:.0%}", pad=0.16, sharex=ax)
+        above.text(1, 0.99, title, transform=above.transAxes, fontsize=8, ha="right", va="top")
+        above.tick_params(labelbottom=False)
+        strip_spines(above, keep="bottom left")
+        drawn.append(above)
+    return drawn
 
 
 def box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:

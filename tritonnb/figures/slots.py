@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
-from tritonnb.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
+from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, REFUSAL, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import SPACE, TimeScale, box, duration, name_lanes, set_time_label, strip_spines
 from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, number_sequences
@@ -46,7 +46,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     scale.frame(ax)
     numbers = number_sequences(occupancies)
     for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
-        ax.axhspan(y - 0.5, y + 0.5, color="#F6F6F6" if rec.instances.index(instance) % 2 else "white", zorder=0)
+        ax.axhspan(y - 0.5, y + 0.5, color=tint(GREY, 0.07) if rec.instances.index(instance) % 2 else PAPER, zorder=0)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     line = _line_width(ax, scale, rec)
     _draw_occupancies(ax, scale, occupancies, lanes, numbers)
@@ -143,7 +143,7 @@ def _draw_occupancies(
     fits = scale.fitting(ax)
     bands, colors, arrivals, marks = [], [], [], []
     for occupancy in occupancies:
-        y, color = lanes[occupancy.instance, occupancy.slot], colour(numbers[occupancy.sequence])
+        y, color = lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence])
         left, right = scale.at(occupancy.assigned_ns), scale.at(occupancy.released_ns or scale.end_ns)
         bands.append(box(left, right, y - 0.5, y + 0.5))
         colors.append(tint(color, 0.22))
@@ -157,7 +157,7 @@ def _draw_occupancies(
         if not fits(f"{name}·1", shortest, 7.5) and fits(f" {name}", right - left, 8):
             ax.text(left, y + 0.36, f"{SPACE}{name}", fontsize=7, va="center", color=INK, zorder=5)
         if occupancy.ended == IDLE:
-            ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
+            ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=REFUSAL, zorder=5)
     ax.add_collection(PolyCollection(bands, facecolors=colors, linewidths=0, zorder=1))
     ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
 
@@ -169,7 +169,7 @@ def _draw_requests(
     fits = scale.fitting(ax)
     boxes, colors, flags = [], [], []
     for occupancy in occupancies:
-        y, color = lanes[occupancy.instance, occupancy.slot], colour(numbers[occupancy.sequence])
+        y, color = lanes[occupancy.instance, occupancy.slot], series(numbers[occupancy.sequence])
         low, high = y - _BOX / 2, y + _BOX / 2
         for number, (batch, request) in enumerate(occupancy.requests, 1):
             if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
@@ -201,8 +201,8 @@ def _draw_batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, lin
         elif len(heights) > 1:
             links.append([(left, min(heights)), (left, max(heights))])
             dots += [(left, y) for y in heights]
-    hatch, face = ("////", "white") if line else (None, tint(GREY, 0.4))
-    padding = PolyCollection(nulls, facecolors=face, edgecolors=GREY, hatch=hatch, linewidths=0.8 * line, zorder=3)
+    hatch, face = ("////", PAPER) if line else (None, tint(NULL, 0.4))
+    padding = PolyCollection(nulls, facecolors=face, edgecolors=NULL, hatch=hatch, linewidths=0.8 * line, zorder=3)
     ax.add_collection(padding)
     ax.add_collection(PolyCollection(frames, facecolors="none", edgecolors=INK, linewidths=0.9 * line, zorder=6))
     ax.add_collection(LineCollection(links, colors=INK, linewidths=0.9, zorder=6))
@@ -241,7 +241,7 @@ def _draw_backlog(
     numbers: _Numbers,
 ) -> None:
     for occupancy, place in zip(backlog, places, strict=False):
-        y, color = top - place * _ROW, colour(numbers[occupancy.sequence])
+        y, color = top - place * _ROW, series(numbers[occupancy.sequence])
         begin, end = scale.at(occupancy.arrived_ns), scale.at(occupancy.assigned_ns)
         ax.plot([begin, end], [y, y], color=color, linewidth=3, solid_capstyle="butt", zorder=2)
         waiting = [
@@ -249,12 +249,12 @@ def _draw_backlog(
             for _, request in occupancy.requests
             if request.queued_ns < occupancy.assigned_ns
         ]
-        ax.scatter(waiting, [y] * len(waiting), s=16, color=color, edgecolors="white", linewidths=0.6, zorder=3)
+        ax.scatter(waiting, [y] * len(waiting), s=16, color=color, edgecolors=PAPER, linewidths=0.6, zorder=3)
         ax.text(begin, y, f"{occupancy.sequence}{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
     for (sequence, begin_ns, end_ns), place in zip(refused, places[len(backlog) :], strict=True):
         y, end = top - place * _ROW, scale.at(end_ns)
         ax.plot([scale.at(begin_ns), end], [y, y], color=GREY, linewidth=1, zorder=2)
-        ax.scatter([end], [y], s=30, marker="x", color=VERMILION, zorder=3)
+        ax.scatter([end], [y], s=30, marker="x", color=REFUSAL, zorder=3)
         ax.text(
             scale.at(begin_ns), y, f"{sequence} refused{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK
         )

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
-from tritonnb.figures.palette import BLUE, INK, ORANGE, PINK, SKY
+from tritonnb.figures.palette import COMPUTE, INK, INPUT, OUTPUT, QUEUE
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
 
-_PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
+_PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 
 
 class StatisticsPlot:
@@ -118,5 +118,7 @@ def _mean_ms(counter: Mapping[str, int]) -> float:
 
 
 def _cost(entry: Mapping[str, Any]) -> SizeCost:
-    parts = (_mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output"))
-    return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], *parts)
+    compute_input, compute_infer, compute_output = (
+        _mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output")
+    )
+    return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], compute_input, compute_infer, compute_output)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.figures.palette import GREY, INK, LIGHT, colour, tint
+from tritonnb.figures.palette import GREY, INK, LIGHT, PAPER, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, name_lanes, set_time_label, strip_spines
 from tritonnb.scheduling.reasons import pluralize
@@ -94,7 +94,7 @@ def _draw_boxes(ax: Axes, scale: TimeScale, rec: Recording, lanes: dict[str, flo
             low = lanes[batch.instance] + _TOP - (place + 1) * height
             boxes.append(box(left, left + width, low, low + height))
             faces.append(tint(_color(number), 0.6))
-            edges.append("white" if width > scale.length * 0.01 else "none")
+            edges.append(PAPER if width > scale.length * 0.01 else "none")
             text = "" if number is None else str(number + 1)
             if height >= 0.1 and fits(text, right - left, 7.5):
                 ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")
@@ -116,4 +116,4 @@ def _draw_waits(ax: Axes, scale: TimeScale, rec: Recording, instance: str, y: fl
 
 
 def _color(number: int | None) -> str:
-    return GREY if number is None else colour(number)
+    return GREY if number is None else series(number)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tritonnb.figures.palette import BLUE, GREEN, GREY, INK, VERMILION, tint
+from tritonnb.figures.palette import GREY, INK, LIMIT, REFUSAL, SELECTION, series, tint
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, strip_spines
 from tritonnb.profile.trial import Trial
@@ -28,16 +28,15 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     places = list(range(len(shown)))
     for place, value, trial in zip(places, values, shown, strict=True):
         color, hatch = _style(sweep, trial)
-        ax.barh(place, value, color=tint(color, 0.75), edgecolor=color, hatch=hatch, height=0.7)
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
-        ax.text(value, place, f"{2 * SPACE}{_trial_text(trial)}", va="center", fontsize=8, color=INK, bbox=ground)
+        ax.barh(place, value, color=tint(color, 0.6), edgecolor=color, hatch=hatch, height=0.7)
+        ax.text(value, place, f"{2 * SPACE}{_trial_text(trial)}", va="center", fontsize=8, color=INK)
     ax.set_yticks(places, [trial.edits_text() or "running configuration" for trial in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(values) or 1)
     strip_spines(ax, keep="bottom left")
     ax.set_xlabel(_axis(sweep), fontsize=8)
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:
-        ax.axvline(sweep.constraint.bounds["p99"], color=VERMILION, linestyle="--", linewidth=1)
+        ax.axvline(sweep.constraint.bounds["p99"], color=LIMIT, linestyle="--", linewidth=1)
     ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)
     return figure_of(ax)
 
@@ -50,10 +49,10 @@ def describe(sweep: SweepResult) -> str:
 
 def _style(sweep: SweepResult, trial: Trial) -> tuple[str, str]:
     if not trial.meets:
-        return VERMILION, "//"
+        return REFUSAL, "//"
     if trial is sweep.best:
-        return GREEN, ""
-    return (GREY if trial is sweep.running or trial.extrapolated else BLUE), ""
+        return SELECTION, ""
+    return (GREY if trial is sweep.running or trial.extrapolated else series(0)), ""
 
 
 def _trial_text(trial: Trial) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
 
-from tritonnb.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SKY, VERMILION, colour, tint
+from tritonnb.figures.palette import COMPUTE, GREY, INK, LIGHT, PAPER, QUEUE, REFUSAL, priority, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import (
     SPACE,
@@ -49,8 +50,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         return draw_empty(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
-    colours = {wait.serial: colour(number) for number, wait in enumerate(waits)} if few else {}
-    levels = _priority_colours(waits)
+    colours = {wait.serial: series(number) for number, wait in enumerate(waits)} if few else {}
+    levels = _priority_colours(rec, waits)
     ticks: dict[float, str] = {}
     top = len(instances) * (1 + _GAP) + _GAP  # room for the label of a full batch above its lane
     ran: dict[str, list[Batch]] = {}
@@ -68,7 +69,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    set_time_label(ax, scale.unit, _legend(rec, levels, has_short_labels))
+    set_time_label(ax, scale.unit, _legend(rec, has_short_labels))
+    _priority_legend(ax, levels)
     strip_spines(ax)
     return ax
 
@@ -122,9 +124,9 @@ def _lane(
                 y += row_count / full
         else:
             boxes.append(box(left, right, base, base + height))
-            faces.append(tint(BLUE, 0.45))
+            faces.append(tint(COMPUTE, 0.45))
         has_short_labels |= _label(ax, fits, batch, left, right, base + height)
-    edge = "white" if colours else BLUE
+    edge = PAPER if colours else COMPUTE
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
     if colours:
         _names(ax, scale, rec, batches, base, full)
@@ -140,7 +142,7 @@ def _label(
     for text in (f"{pluralize(requests, 'request')}, {pluralize(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
             label = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
-            label.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
+            label.set_bbox({"facecolor": PAPER, "linewidth": 0, "alpha": 0.8, "pad": 0})
             return text == short
     return False
 
@@ -172,21 +174,23 @@ def _waiting_band(
     levels: Mapping[int, str],
 ) -> dict[float, str]:
     shown = waits[:: max(1, -(-len(waits) // _MOST_LINES))]
-    # A line is at least as wide as its mark, so that marks do not overlap.
-    mark = scale.length * 0.006
-    margin = scale.length * 0.03 if colours else 0.0
     begins = [scale.at(wait.begin_ns) for wait in shown]
     ends = [scale.at(wait.end_ns) for wait in shown]
-    places = assign_lanes((begin - margin, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True))
+    if colours:  # with room for the labels
+        margin, mark = scale.length * 0.03, scale.length * 0.006
+        spans = [(begin - margin, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True)]
+    else:  # as many rows as requests waited at once
+        spans = [(wait.begin_ns, max(wait.end_ns, wait.begin_ns + 1)) for wait in shown]
+    places = assign_lanes(spans)
     step = min(0.32, _WAITING / (max(places, default=0) + 1))
     heights = [top - (place + 0.5) * step for place in places]
-    color = [colours.get(wait.serial) or levels.get(wait.priority, SKY) for wait in shown]
+    color = [colours.get(wait.serial) or levels.get(wait.priority, QUEUE) for wait in shown]
     lines = [[(b, y), (e, y)] for b, e, y in zip(begins, ends, heights, strict=True)]
     ax.add_collection(LineCollection(lines, colors=color, linewidths=min(2.0, 40 * step), zorder=2))
     size = min(22.0, 700 * step**2)
     ax.scatter(begins, heights, s=size, c=color, zorder=3, linewidths=0)
     refused = [number for number, wait in enumerate(shown) if wait.refused]
-    ax.scatter([ends[n] for n in refused], [heights[n] for n in refused], s=30, marker="x", c=VERMILION, zorder=4)
+    ax.scatter([ends[n] for n in refused], [heights[n] for n in refused], s=30, marker="x", c=REFUSAL, zorder=4)
     for wait, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
         ax.text(begin, y, f"{wait.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
     every = f" (1 of {len(waits) // len(shown)} drawn)" if len(shown) < len(waits) else ""
@@ -199,19 +203,20 @@ def _depth_band(ax: Axes, scale: TimeScale, waits: list[Wait], base: float) -> d
     if most:
         heights = [base + _DEPTH * count / most for count in depths]
         xs = [scale.at(time_ns) for time_ns in times]
-        ax.fill_between(xs, heights, base, step="post", color=tint(SKY, 0.6), linewidth=0)
-        ax.step(xs, heights, where="post", color=BLUE, linewidth=0.8)
+        ax.fill_between(xs, heights, base, step="post", color=tint(QUEUE, 0.3), linewidth=0)
+        ax.step(xs, heights, where="post", color=QUEUE, linewidth=0.8)
     ax.axhline(base, color=LIGHT, linewidth=0.8, zorder=0)
     return {base: "0", base + _DEPTH: f"queue depth {most}"} if most else {base: "queue depth 0"}
 
 
-def _priority_colours(waits: list[Wait]) -> dict[int, str]:
-    """A colour for each priority, if there are several."""
-    levels = sorted({wait.priority for wait in waits if not wait.refused})
-    return {level: colour(number) for number, level in enumerate(levels)} if len(levels) > 1 else {}
+def _priority_colours(rec: Recording, waits: list[Wait]) -> dict[int, str]:
+    """A colour for each priority, if there are several; requests without one have the default level."""
+    default = max([config.dynamic_batching.default_priority_level for config in rec.configs.values()], default=0)
+    levels = {wait.priority: wait.priority or default for wait in waits if not wait.refused}
+    return {level: priority(levels[level]) for level in sorted(levels)} if len(set(levels.values())) > 1 else {}
 
 
-def _legend(rec: Recording, levels: Mapping[int, str], has_short_labels: bool) -> str:
+def _legend(rec: Recording, has_short_labels: bool) -> str:
     words = "box: batch, height: share of max_batch_size"
     if has_short_labels:
         words += " (label: requests/rows)"
@@ -219,6 +224,13 @@ def _legend(rec: Recording, levels: Mapping[int, str], has_short_labels: bool) -
         words += "; dashed: preferred sizes"
     if any(wait.refused for wait in waits_of(rec)):
         words += "; ×: refused"
-    if levels:
-        words += "; " + ", ".join(f"priority {level}: {NAMES[color]}" for level, color in levels.items())
     return words
+
+
+def _priority_legend(ax: Axes, levels: Mapping[int, str]) -> None:
+    names = {color: f"priority {level}" if level else "default priority" for level, color in levels.items()}
+    handles = [Line2D([], [], color=color, linewidth=3, label=name) for color, name in names.items()]
+    if handles:
+        ax.legend(
+            handles=handles, fontsize=7.5, frameon=False, ncols=len(handles), loc="lower right", bbox_to_anchor=(1, 1)
+        )

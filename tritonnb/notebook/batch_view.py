@@ -25,8 +25,12 @@ import traitlets
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.figures.palette import style_sheet
+from tritonnb.notebook.blame_panel import answer_request
+from tritonnb.notebook.delivery_room import MOST_BATCHES
 from tritonnb.notebook.es_modules import join_modules
-from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
+from tritonnb.notebook.feed import INTERVAL_NS, MOST_PENDING, Feed, Json
+from tritonnb.notebook.latest_job import LatestJob
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import MODEL, TICKS
@@ -50,8 +54,8 @@ _RECENT = 2000
 _FIGURE_SHARE = 0.01
 #: Draws the last state. It is imported early, because the import takes a while and would delay requests later.
 _FIGURES = "tritonnb.figures.plot"
-#: The maximum number of batches of a recording that are shown.
-_MAX_RECORDED = 5000
+#: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
+_MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
 
 #: The open live views.
 open_batch_views: OpenViews[LiveBatchView] = OpenViews()
@@ -89,17 +93,40 @@ def view(recording: Recording) -> BatchView:
     InvalidArgumentError
         If the recording has no model or several.
     """
+    selected = of_one_model(recording)
+    return BatchView(recorded_history(selected), selected)
+
+
+def of_one_model(recording: Recording) -> Recording:
+    """Return the part of a recording that concerns its model.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording has no model or several.
+    """
     models = sorted({event.model for event in recording.events if isinstance(event, RequestArrived | BatchSent)})
     if len(models) != 1:
         got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
         raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
-    selected = recording.for_model(models[0])
-    begin, end = selected.span_ns
-    config = selected.configs.get(models[0], pb.ModelConfig())
-    feed = Feed(models[0], config, begin, keep=_MAX_RECORDED, sample=False)
-    feed.fold(map(pack, selected.events))
+    return recording.for_model(models[0])
+
+
+def recorded_history(recording: Recording) -> Json:
+    """Return what a view of a recording of one model shows: see `BatchView`."""
+    model = recording.events[0].model
+    begin, end = recording.span_ns
+    config = recording.configs.get(model, pb.ModelConfig())
+    interval_ns = INTERVAL_NS
+    while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:
+        interval_ns //= 2
+    feed = Feed(
+        model, config, begin, keep=_MAX_RECORDED, limited=False,
+        interval_ns=interval_ns, keep_intervals=2 * _RECORDED_INTERVALS,
+    )  # fmt: skip
+    feed.fold(map(pack, recording.events))
     feed.flush(end)
-    return BatchView(feed.history(end), selected)
+    return feed.history(end)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):
@@ -113,17 +140,25 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         Whether more events may follow.
     moment : dict
         The time span that is shown, to link views in the browser.
+    blame : dict
+        The causes of the latency of the request that was selected last: see `describe_blame`.
+    ghost : dict
+        The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     """
 
     _esm = join_modules(_STATIC / "batch_view" / "view.js")
-    _css = _STATIC / "batch_view.css"
+    _css = style_sheet(".tnb-batch-view") + (_STATIC / "batch_view.css").read_text("utf-8")
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
     moment = traitlets.Dict().tag(sync=True)
+    blame = traitlets.Dict().tag(sync=True)
+    ghost = traitlets.Dict().tag(sync=True)
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
+        self._blaming = LatestJob("tritonnb blame")
         super().__init__(history=history, **traits)
+        self.on_msg(_on_blame)
         self.add_class(LIVE)
 
     def __repr__(self) -> str:
@@ -156,6 +191,9 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     def refresh_last_state(self) -> bool:
         """Return False: a recording does not change."""
         return False
+
+    def _show_blame(self, report: Json) -> None:
+        self.blame = report
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
@@ -222,6 +260,22 @@ class LiveBatchView(BatchView):
         from tritonnb.recording.recording import Recording
 
         return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+
+    def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
+        """Draw batches of a simulation behind those of the model; an empty text removes them.
+
+        Parameters
+        ----------
+        text : str
+            What they are, in one sentence.
+        boxes : list of tuple
+            Instance, begin and end (monotonic clock, ns), and rows of each batch.
+        """
+        ticks = self._feed.ticks
+        encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
+        ghost = {"text": text, "boxes": encoded} if text else {}
+        if ghost != self.ghost:
+            self.ghost = ghost
 
     def refresh_last_state(self) -> bool:
         """Fold the events up to now, and save them in ``history``; return whether there were any.
@@ -354,6 +408,13 @@ class LiveBatchView(BatchView):
         self.keep_last_state(at_once=True)
         atexit.unregister(self.stop)
         self.ended.set()
+
+
+def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
+    """Split the latency of a request that the user selected, without blocking the main thread."""
+    if "blame" in content:
+        batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
+        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, view._show_blame))
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:

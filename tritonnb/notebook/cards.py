@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.figures.palette import BLUE, ORANGE, SKY
+from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
+from tritonnb.telemetry.statistics_entry import DurationEntry, StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from tritonnb.server.server import Server
 
 #: The phases of an execution: statistics field, label and colour.
-PHASES: tuple[tuple[Part, str, str], ...] = (
-    ("compute_input", "input", SKY),
-    ("compute_infer", "infer", BLUE),
-    ("compute_output", "output", ORANGE),
-)
+PHASES = (("compute_input", "input", INPUT), ("compute_infer", "infer", COMPUTE), ("compute_output", "output", OUTPUT))
 _BAR_EM = 12
 
 

@@ -1,10 +1,11 @@
 """What a live view draws, folded from events: small enough to send ten times a second.
 
-Counts are exact. What is drawn may be a sample: if a delivery has more batches than `MOST_BATCHES` or more requests
-than `MOST_MEMBERS`, every k-th is sent, and the view shows that; a burst may have `BURST` times as many.
+Counts, and the counters of each interval, are exact at every rate. Single batches and requests are sent only up to
+`MOST_BATCHES` and `MOST_MEMBERS` per delivery, in order: a delivery says until when it has all of them (``exact``), and
+a view draws the rest of its time from the counters.
 At full load there are tens of thousands of events per second, and folding them holds the interpreter lock that the
-server needs. So events are folded in packed form, batches that are not drawn contribute little more than their size,
-and only drawn requests get a queue row.
+server needs. So events are folded in packed form, batches that are not sent contribute little more than their size,
+and only requests that are sent get a queue row.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from tritonnb.core.events import (
     RequestRefused,
     failures_of,
     members_of,
+    slots_of,
     unpack,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.delivery_room import Room
+from tritonnb.notebook.interval_counters import Execution
+from tritonnb.notebook.model_intervals import ModelIntervals
 from tritonnb.notebook.queue_depth import QueueDepth
 from tritonnb.notebook.queue_rows import QueueRows, Wait
 from tritonnb.notebook.view_encoding import (
     BATCH_FIELDS,
+    EXEC_END,
+    EXEC_START,
     EXECUTION_FIELDS,
     INSTANCE,
     NUMBER,
@@ -48,10 +55,12 @@ from tritonnb.recording.batches import batches_of
 from tritonnb.recording.instances import instances_of, natural_sort_key
 from tritonnb.recording.sequences import SlotHistory
 
-#: Requests and batches drawn per delivery. Jupyter forwards 1 MB per second; ten of the largest deliveries are 0.1 MB.
-MOST_MEMBERS, MOST_BATCHES, BURST = 80, 20, 5
-#: Waiting requests drawn at once, and refused requests drawn per delivery.
-MOST_PENDING = 100
+#: Waiting requests sent at once, and refused requests and changes of the queue depth sent per delivery.
+MOST_PENDING, MOST_CHANGES = 100, 400
+#: The shortest interval that is counted, and how many are kept for a view that is opened later.
+INTERVAL_NS, KEPT_INTERVALS = 10_000_000, 128
+#: The slots of a model that has more are not counted one by one.
+MOST_SLOTS = 64
 _ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
 
 Json = dict[str, Any]
@@ -59,7 +68,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class _Counts:
-    """Totals, whether drawn or not."""
+    """Totals, whether sent or not."""
 
     requests: int = 0
     refused: int = 0
@@ -88,30 +97,40 @@ class Feed:
         The number of requests that already wait.
     keep : int, optional
         The number of batches in `history`.
-    sample : bool, optional
-        Whether to draw only a part if there is more than can be drawn.
+    limited : bool, optional
+        Whether to send single batches only up to the limits of this module.
+    interval_ns, keep_intervals : int, optional
+        The shortest interval that is counted, and how many of them `history` has at least.
     """
 
     def __init__(
-        self, model: str, config: pb.ModelConfig, begin_ns: int, *, depth: int = 0, keep: int = 400, sample: bool = True
+        self,
+        model: str,
+        config: pb.ModelConfig,
+        begin_ns: int,
+        *,
+        depth: int = 0,
+        keep: int = 400,
+        limited: bool = True,
+        interval_ns: int = INTERVAL_NS,
+        keep_intervals: int = KEPT_INTERVALS,
     ) -> None:
         self.model = model
         self.config = config
         self.meta = describe_config(model, config)
         self.counts = _Counts()
-        self._encoder = ViewEncoder(begin_ns)
-        self._depth = QueueDepth(depth, begin_ns, sample)
+        self._encoder = ViewEncoder(begin_ns, config.dynamic_batching.default_priority_level)
+        self._depth = QueueDepth(depth, begin_ns)
         self._earlier = depth
-        self._sample = sample
+        self._limited = limited
         self._stateful = config.HasField("sequence_batching")
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
+        self._running_omitted: dict[int, Packed] = {}
         self._sent: list[DrawnBatch] = []
         self._done: list[DrawnBatch] = []  # already sent to views
         self._refusals: list[tuple[Any, Packed | None]] = []
-        self._every = 1  # draw every k-th batch, and the largest of a delivery
-        self._largest = 1
-        self._members_left, self._batches_left = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
+        self._room = Room(limited)
         self._counted = 0, 0  # totals at the last delivery
         self._queue_rows = QueueRows()
         self._slots = SlotHistory({model: config})
@@ -121,6 +140,12 @@ class Feed:
         self._pending: list[list[Any]] = []
         self._refused: deque[list[Any]] = deque(maxlen=keep)
         self._depths: deque[list[int]] = deque(maxlen=4 * keep)
+        self._number = 0  # of the last delivery
+        self._since_ns = begin_ns
+        self._exact: deque[list[int]] = deque(maxlen=keep)  # the spans of which every batch was sent
+        self._executions: list[Execution] = []
+        self._waits: list[tuple[int, int]] = []  # when a batch was sent, and how long its oldest request had waited
+        self._intervals = ModelIntervals(begin_ns, interval_ns, keep_intervals)
 
     def reconfigure(self, config: pb.ModelConfig) -> bool:
         """Follow a new configuration of the model; return whether it differs from the current one."""
@@ -131,11 +156,15 @@ class Feed:
         self._instances = instances_of(self.model, config)
         return True
 
+    def ticks(self, time_ns: int) -> int:
+        """Encode a time (monotonic clock, ns) as views get it."""
+        return self._encoder.ticks(time_ns)
+
     # --- events -------------------------------------------------------------------------------
 
     def fold(self, events: Iterable[Packed]) -> None:
         """Fold packed events of the model, in order."""
-        counts, waiting, running, depth = self.counts, self._waiting, self._running, self._depth
+        counts, waiting, depth = self.counts, self._waiting, self._depth
         for packed in events:
             kind = packed[0]
             if kind == _ARRIVED:  # the most frequent event first
@@ -146,8 +175,7 @@ class Feed:
                 self._batch_sent(packed)
             elif kind == _EXECUTED:
                 counts.failed += failures_of(packed)
-                if packed[NUMBER] in running:
-                    self._batch_executed(packed)
+                self._batch_executed(packed)
             elif kind in _FOLDS:
                 _FOLDS[kind](self, packed)
 
@@ -177,20 +205,39 @@ class Feed:
             counts.nulls += nulls
             left -= nulls + unseen - before
         self._depth.decrease(packed[TIME], left)
-        if counts.batches % self._every == 0 or size > self._largest:
-            self._largest = max(size, self._largest)
+        arrived_ns = [arrived[TIME] for arrived in arrivals if arrived is not None]
+        if arrived_ns:
+            self._waits.append((packed[TIME], packed[TIME] - min(arrived_ns)))
+        if self._room.has(packed[TIME], len(arrivals)):
             batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
             self._sent.append(batch)
+        elif self._stateful:  # the slots of all batches are followed
+            self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
+        else:
+            self._running_omitted[packed[NUMBER]] = packed
 
     def _batch_executed(self, packed: Packed) -> None:
-        batch = self._running.pop(packed[NUMBER])
-        batch.executed = packed
-        if batch.encoded:
-            self._done.append(batch)
-        if self._stateful:
-            arrivals = [arrived for _, arrived in batch.requests if arrived is not None]
-            for executed, requests in batches_of(list(map(unpack, [*arrivals, batch.sent, packed]))):
-                self._slots.add_batch(executed, requests)
+        self._running_omitted.pop(packed[NUMBER], None)
+        batch = self._running.pop(packed[NUMBER], None)
+        slots: list[tuple[int, bool]] = []
+        if batch is not None:
+            batch.executed = packed
+            if batch.encoded:
+                self._done.append(batch)
+            if self._stateful:
+                slots = self._follow_slots(batch, packed)
+        begin = self._intervals.begin_ns
+        start, end = packed[EXEC_START] - begin, packed[EXEC_END] - begin
+        self._executions.append(Execution(packed[INSTANCE], start, end, packed[SIZE], slots))
+
+    def _follow_slots(self, batch: DrawnBatch, packed: Packed) -> list[tuple[int, bool]]:
+        arrivals = [arrived for _, arrived in batch.requests if arrived is not None]
+        for executed, requests in batches_of(list(map(unpack, [*arrivals, batch.sent, packed]))):
+            self._slots.add_batch(executed, requests)
+        slots = slots_of(batch.sent) or ()
+        if self.meta["slots"] > MOST_SLOTS:
+            return []
+        return [(slot, serial is None) for slot, (serial, _) in zip(slots, batch.requests, strict=False)]
 
     def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1
@@ -203,8 +250,13 @@ class Feed:
 
     def flush(self, now_ns: int) -> Json:
         """Return what is new since the last call."""
-        chosen, done, encoder = self._chosen(), self._done, self._encoder
-        refused = self._refusals[-MOST_PENDING:] if self._sample else self._refusals
+        before, changes = self._depth.take_changes(now_ns)
+        refused_ns = [event.time_ns for event, _ in self._refusals]
+        counted = self._intervals.count(self._executions, refused_ns, self._waits, changes, before, now_ns)
+        exact_ns = self._exact_until(now_ns, changes)
+        self._sent = [batch for batch in self._sent if batch.sent[TIME] <= exact_ns]
+        chosen, done, encoder = self._sent, self._done, self._encoder
+        refused = [refusal for refusal in self._refusals if refusal[0].time_ns <= exact_ns]
         pending = list(islice(self._waiting.values(), MOST_PENDING))
         queue_rows = self._queue_rows.assign(_waits(chosen, refused, pending))
         batches = [encoder.batch(batch, queue_rows) for batch in chosen]
@@ -215,15 +267,23 @@ class Feed:
         self._pending = [encoder.request(arrived, queue_rows[arrived[SERIAL]]) for arrived in pending]
         refusals = [encoder.refusal(*refusal, queue_rows) for refusal in refused]
         self._refused.extend(refusals)
-        self._sent, self._done, self._refusals = [], [], []
+        depths = self._new_depths(before, [change for change in changes if change[0] <= exact_ns])
+        self._sent, self._done, self._refusals, self._executions, self._waits = [], [], [], [], []
         self._counted = self.counts.total
+        self._number += 1
+        since, exact = encoder.ticks(self._since_ns), encoder.ticks(exact_ns)
+        self._since_ns = now_ns
+        self._add_exact(since, exact)
         return {
             **self._state(now_ns),
+            "since": since,
+            "exact": exact,
             "batches": columns(BATCH_FIELDS, batches),
             "done": columns(("n", *EXECUTION_FIELDS), executed),
             "refused": refusals,
-            "depths": self._new_depths(),
+            "depths": depths,
             "occupancy": self._new_occupancy(now_ns) if self._stateful else [],
+            "counters": counted,
         }
 
     def history(self, now_ns: int) -> Json:
@@ -231,55 +291,62 @@ class Feed:
         return {
             **self._state(now_ns),
             "meta": self.meta,
+            "spans": self._exact_spans(),
             "batches": columns(BATCH_FIELDS, self._kept),
             "done": {},
             "refused": list(self._refused),
             "depths": list(self._depths),
             "occupancy": list(self._occupancy.values()),
+            "levels": self._intervals.encode(),
         }
 
     @property
     def quiet(self) -> bool:
         """Whether nothing is new and no request waits or is being executed."""
         new = self._sent or self._done or self._refusals or self._depth.changes or self.counts.total != self._counted
-        return not (new or self._waiting or self._running)
+        return not (new or self._executions or self._waiting or self._running or self._running_omitted)
 
     def _state(self, now_ns: int) -> Json:
+        running = [batch.sent for batch in self._running.values()] + list(self._running_omitted.values())
         return {
+            "number": self._number,
             "now": self._encoder.ticks(now_ns),
+            "interval": self._intervals.width_ns / 1e6,
             "instances": sorted(self._instances, key=natural_sort_key),
             "pending": self._pending,
+            "running": [[sent[INSTANCE], self._encoder.ticks(sent[TIME]), sent[SIZE]] for sent in running],
             "depth": self._depth.now,
             "counts": asdict(self.counts),
         }
 
-    def _chosen(self) -> list[DrawnBatch]:
-        """Choose the batches to draw and how many members of each."""
-        if not self._sample:
-            return self._sent
-        every = max(1, -(-len(self._sent) // self._batches_left))
-        chosen = self._sent[::every]
-        if every > 1 and self._largest > 1:
-            sizes = [batch.sent[SIZE] for batch in self._sent]
-            if (largest := sizes.index(max(sizes))) % every:
-                chosen.insert(largest // every + 1, self._sent[largest])
-        self._largest = 1
-        count = sum([len(batch.requests) for batch in chosen])
-        part = max(1, -(-count // self._members_left))
-        for batch in chosen:
-            batch.drawn = (every, 1) if self._stateful else (every * self._every, part)
-        new = self.counts.batches - self._counted[1]
-        self._every = 1 if self._stateful else max(1, -(-new // self._batches_left))
-        self._batches_left = _refill(self._batches_left - len(chosen), MOST_BATCHES)
-        self._members_left = _refill(self._members_left - count // part, MOST_MEMBERS)
-        return chosen
+    def _exact_until(self, now_ns: int, changes: list[tuple[int, int]]) -> int:
+        """Until when everything is sent; make room for the next delivery."""
+        omitted_ns = self._room.refill()
+        bounds = [now_ns] if omitted_ns is None else [now_ns, omitted_ns - 1]
+        if self._limited and len(changes) > MOST_CHANGES:
+            bounds.append(changes[MOST_CHANGES][0] - 1)
+        if self._limited and len(self._refusals) > MOST_PENDING:
+            bounds.append(self._refusals[MOST_PENDING][0].time_ns - 1)
+        return min(bounds)
 
-    def _new_depths(self) -> list[list[int]]:
-        """The queue depth over time since the last delivery."""
-        depths = {self._encoder.ticks(time_ns): depth for time_ns, depth in self._depth.take_changes()}
-        changes = [[ticks, depth] for ticks, depth in depths.items()]
-        self._depths.extend(changes)
-        return changes
+    def _add_exact(self, since: int, until: int) -> None:
+        if self._exact and self._exact[-1][1] == since:
+            self._exact[-1][1] = until
+        elif until > since:
+            self._exact.append([since, until])
+
+    def _exact_spans(self) -> list[list[int]]:
+        """The spans of which everything is kept."""
+        kept = ((self._kept, BATCH_FIELDS.index("sent")), (self._depths, 0), (self._refused, 1))
+        first = max([items[0][time] for items, time in kept if len(items) == items.maxlen], default=-1) + 1
+        return [[max(first, since), until] for since, until in self._exact if until > first]
+
+    def _new_depths(self, before: tuple[int, int], changes: list[tuple[int, int]]) -> list[list[int]]:
+        """The queue depth over time since the last delivery, with the depth before."""
+        depths = {self._encoder.ticks(time_ns): depth for time_ns, depth in (before, *changes)}
+        encoded = [[ticks, depth] for ticks, depth in depths.items()]
+        self._depths.extend(encoded)
+        return encoded
 
     def _new_occupancy(self, now_ns: int) -> list[list[Any]]:
         """The slot occupancy that has changed since the last delivery."""
@@ -292,7 +359,7 @@ class Feed:
             if self._occupancy.get(key) != encoded:
                 self._occupancy[key] = encoded
                 changed.append(encoded)
-        if self._sample:
+        if self._limited:
             self._slots.discard_before(now_ns - 1_000_000_000)
             self._occupancy = dict(list(self._occupancy.items())[-(self._kept.maxlen or 0) :])
         return changed
@@ -310,7 +377,7 @@ def _waits(
 ) -> Iterator[Wait]:
     """The waits that are drawn in the queue."""
     for batch in batches:
-        for serial, arrived in batch.shown:
+        for serial, arrived in batch.requests:
             if serial is not None and arrived is not None:
                 yield arrived[TIME], serial, batch.sent[TIME]
     for event, arrived in refused:
@@ -318,8 +385,3 @@ def _waits(
             yield arrived[TIME], event.serial, event.time_ns
     for arrived in pending:
         yield arrived[TIME], arrived[SERIAL], None
-
-
-def _refill(left: int, most: int) -> int:
-    """How many may be drawn in the next delivery."""
-    return min(BURST * most, max(0, left) + most)

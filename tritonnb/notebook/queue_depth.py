@@ -1,13 +1,10 @@
-"""The number of waiting requests over time: every change if there are few, else the maximum of each 10 ms."""
+"""The number of waiting requests over time."""
 
 from __future__ import annotations
 
-#: Changes of one delivery that are kept as they are, and the interval that one of the further ones stands for.
-_EXACT_CHANGES, _INTERVAL_NS = 50, 10_000_000
-
 
 class QueueDepth:
-    """Records the depth of a queue.
+    """Records every change of the depth of a queue.
 
     Parameters
     ----------
@@ -15,8 +12,6 @@ class QueueDepth:
         The initial depth.
     since_ns : int
         The time of ``depth``.
-    sample : bool
-        Whether to keep only a part if there are more changes than can be drawn.
 
     Attributes
     ----------
@@ -26,37 +21,23 @@ class QueueDepth:
         The changes since the last delivery: time in ns and depth.
     """
 
-    def __init__(self, depth: int, since_ns: int, sample: bool) -> None:
+    def __init__(self, depth: int, since_ns: int) -> None:
         self.now = depth
         self.changes: list[tuple[int, int]] = []
-        self._changed_ns = since_ns
-        self._next_ns = 0
-        self._sample = sample
+        self._before = since_ns, depth
 
     def increment(self, time_ns: int) -> None:
         """Record the arrival of a request."""
         self.now += 1
-        self._changed_ns = time_ns
-        if not self._sample or len(self.changes) < _EXACT_CHANGES:
-            self.changes.append((time_ns, self.now))
+        self.changes.append((time_ns, self.now))
 
     def decrease(self, time_ns: int, count: int) -> None:
         """Record that ``count`` requests left the queue."""
-        before = self.now
         self.now -= count
-        self._changed_ns = time_ns
-        changes = self.changes
-        if not self._sample or len(changes) < _EXACT_CHANGES:
-            changes.append((time_ns, self.now))
-        elif time_ns >= self._next_ns:
-            self._next_ns = time_ns + _INTERVAL_NS
-            changes.append((time_ns, before))  # the maximum is reached just before requests leave
-        elif before > changes[-1][1]:
-            changes[-1] = time_ns, before
+        self.changes.append((time_ns, self.now))
 
-    def take_changes(self) -> list[tuple[int, int]]:
-        """Return the changes since the last call, up to now."""
+    def take_changes(self, now_ns: int) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+        """Return time and depth of the last call, and the changes since then."""
+        before, self._before = self._before, (now_ns, self.now)
         changes, self.changes = self.changes, []
-        if changes and changes[-1][1] != self.now:
-            changes.append((self._changed_ns, self.now))
-        return changes
+        return before, changes

@@ -32,7 +32,8 @@ class QueueRows:
             if left_ns is None:
                 self._row_of[serial] = row
             else:
-                heapq.heappush(self._leaving, (left_ns, row))
+                # A request that did not wait has its row for itself, too: else its mark would be another's.
+                heapq.heappush(self._leaving, (max(left_ns, arrived_ns + 1), row))
         return rows
 
     def _topmost(self, time_ns: int) -> int:

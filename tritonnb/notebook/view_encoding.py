@@ -33,7 +33,7 @@ _TICK_NS = 1_000_000 // TICKS
 #: The fields of a batch that are sent once it has been executed, and all fields of a batch.
 EXECUTION_FIELDS = ("start", "input", "output", "end", "failed")
 BATCH_FIELDS = (
-    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots", "drawn",
+    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots",
     *EXECUTION_FIELDS,
 )  # fmt: skip
 #: Of a request in a batch or in the queue, of a refused request, and of a sequence in a batch slot.
@@ -44,7 +44,8 @@ OCCUPANCY_FIELDS = (
 )  # fmt: skip
 #: The fields that are times.
 TIME_FIELDS = (
-    "now", "sent", "oldest", "start", "input", "output", "end", "queued", "refused", "arrived", "assigned", "released",
+    "now", "since", "exact", "sent", "oldest", "start", "input", "output", "end", "queued", "refused", "arrived",
+    "assigned", "released",
     "last",
 )  # fmt: skip
 
@@ -78,7 +79,7 @@ EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = _positions(
 
 @dataclass(slots=True)
 class DrawnBatch:
-    """A batch that may be drawn: its packed events, and what was sent to views.
+    """A batch that a view may draw: its packed events, and what was sent to views.
 
     ``requests`` has its members in order, each a serial and the packed arrival. The arrival is None for a null
     request, and for a request that arrived before the view was opened or that runs again.
@@ -88,19 +89,17 @@ class DrawnBatch:
     requests: list[tuple[int | None, Packed | None]]
     executed: Packed | None = None
     encoded: list[Any] = field(default_factory=list)
-    drawn: tuple[int, int] = (1, 1)  # one of how many batches, one of how many members
-
-    @property
-    def shown(self) -> list[tuple[int | None, Packed | None]]:
-        """The requests that are drawn."""
-        return self.requests if self.drawn[1] == 1 else self.requests[:: self.drawn[1]]
 
 
 class ViewEncoder:
-    """Encodes batches, requests, refusals and slot occupancy, with times relative to ``begin_ns``."""
+    """Encodes batches, requests, refusals and slot occupancy, with times relative to ``begin_ns``.
 
-    def __init__(self, begin_ns: int) -> None:
+    A request without a priority has the model's default priority level.
+    """
+
+    def __init__(self, begin_ns: int, default_priority: int = 0) -> None:
         self._begin_ns = begin_ns
+        self._default_priority = default_priority
 
     def ticks(self, time_ns: int) -> int:
         """Encode a time."""
@@ -120,9 +119,8 @@ class ViewEncoder:
             sent[DEPTH],
             self.ticks(min([arrived[TIME] for arrived in arrivals])) if arrivals else sent_ticks,
             explain(Reason(sent[RULE], facts_of(sent))),
-            [self._member(sent_ticks, *member, queue_rows) for member in batch.shown],
+            [self._member(sent_ticks, *member, queue_rows) for member in batch.requests],
             slots_of(sent),
-            batch.drawn,
             *self.execution(batch),
         ]
         return batch.encoded
@@ -149,8 +147,8 @@ class ViewEncoder:
     def request(self, arrived: Packed, queue_row: int) -> list[Any]:
         """Encode a request and the row in which its wait is drawn; see `MEMBER_FIELDS`."""
         return [
-            arrived[ID] or str(arrived[SERIAL]), arrived[ROWS], arrived[PRIORITY], self.ticks(arrived[TIME]), queue_row,
-            arrived[SEQUENCE], arrived[FLAGS],
+            arrived[ID] or str(arrived[SERIAL]), arrived[ROWS], arrived[PRIORITY] or self._default_priority,
+            self.ticks(arrived[TIME]), queue_row, arrived[SEQUENCE], arrived[FLAGS],
         ]  # fmt: skip
 
     def refusal(self, event: RequestRefused, arrived: Packed | None, queue_rows: Mapping[int, int]) -> list[Any]:

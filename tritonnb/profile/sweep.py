@@ -24,7 +24,7 @@ from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import config_of, find_model
-from tritonnb.profile.notebook_wait import wait
+from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
@@ -261,6 +261,7 @@ class Sweep:
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
         self._stopping = Event()
+        self._outputs = UpdatedOutputs()
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         Thread(target=self._run, name="tritonnb-sweep", daemon=True).start()
@@ -342,13 +343,18 @@ class Sweep:
     def _repr_html_(self) -> str:
         return self.result._repr_html_() if self.done else html.escape(self._progress())
 
+    def _ipython_display_(self) -> None:
+        self._outputs.show(self._repr_html_(), repr(self), update=not self.done)
+
     def _run(self) -> None:
         try:
             self._try()
             result = self.result
         except BaseException as error:
+            self._outputs.update(html.escape(f"sweep failed: {error}"), f"<Sweep: failed: {error}>")
             self._finished.set_exception(error)
         else:
+            self._outputs.update(result._repr_html_(), repr(result))
             self._finished.set_result(result)
 
     def _try(self) -> None:
@@ -359,6 +365,7 @@ class Sweep:
                 if self._stopping.is_set():
                     return
                 self._trials.append(run_trial(edits, config))
+                self._outputs.update(html.escape(self._progress()), repr(self))
                 while repetitions and not self._stopping.is_set():  # the first one is the running configuration
                     self._repeated.append(repetitions.pop()(edits, config))
         except StoppedError:

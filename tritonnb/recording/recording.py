@@ -19,6 +19,7 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.batches import Batch, RequestRecord, batch_rows, batches_of
+from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from tritonnb.figures.plot import Plot
     from tritonnb.notebook.batch_view import BatchView
+    from tritonnb.recording.debugger import Debugger
+    from tritonnb.teaching.worksheet import Worksheet
 
 
 _VIRTUAL = "Simulated: times and rates are virtual, not measured."
@@ -218,6 +221,31 @@ class Recording:
         content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
         Path(path).write_text(content, encoding="utf-8")
 
+    def to_html(self, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
+        """Write the recording as one web page with its views, which needs neither a kernel nor a network.
+
+        The page is for people who do not have the recording, or no Python. What the recording contains is shown as text
+        only: the page's security policy does not allow any script but its own.
+
+        Parameters
+        ----------
+        path : path
+            File to write (HTML).
+        title : str, optional
+            Title of the page; by default the names of the models.
+        remedies : int, optional
+            For how many of the slowest requests of each model the page includes remedies (see `blame`), which are found
+            by simulation. Their latencies are split for the 2,000 slowest requests.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording has no events of a model.
+        """
+        from tritonnb.notebook.page import recording_page
+
+        Path(path).write_text(recording_page(self, title, remedies), encoding="utf-8")
+
     def for_model(self, model: str) -> Recording:
         """Return the part of the recording that concerns one model.
 
@@ -294,6 +322,71 @@ class Recording:
             for candidate in (config, with_overrides(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
+
+    def blame(self, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
+        """Split the latency of a request into causes, exactly, and find what would remove each.
+
+        Parameters
+        ----------
+        request : RequestRecord, int or str, optional
+            The request, its serial, or the id given by the client; by default the slowest request.
+        service : Service, optional
+            Service-time model of the simulations that find remedies; by default the recorded one (`service`).
+
+        Returns
+        -------
+        Blame
+            ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
+            of the configuration that remove them.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no such request ran, or the recording has no configuration of its model.
+        """
+        return blame(self, request, service)
+
+    def debug(self) -> Debugger:
+        """Step through the events, forwards and backwards, with the future hidden and with breakpoints.
+
+        Returns
+        -------
+        Debugger
+            A notebook shows it as a widget.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is not of exactly one model with its configuration.
+        """
+        from tritonnb.recording.debugger import Debugger
+
+        return Debugger(self)
+
+    def worksheet(self, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
+        """Make an exercise of recorded requests: predict their batches, then reveal them.
+
+        Parameters
+        ----------
+        start_ms : float, optional
+            The exercise begins with the first request after this time, in milliseconds from the beginning of the
+            recording. The instances are idle then, whatever they did in the recording.
+        requests : int, optional
+            Number of requests, at most 26.
+
+        Returns
+        -------
+        Worksheet
+            With the recorded configuration and the median execution times. A notebook shows it as a widget.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is not of exactly one model, or no request arrived after ``start_ms``.
+        """
+        from tritonnb.teaching.recorded_worksheet import recorded_worksheet
+
+        return recorded_worksheet(self, start_ms, requests)
 
     def batch_sizes(self) -> dict[int, int]:
         """Number of batches that ran, by batch size in rows."""

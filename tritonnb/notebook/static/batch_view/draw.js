@@ -1,37 +1,86 @@
 // Draws a timeline on a surface: lanes of instances or of slots, the waiting requests, queue depth, delay budget.
 
-import { drawBatches, drawQueue } from "./batches.js";
-import { AXIS, BAND, GAP, LABELS, Scale, TOP, gutterWidth, laneHeights, lanesOf, maximum } from "./layout.js";
+import { drawBatches } from "./batches.js";
+import { columnLevel, drawColumnDepth, drawColumnLanes, drawColumnWaits } from "./columns.js";
+import { AXIS, BAND, LABELS, Scale, TOP, gutterWidth, lanesOf, layoutOf, maximum, niceRows } from "./layout.js";
+import { drawQueue } from "./queue.js";
 import { drawBacklog, drawSlots } from "./slots.js";
+import { formatLength, pluralize } from "./words.js";
 
-// Returns what can be clicked: [x, y, width, height, batch number].
-function drawTimeline(surface, timeline, { from, span, end, cursor, selected }) {
+const WIDE = 4; // px: a batch that is so wide is drawn, narrower ones are columns
+const STILL_WIDE = 3; // px: if batches were drawn before
+
+const SMALLEST_SCALE = 4; // rows
+
+// Whether single batches are drawn: they must all be known, and wide enough.
+function showsBatches(timeline, from, span, width, before) {
+  if (!timeline.counters) return true;
+  if (!timeline.isExact(from, from + span)) return false;
+  const lengths = timeline.batchesBetween(from, from + span)
+    .map((batch) => (batch.end ?? timeline.now) - (batch.start ?? batch.sent))
+    .sort((one, other) => one - other);
+  if (!lengths.length) return before;
+  const median = (lengths[lengths.length >> 1] / span) * width;
+  return median >= (before ? STILL_WIDE : WIDE);
+}
+
+// The longest span in which these batches are wide enough.
+function longestSpan(batches, width) {
+  const lengths = batches.map(({ start, end, sent }) => (end ?? sent) - (start ?? sent));
+  lengths.sort((one, other) => one - other);
+  return (lengths[lengths.length >> 1] * width) / (WIDE + 1);
+}
+
+// The number of rows at the top of a lane: the maximum batch size, unless batches are much smaller.
+function rowScale(timeline, largest) {
+  const most = timeline.meta.max_batch_size || 1;
+  const nice = Math.max(niceRows(largest), SMALLEST_SCALE);
+  return most <= 2 * nice ? most : nice;
+}
+
+// Draws what `shown` has: from, span, end, cursor, selected batch, focused request, batches (or columns), rows.
+// Returns the frame: its `targets` are what can be pointed at, the topmost last.
+function drawTimeline(surface, timeline, shown) {
   timeline.gutter = gutterWidth(surface, timeline);
-  const scale = new Scale(surface, from, span, timeline.gutter);
-  const sizes = laneHeights(timeline);
-  const batches = timeline.batchesBetween(from, scale.to);
-  const targets = [];
-  const depthIn = ([time, depth]) => (time >= scale.from && time <= scale.to ? depth : 1);
-  const maxDepth = maximum(timeline.depths, depthIn, Math.max(1, timeline.depthAt(scale.from)));
-  const frame = { surface, timeline, scale, sizes, batches, targets, end, selected, maxDepth };
-  const queueTop = TOP + sizes.lanes + GAP;
-  drawLabels(frame, queueTop);
-  surface.clip(scale.left - 4, 0, scale.width + 8, surface.height - AXIS + 2, () => {
+  const scale = new Scale(surface, shown.from, shown.span, timeline.gutter);
+  const layout = layoutOf(timeline, !shown.batches);
+  const frame = { ...shown, surface, timeline, scale, layout, targets: [], focusLines: [] };
+  frame.batches = shown.batches ? timeline.batchesBetween(scale.from, scale.to) : [];
+  frame.columns = shown.batches ? null : columnLevel(timeline, scale);
+  frame.rows ??= rowScale(timeline, maximum(timeline.batches.values(), (batch) => batch.rows, 1));
+  frame.maxDepth = maxDepth(frame);
+  drawLabels(frame);
+  surface.clip(scale.left, 0, scale.width, surface.height - AXIS + 2, () => {
     if (timeline.sequences) {
       drawSlots(frame);
-      drawBacklog(frame, queueTop);
+      drawBacklog(frame, layout.queueTop);
+    } else if (frame.columns) {
+      drawColumnLanes(frame);
     } else {
-      drawQueue(frame, queueTop);
-      drawBatches(frame, queueTop);
+      drawQueue(frame, layout.queueTop);
+      drawBatches(frame);
     }
-    drawBands(frame, queueTop + sizes.queue + GAP);
-    if (cursor !== null) {
-      const x = scale.x(cursor);
-      surface.line(x, 0, x, surface.height - AXIS, { stroke: surface.theme.accent, line: 1.5 });
+    drawDepth(frame);
+    if (!timeline.sequences && timeline.meta.delay) drawDelayBudget(frame);
+    drawUnknown(frame);
+    for (const [points, style] of frame.focusLines) surface.path(points, style);
+    if (shown.cursor !== null) {
+      const x = scale.x(shown.cursor);
+      surface.line(x, 0, x, surface.height - AXIS, { stroke: surface.theme.selection, line: 1.5 });
     }
   });
   drawAxis(frame);
-  return targets;
+  return frame;
+}
+
+function maxDepth({ timeline, scale, columns }) {
+  if (columns) {
+    const { counters } = timeline;
+    const [first, last] = [scale.from, scale.to].map((time) => counters.indexAt(Math.max(0, time), columns.level));
+    return Math.max(1, counters.queue.total(columns.level, first, last)?.depth ?? 1);
+  }
+  const depthIn = ([time, depth]) => (time >= scale.from && time <= scale.to ? depth : 1);
+  return maximum(timeline.depths, depthIn, Math.max(1, timeline.depthAt(scale.from)));
 }
 
 // As much of the end of a name as fits: the end distinguishes instances.
@@ -41,81 +90,122 @@ function endOf(surface, name, width) {
   return text;
 }
 
-function drawLabels({ surface, timeline, scale, sizes, maxDepth }, queueTop) {
+function drawLabels(frame) {
+  const { surface, timeline, scale, layout, columns } = frame;
   const label = (name, y, faint) => {
     const fill = faint ? surface.theme.faint : surface.theme.ink;
     surface.text(endOf(surface, name, scale.left - 12), scale.left - 8, y, { align: "right", size: 11, fill });
   };
   if (timeline.sequences) {
-    const every = Math.ceil(11 / sizes.lane); // if there are many, every n-th has room for its name
+    const every = Math.ceil(11 / layout.lane); // if there are many, every n-th has room for its name
     lanesOf(timeline).forEach(([instance, slot], index) => {
-      if (index % every === 0) label(`${instance} · ${slot}`, TOP + (index + 0.5) * sizes.lane);
+      if (index % every === 0) label(`${instance} · ${slot}`, TOP + (index + 0.5) * layout.lane);
     });
-    label("backlog", queueTop + 8);
+    label("backlog", layout.queueTop + 8);
   } else {
     timeline.instances.forEach((instance, index) => {
-      label(instance, TOP + index * (sizes.lane + LABELS) + LABELS + sizes.lane / 2);
+      drawLaneLabels(frame, label, instance, TOP + index * (layout.lane + LABELS) + LABELS);
     });
-    label("waiting", queueTop + 8);
+    if (!columns) label("waiting", layout.queueTop + 8);
   }
-  const bands = queueTop + sizes.queue + GAP;
-  label("queue depth", bands + BAND / 2);
-  label(String(maxDepth), bands + 5, true);
-  label("0", bands + BAND - 3, true);
+  const { depthTop, budgetTop } = layout;
+  label("queue depth", depthTop + BAND / 2);
+  label(String(frame.maxDepth), depthTop + 5, true);
+  label("0", depthTop + BAND - 3, true);
   if (!timeline.sequences && timeline.meta.delay) {
-    label("delay budget", bands + BAND + GAP + BAND / 2);
-    label(`${timeline.meta.delay} ms`, bands + BAND + GAP + 5, true);
+    label(columns ? "longest wait" : "delay budget", budgetTop + BAND / 2);
+    label(`${timeline.meta.delay} ms`, budgetTop + 5, true);
   }
 }
 
-function drawBands(frame, top) {
-  const { surface, timeline, scale, end, maxDepth } = frame;
-  const { blue, sky } = timeline.meta.colours;
-  const height = (depth) => top + BAND - (depth / maxDepth) * (BAND - 4);
-  const points = [[scale.left, height(timeline.depthAt(scale.from))]];
-  for (const [time, depth] of timeline.depths) {
-    if (time < scale.from || time > scale.to) continue;
-    const x = scale.x(time);
-    points.push([x, points[points.length - 1][1]], [x, height(depth)]);
+function drawLaneLabels({ timeline, layout, rows, columns }, label, instance, top) {
+  if (layout.lane < 30) {
+    label(instance, top + layout.lane / 2);
+    return;
   }
-  const right = scale.clamp(Math.min(end, scale.to));
-  if (right > scale.left) {
-    points.push([right, points[points.length - 1][1]]);
-    surface.path([[scale.left, top + BAND], ...points, [right, top + BAND]], { fill: sky, alpha: 0.35 });
-    surface.path(points, { stroke: blue });
+  const most = timeline.meta.max_batch_size || 1;
+  label(most > rows ? `${rows} of ${most} rows` : pluralize(rows, "row"), top + 4, true);
+  label(instance, top + layout.lane * (columns ? 0.32 : 0.5));
+  if (columns) {
+    label("100 %", top + layout.lane * 0.64 + 5, true);
+    label("busy", top + layout.lane * 0.82 + 3);
   }
-  surface.line(scale.left, top + BAND, scale.left + scale.width, top + BAND, { stroke: surface.theme.line });
-  if (!timeline.sequences && timeline.meta.delay) drawDelayBudget(frame, top + BAND + GAP);
+  label("0", top + layout.lane - 3, true);
+}
+
+function drawDepth(frame) {
+  const { surface, timeline, scale, layout, end, maxDepth: most, columns, targets } = frame;
+  const top = layout.depthTop;
+  targets.push({ kind: "depth", x: scale.left, y: top, width: scale.width, height: BAND });
+  if (columns) drawColumnDepth(frame, top, most);
+  else {
+    const height = (depth) => top + BAND - (depth / most) * (BAND - 4);
+    const points = [[scale.left, height(timeline.depthAt(scale.from))]];
+    for (const [time, depth] of timeline.depths) {
+      if (time < scale.from || time > scale.to) continue;
+      const x = scale.x(time);
+      points.push([x, points[points.length - 1][1]], [x, height(depth)]);
+    }
+    const right = Math.min(scale.right, scale.x(end));
+    if (right > scale.left) {
+      points.push([right, points[points.length - 1][1]]);
+      const { queue } = surface.theme;
+      surface.path([[scale.left, top + BAND], ...points, [right, top + BAND]], { fill: queue, alpha: 0.3 });
+      surface.path(points, { stroke: queue });
+    }
+  }
+  surface.line(scale.left, top + BAND, scale.right, top + BAND, { stroke: surface.theme.line });
 }
 
 // How much of max_queue_delay the oldest request of each batch had used while the batch was formed.
-function drawDelayBudget({ surface, timeline, scale, batches, end }, top) {
-  const { delay, colours } = timeline.meta;
-  const bottom = top + BAND;
+function drawDelayBudget(frame) {
+  const { surface, timeline, scale, batches, end, columns, layout, targets } = frame;
+  const { queue, limit, line } = surface.theme;
+  const { delay } = timeline.meta;
+  const bottom = layout.budgetTop + BAND;
   const used = (waited) => bottom - Math.min(1.15, waited / delay) * (BAND - 6);
-  const right = scale.left + scale.width;
-  surface.line(scale.left, used(delay), right, used(delay), { stroke: colours.vermilion, dash: [4, 4] });
-  for (const { sent, oldest } of batches) {
+  surface.line(scale.left, used(delay), scale.right, used(delay), { stroke: limit, dash: [4, 4] });
+  if (columns) drawColumnWaits(frame, bottom, used);
+  for (const batch of batches) {
+    const { sent, oldest } = batch;
     const full = Math.min(sent, oldest + 1.15 * delay);
     const shape = [
       [scale.x(oldest), bottom], [scale.x(full), used(full - oldest)],
       [scale.x(sent), used(sent - oldest)], [scale.x(sent), bottom],
     ];
-    surface.path(shape, { fill: colours.orange, alpha: 0.35 });
-    surface.path(shape.slice(0, 3), { stroke: colours.orange });
+    surface.path(shape, { fill: queue, alpha: 0.3 });
+    surface.path(shape.slice(0, 3), { stroke: queue });
+    const [x, width] = [scale.x(oldest), scale.x(sent) - scale.x(oldest)];
+    targets.push({ kind: "budget", batch, x: x - 1, y: layout.budgetTop, width: width + 2, height: BAND });
   }
-  if (timeline.pending.length) {
+  if (timeline.pending.length && !columns) {
     const oldest = Math.min(...timeline.pending.map(({ queued }) => queued));
-    const wait = [[scale.x(oldest), bottom], [scale.clamp(end), used(Math.max(0, end - oldest))]];
-    surface.path(wait, { stroke: colours.orange, line: 2 });
+    surface.path([[scale.x(oldest), bottom], [scale.clamp(end), used(Math.max(0, end - oldest))]],
+      { stroke: queue, line: 2 });
   }
-  surface.line(scale.left, bottom, right, bottom, { stroke: surface.theme.line });
+  surface.line(scale.left, bottom, scale.right, bottom, { stroke: line });
 }
 
-function drawAxis({ surface, scale }) {
+// Hatch what is not known: what was not received, and what is no longer kept.
+function drawUnknown({ surface, timeline, scale, columns, live }) {
+  const unknown = timeline.gaps.map(([from, to]) => [from, to, "not received"]);
+  if (live) unknown.push([scale.from, Math.max(scale.from, 0), "before this view was opened"]);
+  if (columns && columns.begin > Math.max(0, scale.from)) unknown.push([0, columns.begin, "no longer kept"]);
+  for (const [from, to, label] of unknown) {
+    if (to <= scale.from || from >= scale.to) continue;
+    const left = scale.clamp(from);
+    const width = scale.clamp(to) - left;
+    surface.rect(left, 0, width, surface.height - AXIS, { stroke: surface.theme.line, hatch: true });
+    if (surface.measure(label, 11) + 8 < width) {
+      surface.text(label, left + width / 2, TOP + 20, { align: "center", halo: true });
+    }
+  }
+}
+
+function drawAxis({ surface, scale, columns }) {
   const y = surface.height - AXIS;
   const { line, faint } = surface.theme;
-  surface.line(scale.left, y, scale.left + scale.width, y, { stroke: line });
+  surface.line(scale.left, y, scale.right, y, { stroke: line });
   const minimum = scale.span / Math.max(2, scale.width / 110);
   const power = 10 ** Math.floor(Math.log10(minimum));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= minimum);
@@ -125,8 +215,14 @@ function drawAxis({ surface, scale }) {
     const x = scale.x(time);
     surface.line(x, y, x, y + 4, { stroke: line });
     const text = seconds ? `${(time / 1000).toFixed(digits)} s` : `${time.toFixed(digits)} ms`;
-    if (x < surface.width - 24) surface.text(text, x, y + 12, { size: 10, align: "center", fill: faint });
+    const half = surface.measure(text, 10) / 2;
+    const align = x + half > surface.width ? "right" : "center";
+    surface.text(text, align === "right" ? surface.width - 1 : x, y + 12, { size: 10, align, fill: faint });
+  }
+  if (columns) {
+    const text = `a column is ${formatLength(columns.width)}`;
+    surface.text(text, scale.left - 8, y + 12, { size: 10, align: "right", fill: faint });
   }
 }
 
-export { drawTimeline };
+export { drawTimeline, longestSpan, rowScale, showsBatches };

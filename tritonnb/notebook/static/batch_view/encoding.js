@@ -44,6 +44,10 @@ class Decoder {
       refused: packed.refused.map((values) => this.record(this.encoding.refusal, values)),
       depths: packed.depths.map(([ticks, depth]) => [this.time(ticks), depth]),
       occupancy: packed.occupancy.map((values) => this.record(this.encoding.occupancy, values)),
+      running: packed.running.map(([instance, ticks, rows]) => ({ instance, sent: this.time(ticks), rows })),
+      since: this.time(packed.since ?? null),
+      exact: this.time(packed.exact ?? null),
+      spans: packed.spans?.map((span) => span.map((ticks) => this.time(ticks))),
     };
   }
 }

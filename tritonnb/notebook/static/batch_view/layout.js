@@ -1,4 +1,4 @@
-// Where the parts of the picture are: the time scale, the heights of lanes, their names, and the colours.
+// Where the parts of the picture are: the time scale, the heights of lanes, their names, and the colours of requests.
 
 const TOP = 8;
 const RIGHT = 12;
@@ -16,31 +16,45 @@ class Scale {
     Object.assign(this, { from, span, to: from + span, left, width: surface.width - left - RIGHT });
   }
 
+  get right() {
+    return this.left + this.width;
+  }
+
   x(time) {
     return this.left + ((time - this.from) / this.span) * this.width;
   }
 
   clamp(time) {
-    return Math.min(Math.max(this.x(time), this.left - 4), this.left + this.width + 4);
+    return Math.min(Math.max(this.x(time), this.left - 4), this.right + 4);
+  }
+
+  timeAt(x) {
+    return this.from + ((x - this.left) / this.width) * this.span;
   }
 }
 
-function laneHeights(timeline) {
+// The tops and heights of the parts. Batches or columns: the height of all is the same.
+function layoutOf(timeline, columns = false) {
+  const budget = !timeline.sequences && timeline.meta.delay ? BAND + GAP : 0;
+  const count = Math.max(1, timeline.sequences ? lanesOf(timeline).length : timeline.instances.length);
+  let lane;
+  let labels = 0;
+  let queue = 26 + 13 * Math.max(1, backlogRows(timeline));
   if (timeline.sequences) {
-    const slots = Math.max(1, lanesOf(timeline).length);
-    const lane = Math.max(Math.min(15, MAX_SLOTS_HEIGHT / slots), Math.min(26, 340 / slots));
-    return { lane, lanes: slots * lane, queue: 26 + 13 * Math.max(1, backlogRows(timeline)), bands: BAND };
+    lane = Math.max(Math.min(15, MAX_SLOTS_HEIGHT / count), Math.min(26, 340 / count));
+  } else {
+    labels = LABELS;
+    lane = Math.max(14, Math.min(LANE, 280 / count));
+    queue = columns ? -GAP : QUEUE; // columns have no lines of single requests
+    if (columns) lane += (QUEUE + GAP) / count;
   }
-  const count = Math.max(1, timeline.instances.length);
-  const lane = Math.max(14, Math.min(LANE, 280 / count));
-  const bands = timeline.meta.delay ? 2 * BAND + GAP : BAND;
-  return { lane, lanes: count * (lane + LABELS), queue: QUEUE, bands };
+  const queueTop = TOP + count * (lane + labels) + GAP;
+  const depthTop = queueTop + queue + GAP;
+  const height = depthTop + BAND + budget + GAP + AXIS;
+  return { lane, labels, queue, queueTop, depthTop, budgetTop: depthTop + BAND + GAP, height };
 }
 
-function heightOf(timeline) {
-  const { lanes, queue, bands } = laneHeights(timeline);
-  return TOP + lanes + GAP + queue + GAP + bands + GAP + AXIS;
-}
+const heightOf = (timeline) => layoutOf(timeline).height;
 
 // The slots as [instance, slot]. If there are many, only those up to the highest that was used.
 function lanesOf(timeline) {
@@ -64,24 +78,29 @@ function gutterWidth(surface, timeline) {
   return Math.min(240, Math.max(100, ...names.map((name) => surface.measure(name, 11) + 16)));
 }
 
-function colourOf(timeline, number) {
-  const colours = Object.values(timeline.meta.colours);
-  return colours[((number % colours.length) + colours.length) % colours.length];
-}
+const seriesColour = (theme, number) => theme.series[number % theme.series.length];
+
+const priorityColour = (theme, level) => theme.priorities[Math.min(Math.max(level, 1), theme.priorities.length) - 1];
 
 // By priority if the model has priorities; a few requests have a colour each.
-function requestColour(timeline, { label, priority }) {
-  const { sky } = timeline.meta.colours;
-  if (timeline.meta.priorities) return priority ? colourOf(timeline, priority - 1) : sky;
-  if (timeline.counts.requests > COLOURED_REQUESTS) return sky;
-  return colourOf(timeline, timeline.colourNumber(`request ${label}`));
+function requestColour({ surface, timeline }, { label, priority }) {
+  const { theme } = surface;
+  if (timeline.meta.priorities) return priorityColour(theme, priority);
+  if (timeline.counts.requests > COLOURED_REQUESTS) return theme.compute;
+  return seriesColour(theme, timeline.colourNumber(`request ${label}`));
 }
 
-const sequenceColour = (timeline, sequence) => colourOf(timeline, timeline.colourNumber(sequence));
+// A line of the queue has the colour of its request, or that of waiting.
+function waitColour(frame, request) {
+  const { meta, counts } = frame.timeline;
+  const isOwn = meta.priorities || counts.requests <= COLOURED_REQUESTS;
+  return isOwn ? requestColour(frame, request) : frame.surface.theme.queue;
+}
 
-const outline = (timeline, batch, colour) => (batch.failed ? timeline.meta.colours.vermilion : colour);
+// Whether a request is the one pointed at. Those that wait are decoded again with each delivery.
+const isFocus = (focus, { label, queued }) => focus !== null && focus.label === label && focus.queued === queued;
 
-const formatMs = (value) => (value >= 100 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2));
+const sequenceColour = (theme, timeline, sequence) => seriesColour(theme, timeline.colourNumber(sequence));
 
 // The maximum of a list that may be too long for the arguments of Math.max.
 function maximum(items, valueOf, least) {
@@ -90,6 +109,12 @@ function maximum(items, valueOf, least) {
   return result;
 }
 
+// A number of rows at which a scale may end: it is not changed with every batch.
+function niceRows(rows) {
+  const power = 2 ** Math.floor(Math.log2(Math.max(1, rows)));
+  return [power, 1.5 * power, 2 * power].find((step) => step >= rows && Number.isInteger(step));
+}
+
 export { AXIS, BAND, GAP, LABELS, RIGHT, TOP };
-export { Scale, backlogRows, colourOf, formatMs, gutterWidth, heightOf, laneHeights, lanesOf, maximum, outline };
-export { requestColour, sequenceColour };
+export { Scale, backlogRows, gutterWidth, heightOf, lanesOf, layoutOf, maximum, niceRows };
+export { isFocus, priorityColour, requestColour, sequenceColour, waitColour };

@@ -1,6 +1,8 @@
-// The parts around the picture: headline, legend, the table of a batch, the grid of slots.
+// The parts around the picture: headline, legend, the grid of slots.
 
-import { colourOf, formatMs, lanesOf, sequenceColour } from "./layout.js";
+import { busyShare } from "./columns.js";
+import { lanesOf, priorityColour, sequenceColour } from "./layout.js";
+import { formatDuration, formatLength, percent, pluralize } from "./words.js";
 
 function element(tag, className, ...children) {
   const node = document.createElement(tag);
@@ -11,7 +13,8 @@ function element(tag, className, ...children) {
 
 const note = (text) => element("span", "tnb-note", text);
 
-function headline(timeline, live, rate) {
+// The counts, what the picture shows of them, and what it does not.
+function headline(timeline, { live, rate, frame, received }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
   const facts = [
@@ -22,10 +25,12 @@ function headline(timeline, live, rate) {
   if (failed) facts.push([failed, "failed"]);
   if (cached) facts.push([cached, "from the cache"]);
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
+  const busy = frame ? busyShare(timeline, frame.from, Math.min(frame.from + frame.span, frame.end)) : null;
+  if (busy !== null) facts.push([percent(busy), "busy in sight"]);
   const nodes = facts.map(([value, label]) =>
     element("span", "tnb-fact", element("b", "", String(value)), ` ${label}`));
-  if (timeline.drawn > 1) nodes.push(note(`1 of ${timeline.drawn} requests drawn, all counted`));
-  if (timeline.batches.size < batches) nodes.push(note(`${timeline.batches.size} of ${batches} batches kept`));
+  const later = received.counts.requests - requests;
+  if (later) nodes.push(note(`paused at ${(timeline.now / 1000).toFixed(1)} s; ${pluralize(later, "request")} since`));
   if (!live) nodes.push(note("recorded"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
@@ -37,92 +42,64 @@ function legendKey(colour, label) {
   return element("span", "", mark, label);
 }
 
-function legend(timeline) {
+function legend(timeline, theme, columns) {
   const { meta, counts } = timeline;
-  const { sky, blue, orange, vermilion } = meta.colours;
-  const failures = counts.failed ? [legendKey(vermilion, "outline: requests failed")] : [];
-  if (timeline.sequences) {
-    const text = "box: a running request of the sequence, thick left edge START, right edge END; " +
-      "hatched: null request; pale: the sequence holds the slot, dotted: idle";
-    return [element("span", "", text), ...failures];
-  }
-  const preferred = meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : "";
-  const box = `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${preferred}; `;
-  const nodes = [
-    element("span", "", `${box}the line below it:`),
-    legendKey(sky, "input"), legendKey(blue, "infer"), legendKey(orange, "output"),
-  ];
-  if ([...timeline.batches.values()].some((batch) => batch.differs)) {
-    nodes.push(element("span", "", "≠: not a batch of the other run"));
-  }
-  nodes.push(...failures);
-  if (meta.priorities) nodes.push(element("span", "", "requests:"));
-  for (let level = 1; level <= Math.min(7, meta.priorities); level += 1) {
-    nodes.push(legendKey(colourOf(timeline, level - 1), `priority ${level}`));
+  const nodes = columns ? columnLegend(timeline, theme, columns) : batchLegend(timeline, theme);
+  if (counts.failed) nodes.push(legendKey(theme.refusal, "outline: requests failed"));
+  if (counts.refused) nodes.push(legendKey(theme.refusal, columns ? "mark: requests refused" : "×: request refused"));
+  const { length } = timeline.pending;
+  if (!columns && length < timeline.depth) nodes.push(note(`${length} of ${timeline.depth} waiting requests drawn`));
+  if (meta.priorities && !columns) {
+    nodes.push(element("span", "", "requests:"));
+    const last = theme.priorities.length;
+    for (let level = 1; level <= Math.min(last, meta.priorities); level += 1) {
+      const lower = level === last && meta.priorities > last ? " and lower" : "";
+      nodes.push(legendKey(priorityColour(theme, level), `priority ${level}${lower}`));
+    }
   }
   return nodes;
 }
 
-function describeMoment(timeline, time) {
-  const running = timeline.runningAt(time).map((batch) => `${batch.rows} rows on ${batch.instance}`);
-  const text = running.length ? `running: ${running.join(", ")}` : "no batch is running";
-  return `${timeline.depthAt(time)} waiting, ${text}`;
-}
-
-function table(head, rows) {
-  const row = (tag, values) => element("tr", "", ...values.map((value) => element(tag, "", String(value))));
-  const body = rows.map((values) => row("td", values));
-  return element("table", "", element("thead", "", row("th", head)), element("tbody", "", ...body));
-}
-
-function batchDetails(timeline, batch) {
-  const most = timeline.meta.max_batch_size || 1;
-  const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${most} rows; ` +
-    `waited ${formatMs(batch.sent - batch.oldest)} ms, ran ${phases(batch)}; ${batch.depth} left waiting.`;
-  const parts = [element("p", "", element("b", "", title)), element("p", "tnb-why", `Why now? ${batch.why}.`)];
-  if (batch.failed) {
-    const requests = batch.requests === 1 ? "request" : "requests";
-    parts.push(element("p", "", `${batch.failed} of ${batch.requests} ${requests} failed.`));
+function batchLegend(timeline, theme) {
+  const { meta } = timeline;
+  if (timeline.sequences) {
+    const text = "box: a running request of the sequence, thick left edge START, right edge END; " +
+      "hatched: null request; pale: the sequence holds the slot, dotted: idle";
+    return [element("span", "", text)];
   }
-  if (batch.differs) parts.push(element("p", "", "≠ In the other run these requests are not a batch."));
-  return [...parts, ...(batch.slots ? [controlTable(timeline, batch)] : memberTable(batch))];
+  const preferred = meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : "";
+  const nodes = [
+    element("span", "", `box: a batch, as high as its rows${preferred}, max_batch_size ${meta.max_batch_size || 1}; ` +
+      "the line below it:"),
+    legendKey(theme.input, "input"), legendKey(theme.compute, "compute"), legendKey(theme.output, "output"),
+    legendKey(theme.queue, meta.delay ? "waiting, and delay used" : "waiting"),
+  ];
+  if (meta.delay) nodes.push(legendKey(theme.limit, "limit of the delay"));
+  if ([...timeline.batches.values()].some((batch) => batch.differs)) {
+    nodes.push(element("span", "", "≠: not a batch of the other run"));
+  }
+  return nodes;
 }
 
-function phases({ start, input, output, end }) {
-  if (end === null) return "still running";
-  const parts = `in ${formatMs(input - start)} + infer ${formatMs(output - input)} + out ${formatMs(end - output)}`;
-  return `${parts} = ${formatMs(end - start)} ms`;
-}
-
-// The control inputs that a stateful model got with a batch.
-function controlTable(timeline, { slots, members }) {
-  const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
-  const flag = (bit) => members.map((member) => (member && member.flags & bit ? 1 : 0));
-  return table(["", ...slots.map((slot) => `slot ${slot}`)], [
-    ["START", ...flag(start)],
-    ["END", ...flag(end)],
-    ["READY", ...members.map((member) => (member ? 1 : 0))],
-    ["CORRID", ...members.map((member) => member?.sequence ?? 0)],
-  ]);
-}
-
-function memberTable(batch) {
-  const shown = batch.members.filter(Boolean).slice(0, 12);
-  const rows = shown.map(({ label, rows: size, priority, queued }) =>
-    [label, size, priority || "–", formatMs(batch.sent - queued)]);
-  const parts = [table(["request", "rows", "priority", "waited (ms)"], rows)];
-  const more = batch.requests - shown.length;
-  if (more > 0) parts.push(element("p", "tnb-note", `${more} more requests`));
-  return parts;
-}
-
-function formatDuration(time) {
-  if (time < 1000) return `${time.toFixed(0)} ms`;
-  return `${(time / 1000).toFixed(time < 10_000 ? 1 : 0)} s`;
+function columnLegend(timeline, theme, { width, begin }) {
+  const kept = begin > 0 && timeline.counters.beginOf(0) > begin ? "; older ones are kept as longer columns only" : "";
+  const title = element("span", "", "Batches are too narrow or too many to be drawn one by one: " +
+    `each column counts all of ${formatLength(width)}${kept}.`);
+  if (timeline.sequences) {
+    return [
+      title, legendKey(theme.compute, "time with a request"), legendKey(theme.null, "with a null request"),
+      element("span", "", "pale: the sequence holds the slot"),
+      legendKey(theme.queue, "waiting: line deepest, filled mean"),
+    ];
+  }
+  return [
+    title, legendKey(theme.compute, "batch size: line largest, filled mean; below: busy share"),
+    legendKey(theme.queue, "waiting: line deepest, filled mean"),
+  ];
 }
 
 // Instances x slots: the sequence in each, how many of its requests were executed, and its remaining idle time.
-function slotGrid(timeline, time, live) {
+function slotGrid(timeline, theme, time, live) {
   const { slots, backlog } = timeline.slotsAt(time);
   const { owners, backlog: current, omitted } = timeline.slotState;
   if (live && owners) {
@@ -130,11 +107,11 @@ function slotGrid(timeline, time, live) {
       const key = `${instance} ${slot}`;
       const known = slots.get(key);
       const executed = known?.sequence === sequence ? known.executed : 0;
-      slots.set(key, { sequence, executed, left: left - (time - timeline.now) });
+      slots.set(key, { sequence, executed, left: Math.min(timeline.meta.idle, left - (time - timeline.now)) });
     }
   }
   const cells = lanesOf(timeline).map(([instance, slot]) =>
-    slotCell(timeline, `${instance} · ${slot}`, slots.get(`${instance} ${slot}`)));
+    slotCell(timeline, theme, `${instance} · ${slot}`, slots.get(`${instance} ${slot}`)));
   const { strategy, states } = timeline.meta;
   const waiting = live ? current ?? backlog : backlog;
   const more = live && omitted ? ` and ${omitted} more` : "";
@@ -143,7 +120,7 @@ function slotGrid(timeline, time, live) {
   return element("div", "", element("p", "tnb-note", text), element("div", "tnb-grid", ...cells));
 }
 
-function slotCell(timeline, name, owner) {
+function slotCell(timeline, theme, name, owner) {
   if (!owner) return element("div", "tnb-cell", note(name), note("free"));
   const left = Math.max(0, owner.left);
   const bar = element("span", "tnb-bar");
@@ -151,10 +128,10 @@ function slotCell(timeline, name, owner) {
   bar.title = `loses the slot if no request arrives within ${formatDuration(left)}`;
   const sequence = element("b", "", String(owner.sequence));
   const executed = element("span", "", `${owner.executed} run`);
-  const idle = note(`idle in ${formatDuration(left)}`);
+  const idle = note(`times out in ${formatDuration(left)}`);
   const cell = element("div", "tnb-cell tnb-held", note(name), sequence, executed, idle, bar);
-  cell.style.borderColor = sequenceColour(timeline, owner.sequence);
+  cell.style.borderColor = sequenceColour(theme, timeline, owner.sequence);
   return cell;
 }
 
-export { batchDetails, describeMoment, headline, legend, slotGrid };
+export { element, headline, legend, note, slotGrid };

@@ -1,41 +1,48 @@
 // Draws the lanes of batch slots of a stateful model, and below them the sequences in the backlog.
 
-import { TOP, lanesOf, outline, sequenceColour } from "./layout.js";
+import { drawColumnSlots } from "./columns.js";
+import { TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
+
+const NARROW_BAND = 8; // px: among columns, bands that are so narrow would be a bar code
 
 function drawSlots(frame) {
-  const { surface, timeline, scale, sizes, batches } = frame;
+  const { surface, timeline, scale, layout, batches, columns } = frame;
   const { line, panel, paper } = surface.theme;
   const tops = new Map();
   lanesOf(timeline).forEach(([instance, slot], index) => {
-    const top = TOP + index * sizes.lane;
+    const top = TOP + index * layout.lane;
     tops.set(`${instance} ${slot}`, top);
     const fill = timeline.instances.indexOf(instance) % 2 ? panel : paper;
-    surface.rect(scale.left, top, scale.width, sizes.lane, { fill });
-    surface.line(scale.left, top, scale.left + scale.width, top, { stroke: line });
+    surface.rect(scale.left, top, scale.width, layout.lane, { fill });
+    surface.line(scale.left, top, scale.right, top, { stroke: line });
   });
   drawOccupancy(frame, tops);
+  if (columns) drawColumnSlots(frame, tops);
   for (const batch of batches) {
     if (batch.slots) drawSlotBatch(frame, batch, tops);
   }
 }
 
 function drawOccupancy(frame, tops) {
-  const { surface, timeline, scale, sizes, end } = frame;
+  const { surface, timeline, scale, layout, end } = frame;
   const labelled = labelledOccupancy(frame);
   for (const held of timeline.occupancyBetween(scale.from, scale.to)) {
     const { sequence, instance, slot, assigned, released } = held;
     const y = tops.get(`${instance} ${slot}`);
     if (y === undefined) continue;
-    const middle = y + sizes.lane / 2;
+    const middle = y + layout.lane / 2;
     const left = scale.clamp(assigned);
     const right = scale.clamp(released ?? end);
-    surface.rect(left, y, right - left, sizes.lane, { fill: sequenceColour(timeline, sequence), alpha: 0.2 });
+    if (frame.columns && right - left < NARROW_BAND) continue;
+    const band = sequenceColour(surface.theme, timeline, sequence);
+    surface.rect(left, y, right - left, layout.lane, { fill: band, alpha: 0.2 });
+    frame.targets.push({ kind: "occupancy", held, x: left, y, width: right - left, height: layout.lane });
     if (released === null) drawIdleTime(frame, y, held.last, right);
     if (!labelled.has(`${instance} ${slot} ${sequence}`) && right - left > 30) {
       surface.text(String(sequence), Math.max(left, scale.left) + 6, middle, { size: 10, bold: true });
     }
     if (held.ended_by === "idle") {
-      const fill = timeline.meta.colours.vermilion;
+      const fill = surface.theme.refusal;
       surface.text("idle ✕", right - 3, middle, { size: 10, align: "right", fill, halo: true });
     }
   }
@@ -53,51 +60,59 @@ function labelledOccupancy({ scale, batches, end }) {
 }
 
 function drawSlotBatch(frame, batch, tops) {
-  const { surface, timeline, scale, sizes, targets, end, selected } = frame;
-  const { ink, accent } = surface.theme;
+  const { surface, timeline, scale, layout, targets, end, selected } = frame;
+  const { ink, refusal, selection } = surface.theme;
   const left = scale.clamp(batch.start ?? batch.sent);
   const right = Math.max(scale.clamp(batch.end ?? end), left + 2);
   const ys = batch.slots.map((slot) => tops.get(`${batch.instance} ${slot}`));
-  batch.members.forEach((member, index) => drawMember(frame, member, left, right, ys[index]));
+  const shown = { left, right };
+  targets.push({ kind: "batch", batch, x: left - 1, y: Math.min(...ys), width: right - left + 2,
+    height: Math.max(...ys) + layout.lane - Math.min(...ys) });
+  batch.members.forEach((member, index) => drawMember(frame, batch, index, { ...shown, y: ys[index] }));
   const top = Math.min(...ys);
-  const bottom = Math.max(...ys) + sizes.lane;
+  const bottom = Math.max(...ys) + layout.lane;
   const isSelected = batch.n === selected;
   if (timeline.meta.strategy === "direct" || isSelected) {
-    const stroke = isSelected ? accent : outline(timeline, batch, ink);
+    const stroke = isSelected ? selection : batch.failed ? refusal : ink;
     const line = isSelected ? 3 : batch.failed ? 2 : 1;
     surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke, line });
   } else if (ys.length > 1) {
-    surface.line(left, top + sizes.lane / 2, left, bottom - sizes.lane / 2, { stroke: ink, line: 1.5 });
-    ys.forEach((y) => surface.dot(left, y + sizes.lane / 2, 3, ink));
+    surface.line(left, top + layout.lane / 2, left, bottom - layout.lane / 2, { stroke: ink, line: 1.5 });
+    ys.forEach((y) => surface.dot(left, y + layout.lane / 2, 3, ink));
   }
-  targets.push([left - 2, top, right - left + 4, bottom - top, batch.n]);
 }
 
 // How much of the idle time has passed: a dotted line at the slot's lower edge.
-function drawIdleTime({ surface, timeline, scale, sizes, end }, y, last, right) {
-  const { idle, colours } = timeline.meta;
+function drawIdleTime({ surface, timeline, scale, layout, end }, y, last, right) {
+  const { idle } = timeline.meta;
   if (!idle) return;
   const share = Math.min(1, Math.max(0, (end - last) / idle));
-  const stroke = share > 0.8 ? colours.vermilion : surface.theme.faint;
-  const lineY = y + sizes.lane - 2;
+  const stroke = share > 0.8 ? surface.theme.limit : surface.theme.faint;
+  const lineY = y + layout.lane - 2;
   surface.line(scale.clamp(last), lineY, right, lineY, { stroke, line: 2, dash: [2, 2] });
 }
 
-function drawMember({ surface, timeline, sizes }, member, left, right, y) {
+function drawMember({ surface, timeline, layout, targets, focus }, batch, index, { left, right, y }) {
   if (y === undefined) return;
-  const { ink, paper, faint } = surface.theme;
-  const margin = Math.min(3, sizes.lane / 4);
+  const member = batch.members[index];
+  const { ink, paper, selection } = surface.theme;
+  const margin = Math.min(3, layout.lane / 4);
   const top = y + margin;
-  const height = sizes.lane - 2 * margin;
+  const height = layout.lane - 2 * margin;
   const width = right - left;
-  const middle = [left + width / 2, y + sizes.lane / 2];
+  const middle = [left + width / 2, y + layout.lane / 2];
+  const target = { batch, slot: batch.slots[index], x: left, y: top, width, height };
   if (!member) {
-    surface.rect(left, top, width, height, { fill: paper, stroke: faint, hatch: true });
+    targets.push({ kind: "null", ...target });
+    surface.rect(left, top, width, height, { fill: paper, stroke: surface.theme.null, hatch: true });
     if (width > 26) surface.text("null", ...middle, { size: 10, align: "center", halo: true });
     return;
   }
   const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
-  surface.rect(left, top, width, height, { fill: sequenceColour(timeline, member.sequence), alpha: 0.65 });
+  targets.push({ kind: "request", request: member, ...target });
+  const fill = sequenceColour(surface.theme, timeline, member.sequence);
+  surface.rect(left, top, width, height, { fill, alpha: 0.55 });
+  if (isFocus(focus, member)) surface.rect(left, top, width, height, { stroke: selection, line: 3 });
   if (member.flags & start) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
   if (member.flags & end) surface.line(right, top, right, top + height, { stroke: ink, line: 4 });
   const label = String(member.sequence);
@@ -113,12 +128,12 @@ function drawBacklog(frame, top) {
     const y = top + 10 + row * step;
     const label = row % every ? "" : String(sequence);
     const begin = Math.max(scale.clamp(arrived), scale.left + surface.measure(label, 10) + 6);
-    const stroke = sequenceColour(timeline, sequence);
+    const stroke = sequenceColour(surface.theme, timeline, sequence);
     const line = Math.max(1, Math.min(4, step - 2));
     surface.line(begin, y, Math.max(begin, scale.clamp(assigned)), y, { stroke, line });
     if (label) surface.text(label, begin - 4, y, { size: 10, align: "right", halo: true });
   }
-  const fill = timeline.meta.colours.vermilion;
+  const fill = surface.theme.refusal;
   for (const { queued, refused, sequence } of timeline.refused.values()) {
     if (refused < scale.from || queued > scale.to) continue;
     const x = scale.clamp(refused);
@@ -130,9 +145,11 @@ function drawBacklog(frame, top) {
 function backlogWaits({ timeline, scale, end }) {
   const past = timeline.occupancyBetween(scale.from - 1e9, scale.to)
     .filter(({ arrived, assigned }) => assigned > arrived && assigned >= scale.from);
-  const current = (timeline.slotState.backlog ?? []).map((sequence) => {
+  // Of those that still wait, the sequences whose first request is known.
+  const current = (timeline.slotState.backlog ?? []).flatMap((sequence) => {
     const first = timeline.pending.find((request) => request.sequence === sequence);
-    return { sequence, arrived: first ? first.queued : end, assigned: end };
+    const inSight = first && first.queued <= Math.min(end, scale.to);
+    return inSight ? [{ sequence, arrived: first.queued, assigned: end }] : [];
   });
   const freeFrom = []; // when each row is free
   const waits = [...past, ...current].map(({ sequence, arrived, assigned }) => {

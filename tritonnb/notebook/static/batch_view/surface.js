@@ -4,7 +4,7 @@ const ANCHORS = { left: "start", center: "middle", right: "end" };
 
 function drawHatch(surface, x, y, width, height, stroke) {
   surface.clip(x, y, width, height, () => {
-    for (let left = x - height; left < x + width; left += 6) {
+    for (let left = Math.floor((x - height) / 6) * 6; left < x + width; left += 6) {
       surface.line(left, y + height, left + height, y, { stroke, line: 1 });
     }
   });
@@ -18,7 +18,6 @@ class CanvasSurface {
       canvas.height = Math.round(height * scale);
     }
     Object.assign(this, { width, height, theme, context: canvas.getContext("2d") });
-    this.paint = (colour) => theme.variants[colour] ?? colour;
     this.context.setTransform(scale, 0, 0, scale, 0, 0);
     this.context.fillStyle = theme.paper;
     this.context.fillRect(0, 0, width, height);
@@ -37,13 +36,13 @@ class CanvasSurface {
     const context = this.context;
     context.globalAlpha = alpha;
     if (fill) {
-      context.fillStyle = this.paint(fill);
+      context.fillStyle = fill;
       context.fillRect(x, y, width, height);
     }
     context.globalAlpha = 1;
     if (hatch) drawHatch(this, x, y, width, height, stroke);
     if (stroke) {
-      context.strokeStyle = this.paint(stroke);
+      context.strokeStyle = stroke;
       context.lineWidth = line;
       context.strokeRect(x, y, width, height);
     }
@@ -66,11 +65,11 @@ class CanvasSurface {
     context.beginPath();
     points.forEach(([x, y], index) => (index ? context.lineTo(x, y) : context.moveTo(x, y)));
     if (fill) {
-      context.fillStyle = this.paint(fill);
+      context.fillStyle = fill;
       context.fill();
     }
     if (stroke) {
-      context.strokeStyle = this.paint(stroke);
+      context.strokeStyle = stroke;
       context.lineWidth = line;
       context.stroke();
     }
@@ -87,7 +86,7 @@ class CanvasSurface {
       context.moveTo(x1, y1);
       context.lineTo(x2, y2);
     }
-    context.strokeStyle = this.paint(stroke);
+    context.strokeStyle = stroke;
     context.lineWidth = line;
     context.stroke();
     context.globalAlpha = 1;
@@ -98,14 +97,14 @@ class CanvasSurface {
       for (const [x, y] of points) this.dot(x, y, radius, fill);
       return;
     }
-    this.context.fillStyle = this.paint(fill);
+    this.context.fillStyle = fill;
     for (const [x, y] of points) this.context.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
   }
 
   dot(x, y, radius, fill) {
     this.context.beginPath();
     this.context.arc(x, y, radius, 0, 2 * Math.PI);
-    this.context.fillStyle = this.paint(fill);
+    this.context.fillStyle = fill;
     this.context.fill();
   }
 
@@ -120,7 +119,7 @@ class CanvasSurface {
       context.lineJoin = "round";
       context.strokeText(text, x, y);
     }
-    context.fillStyle = this.paint(fill);
+    context.fillStyle = fill;
     context.fillText(text, x, y);
   }
 

@@ -1,6 +1,11 @@
-// What is known of a model's batches: the deliveries of the kernel merged, and queries on them. Times are in ms.
+// What is known of a model: the deliveries of the kernel merged, and queries on them. Times are in ms.
+//
+// Every batch is known in the `spans`; of all other times only the counters are. In the `gaps` nothing is known:
+// deliveries were lost, or the page was opened after them.
 
+import { Counters } from "./counters.js";
 import { Decoder } from "./encoding.js";
+import { sortedEvents } from "./events.js";
 
 const KEPT = 6000; // batches, refused requests, slot occupancies and colour numbers of sequences
 
@@ -10,48 +15,106 @@ class Timeline {
     this.instances = [];
     this.batches = new Map();
     this.pending = [];
+    this.running = [];
     this.refused = new Map();
     this.depths = [];
+    this.spans = [];
+    this.gaps = [];
     this.occupancy = new Map();
     this.colourNumbers = new Map();
     this.numbered = 0;
     this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0 };
+    this.counters = null;
+    this.number = -1; // of the last delivery
     this.depth = 0;
     this.now = 0;
     this.slotState = {};
-    this.drawn = 1;
-    this.sortedEvents = null;
+    this.knownEvents = null;
   }
 
-  // A history has everything that is kept, a delivery what is new; both may repeat what is known.
+  // A copy that later deliveries do not change.
+  snapshot() {
+    const copy = Object.assign(new Timeline(), this);
+    for (const name of ["batches", "refused", "occupancy", "colourNumbers"]) copy[name] = new Map(this[name]);
+    for (const name of ["depths", "gaps"]) copy[name] = [...this[name]];
+    copy.spans = this.spans.map((span) => [...span]);
+    copy.counters = this.counters?.copy() ?? null;
+    return copy;
+  }
+
+  // A history has everything that is kept, a delivery what is new; both may repeat batches that are known.
   merge(packed) {
     if (packed.now === undefined) return;
     if (packed.meta) this.meta = packed.meta;
     const delivery = new Decoder(this.meta.encoding).delivery(packed);
-    this.sortedEvents = null;
+    this.knownEvents = null;
+    if (packed.levels) this.mergeHistory(packed, delivery);
+    else this.mergeDelivery(packed, delivery);
     for (const batch of delivery.batches) {
       if (!this.batches.has(batch.n)) this.batches.set(batch.n, batch);
-      else if (batch.end !== null) Object.assign(this.batches.get(batch.n), batch);
-      if (batch.drawn) this.drawn = batch.drawn[0] * batch.drawn[1];
+      else if (batch.end !== null) this.batches.set(batch.n, batch);
     }
     for (const execution of delivery.done) {
       const batch = this.batches.get(execution.n);
-      if (batch) Object.assign(batch, execution);
+      if (batch) this.batches.set(batch.n, { ...batch, ...execution });
     }
     for (const refusal of delivery.refused) this.refused.set(`${refusal.queued} ${refusal.label}`, refusal);
     const last = this.depths.length ? this.depths[this.depths.length - 1][0] : -Infinity;
     this.depths.push(...delivery.depths.filter(([time]) => time > last));
     for (const held of delivery.occupancy) this.occupancy.set(`${held.instance} ${held.slot} ${held.assigned}`, held);
     if (delivery.now >= this.now) {
-      const { pending, depth, counts, now } = delivery;
-      Object.assign(this, { pending, depth, counts, now });
+      const { pending, running, depth, counts, now } = delivery;
+      Object.assign(this, { pending, running, depth, counts, now });
       if (delivery.slot_state) this.slotState = delivery.slot_state;
     }
-    for (const known of [this.batches, this.refused, this.occupancy, this.colourNumbers]) {
-      while (known.size > KEPT) known.delete(known.keys().next().value); // the oldest
-    }
-    if (this.depths.length > 20 * KEPT) this.depths.splice(0, KEPT);
+    this.forget();
     this.instances = this.allInstances(delivery.instances);
+  }
+
+  mergeHistory(packed, delivery) {
+    const isOlder = packed.number < this.number || (packed.number === this.number && !this.gaps.length);
+    if (this.counters && isOlder) return; // everything in it is known
+    this.counters = new Counters(packed.interval);
+    this.counters.load(packed.levels, delivery.now);
+    this.number = packed.number;
+    this.gaps = [];
+    for (const span of delivery.spans) this.addSpan(...span);
+  }
+
+  mergeDelivery(packed, delivery) {
+    if (packed.number !== this.number + 1) this.gaps.push([this.now, delivery.since]);
+    this.number = packed.number;
+    this.counters.add(packed.counters, delivery.now);
+    this.addSpan(delivery.since, delivery.exact);
+  }
+
+  addSpan(from, to) {
+    const last = this.spans[this.spans.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else if (to > from) this.spans.push([from, to]);
+  }
+
+  // Forget the oldest of what is too much, and the spans of which not every batch is known any more.
+  forget() {
+    let forgotten = -Infinity;
+    const forget = (known, timeOf) => {
+      while (known.size > KEPT) {
+        const [key, value] = known.entries().next().value;
+        forgotten = Math.max(forgotten, timeOf(value));
+        known.delete(key);
+      }
+    };
+    forget(this.batches, (batch) => batch.end ?? batch.sent);
+    forget(this.refused, ({ refused }) => refused);
+    forget(this.occupancy, () => -Infinity);
+    forget(this.colourNumbers, () => -Infinity);
+    if (this.depths.length > 4 * KEPT) {
+      const [[time]] = this.depths.splice(0, KEPT).slice(-1);
+      forgotten = Math.max(forgotten, time);
+    }
+    if (this.gaps.length > KEPT) this.gaps.splice(0, KEPT / 2);
+    while (this.spans.length && (this.spans[0][1] <= forgotten || this.spans.length > KEPT)) this.spans.shift();
+    if (this.spans.length) this.spans[0][0] = Math.max(this.spans[0][0], forgotten);
   }
 
   // An instance that was removed keeps its lane as long as something on it can be shown.
@@ -72,9 +135,9 @@ class Timeline {
     return this.meta.batcher === "sequence";
   }
 
+  // Counting begins at 0.
   get begin() {
-    const first = this.batches.values().next().value;
-    return Math.min(first ? first.oldest : this.now, this.depths.length ? this.depths[0][0] : this.now);
+    return 0;
   }
 
   // When everything that is known has ended.
@@ -82,6 +145,18 @@ class Timeline {
     let end = this.now;
     for (const batch of this.batches.values()) end = Math.max(end, batch.end ?? 0);
     return end;
+  }
+
+  // Whether every batch, request and change of the queue is known between two times.
+  isExact(from, to) {
+    const first = Math.max(this.begin, from);
+    const last = Math.min(this.now, to);
+    return first >= last || this.spans.some(([begin, end]) => begin <= first && end >= last);
+  }
+
+  // Whether nothing is known of a time.
+  isUnknown(time) {
+    return this.gaps.some(([from, to]) => from <= time && time < to);
   }
 
   batchesBetween(from, to) {
@@ -108,46 +183,10 @@ class Timeline {
     return this.batchesBetween(time, time).filter(runs);
   }
 
-  flagNames({ flags }) {
-    const { sequence_start: start, sequence_end: end } = this.meta.encoding;
-    return (flags & start ? " START" : "") + (flags & end ? " END" : "");
-  }
-
-  // Everything that happened, in order: [time, description, batch number]. The buttons step through these.
+  // Everything that is known to have happened, in order: { time, text, batch }. The buttons step through these.
   get events() {
-    this.sortedEvents ??= [
-      ...this.pending.map((request) => this.arrivalEvent(request)),
-      ...[...this.batches.values()].flatMap((batch) => this.batchEvents(batch)),
-      ...[...this.refused.values()].map(({ refused, label, message }) =>
-        [refused, `request ${label} is refused: ${message}`, null]),
-      ...[...this.occupancy.values()].flatMap((held) => this.slotEvents(held)),
-    ].sort((one, other) => one[0] - other[0]);
-    return this.sortedEvents;
-  }
-
-  arrivalEvent(request) {
-    const rows = `${request.rows} ${request.rows === 1 ? "row" : "rows"}`;
-    const of = request.sequence ? ` of sequence ${request.sequence}` : "";
-    return [request.queued, `request ${request.label}${of} arrives (${rows}${this.flagNames(request)})`, null];
-  }
-
-  batchEvents(batch) {
-    const events = batch.members.filter(Boolean).map((member) => this.arrivalEvent(member));
-    events.push([batch.sent, `batch of ${batch.rows} sent to ${batch.instance}: ${batch.why}`, batch.n]);
-    if (batch.end !== null) events.push([batch.end, `batch of ${batch.rows} is done on ${batch.instance}`, batch.n]);
-    return events;
-  }
-
-  slotEvents({ sequence, instance, slot, arrived, assigned, released, ended_by: endedBy }) {
-    const events = [];
-    if (assigned > arrived) {
-      events.push([assigned, `sequence ${sequence} leaves the backlog for slot ${slot} of ${instance}`, null]);
-    }
-    if (released !== null) {
-      const reason = endedBy === "idle" ? "was idle for too long" : "has ended";
-      events.push([released, `slot ${slot} of ${instance} is free: sequence ${sequence} ${reason}`, null]);
-    }
-    return events;
+    this.knownEvents ??= sortedEvents(this);
+    return this.knownEvents;
   }
 
   // The sequences in slots, each with the requests executed and the idle time left in ms, and the backlog.
@@ -160,7 +199,8 @@ class Timeline {
       if (assigned > time || (released ?? Infinity) <= time) continue;
       const members = this.membersOf(held, time);
       const last = Math.max(assigned, ...members.map(([, member]) => member.queued).filter((queued) => queued <= time));
-      const executed = members.filter(([batch]) => batch.sent <= time).length;
+      const counted = members.filter(([batch]) => batch.sent <= time).length;
+      const executed = this.isExact(assigned, time) ? counted : held.executed;
       slots.set(`${instance} ${slot}`, { sequence, executed, left: this.meta.idle - (time - last) });
     }
     return { slots, backlog };

@@ -1,82 +1,108 @@
 // The view: what is shown and what the user can do. Everything here works without the kernel.
 
-import { drawTimeline } from "./draw.js";
+import { BlamePanel } from "./blame.js";
+import { describeMoment } from "./cards.js";
+import { drawTimeline, longestSpan } from "./draw.js";
+import { nextEvent } from "./events.js";
 import { download, perfettoTrace } from "./export.js";
+import { Ghost } from "./ghosts.js";
+import { listenToKeys, listenToPointer, listenToWheel } from "./input.js";
 import { RIGHT, heightOf } from "./layout.js";
-import { batchDetails, describeMoment, headline, legend, slotGrid } from "./panels.js";
+import { Minimap } from "./minimap.js";
+import { showDetails, showTip } from "./overlays.js";
+import { observePage, themeOf } from "./page.js";
+import { headline, legend, slotGrid } from "./panels.js";
 import { CanvasSurface, SvgSurface } from "./surface.js";
+import { HINT, TEMPLATE } from "./template.js";
 import { Timeline } from "./timeline.js";
+import { TimeWindow } from "./window.js";
+import { formatTime } from "./words.js";
 
 // All in ms, except for the number of batches shown when the view is paused.
-const LIVE_SPAN = 2000;
 const DELIVERY_INTERVAL = 100;
 const LAG_MARGIN = 30;
 const ANIMATION_TIME = 700; // after a delivery
+const FRAME_INTERVAL = 45;
 const TEXT_INTERVAL = 200;
 const SILENCE = 1000;
 const PAUSED_BATCHES = 30;
 
-const KEYS = {
-  " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none",
-};
-
-const TEMPLATE = `
-  <div class="tnb-head" aria-live="off"></div>
-  <div class="tnb-tools" role="toolbar" aria-label="time">
-    <button data-do="pause"></button>
-    <button data-do="back" title="previous event (left arrow)" aria-label="previous event">◀</button>
-    <button data-do="forward" title="next event (right arrow)" aria-label="next event">▶</button>
-    <input type="range" class="tnb-scrub" min="0" max="1" step="any" value="1" aria-label="time shown">
-    <button data-do="out" title="show more time (minus)" aria-label="show more time">−</button>
-    <button data-do="in" title="show less time (plus)" aria-label="show less time">+</button>
-    <button data-do="all" title="show the whole time (0)">all</button>
-    <span class="tnb-space"></span>
-    <button data-do="svg" title="save the picture as SVG">SVG</button>
-    <button data-do="png" title="save the picture as PNG">PNG</button>
-    <button data-do="trace" title="save the batches as a trace for ui.perfetto.dev">Perfetto</button>
-  </div>
-  <canvas tabindex="0" role="img"></canvas>
-  <div class="tnb-legend tnb-note"></div>
-  <div class="tnb-event" aria-live="polite"></div>
-  <div class="tnb-slots"></div>
-  <div class="tnb-details" aria-live="polite"></div>`;
-
 class View {
   constructor(model, root) {
-    Object.assign(this, { model, root, timeline: new Timeline(), name: String(Math.random()) });
-    Object.assign(this, { onScreen: true, inSight: null, closed: false }); // visibility
-    Object.assign(this, { follow: model.get("live"), from: 0, span: LIVE_SPAN }); // the time that is shown
-    Object.assign(this, { cursor: null, selected: null, targets: [] });
+    Object.assign(this, { model, root, name: String(Math.random()), closed: false, inSight: null });
+    Object.assign(this, { drawnAt: -Infinity, textUpdatedAt: -Infinity });
+    this.received = new Timeline(); // everything up to now
+    this.timeline = this.received; // what is shown: a copy while the view is paused
+    this.window = new TimeWindow(model.get("live"));
+    Object.assign(this, { cursor: null, selected: null, pointer: null, focus: null, frame: null, colours: null });
     Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN, rate: null }); // deliveries
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     root.innerHTML = TEMPLATE;
-    this.canvas = root.querySelector("canvas");
     this.part = (name) => root.querySelector(`.tnb-${name}`);
-    this.listenToControls();
-    this.listenToPointer();
-    this.observePage();
+    this.canvas = root.querySelector(".tnb-picture canvas");
+    this.minimap = new Minimap(root.querySelector(".tnb-minimap canvas"), {
+      show: (time) => this.change(() => { this.window.from = time - this.window.span / 2; }),
+      pan: (share) => this.change(() => this.window.pan(share)),
+    });
+    this.blamePanel = new BlamePanel(model, this.part("blame"));
+    this.listen();
     this.receive(model.get("history"));
-    root.style.setProperty("--tnb-accent", this.timeline.meta.colours.vermilion);
-    if (!this.follow) this.showAll();
-    this.draw();
+    if (!this.window.follow) this.showAll();
+    this.showGhost(model.get("ghost"));
+  }
+
+  listen() {
+    for (const button of this.root.querySelectorAll("button")) {
+      button.addEventListener("click", () => this.perform(button.dataset.do));
+    }
+    listenToKeys(this.canvas, (action) => this.perform(action));
+    listenToWheel(this.canvas, {
+      zoom: (factor, x) => this.zoom(factor, this.timeAt(x)),
+      pan: (share) => this.change(() => this.window.pan(share)),
+    });
+    listenToPointer(this.canvas, {
+      drag: (distance, first) => this.drag(distance, first),
+      click: (point) => this.click(point),
+      point: (point) => this.point(point),
+    });
+    this.stopObserving = observePage(this.root, {
+      onSight: (inSight) => this.reportVisibility(inSight),
+      onTheme: () => {
+        this.colours = null;
+        this.requestFrame();
+      },
+      onSize: () => this.draw(),
+    });
   }
 
   // --- deliveries -----------------------------------------------------------------------------
 
   receive(delivery) {
-    const before = { counts: this.timeline.counts, now: this.timeline.now };
-    this.timeline.merge(delivery);
+    if (delivery.reset) { // what was known before is not part of this history
+      this.received = new Timeline();
+      this.timeline = this.received;
+    }
+    const { counts, now } = this.received;
+    this.received.merge(delivery);
     this.receivedAt = performance.now();
     clearTimeout(this.silenceTimer);
-    const passed = this.timeline.now - before.now;
+    const passed = this.received.now - now;
     // The picture is this much behind, so that it moves steadily from one delivery to the next.
     if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
     if (passed > 50 && passed < 1500) {
-      const rate = ((this.timeline.counts.requests - before.counts.requests) / passed) * 1000;
+      const rate = ((this.received.counts.requests - counts.requests) / passed) * 1000;
       this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
     }
+    if (delivery.meta) this.colours = null;
     this.requestFrame();
+  }
+
+  // The batches under a draft of the configuration, and what it changes.
+  showGhost(ghost) {
+    this.ghost = new Ghost(ghost ?? {}, this.received.meta.encoding?.ticks ?? 1);
+    this.part("ghost").textContent = this.ghost.text && `Dashed: ${this.ghost.text}`;
+    this.draw();
   }
 
   // The kernel sends less often to a view that cannot be seen.
@@ -88,322 +114,290 @@ class View {
 
   // Keep the last batches in sight, not the silence after them.
   liveEnded() {
-    this.follow = false;
-    const { begin, end, batches } = this.timeline;
-    const last = Math.max(begin, ...[...batches.values()].map((batch) => batch.end ?? batch.sent));
-    this.from = Math.max(begin, Math.min(end, last + 0.02 * this.span) - this.span);
+    if (this.window.follow) this.window.stop(this.timeline);
     this.draw();
   }
 
-  // Frames are drawn only while something moves.
+  // Frames are drawn only while something moves, and no more of them than are needed to follow it.
   requestFrame() {
-    if (this.frame || this.closed) return;
-    const drawFrame = () => {
-      this.frame = null;
-      if (this.closed) return;
-      this.draw();
-      const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      if (this.follow && !reducedMotion && performance.now() - this.receivedAt < ANIMATION_TIME) {
-        this.frame = requestAnimationFrame(drawFrame);
-      } else if (this.follow && this.rate) {
-        this.silenceTimer = setTimeout(() => {
-          this.rate = 0;
-          this.requestFrame();
-        }, SILENCE);
-      }
-    };
-    this.frame = requestAnimationFrame(drawFrame);
+    if (this.frameTimer || this.closed) return;
+    const passed = performance.now() - this.drawnAt;
+    this.frameTimer = setTimeout(() => requestAnimationFrame(() => this.drawFrame()), FRAME_INTERVAL - passed);
+  }
+
+  drawFrame() {
+    this.frameTimer = null;
+    if (this.closed) return;
+    this.draw();
+    if (!this.window.follow) return;
+    const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (!reducedMotion && performance.now() - this.receivedAt < ANIMATION_TIME) this.requestFrame();
+    else if (this.rate) {
+      this.silenceTimer = setTimeout(() => {
+        this.rate = 0;
+        this.requestFrame();
+      }, SILENCE);
+    }
   }
 
   get end() {
-    if (!this.follow) return this.timeline.now;
+    if (!this.window.follow || !this.model.get("live")) return this.timeline.now;
     const since = performance.now() - this.receivedAt;
-    return this.timeline.now + Math.min(since, ANIMATION_TIME) - this.lag;
+    return Math.min(this.timeline.now, this.timeline.now + since - this.lag);
   }
 
-  // --- user input -----------------------------------------------------------------------------
-
-  listenToControls() {
-    for (const button of this.root.querySelectorAll("button")) {
-      button.addEventListener("click", () => this.perform(button.dataset.do));
-    }
-    this.part("scrub").addEventListener("input", (event) => this.scrub(Number(event.target.value)));
-    this.canvas.addEventListener("keydown", (event) => {
-      const action = KEYS[event.key];
-      if (!action) return;
-      event.preventDefault();
-      event.stopPropagation();
-      this.perform(action);
-    });
-  }
-
-  listenToPointer() {
-    const { canvas } = this;
-    canvas.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
-      event.preventDefault();
-      this.zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, this.timeAt(event));
-      this.shareMoment();
-    }, { passive: false });
-    canvas.addEventListener("pointerdown", (event) => {
-      this.drag = { x: event.offsetX, from: this.from, moved: false };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointermove", (event) => this.dragTo(event.offsetX));
-    canvas.addEventListener("pointercancel", () => { this.drag = null; }); // the page scrolls instead
-    canvas.addEventListener("pointerup", (event) => {
-      if (this.drag && !this.drag.moved) this.click(event);
-      this.drag = null;
-    });
-  }
-
-  observePage() {
-    this.resizeObserver = new ResizeObserver(() => this.draw());
-    this.resizeObserver.observe(this.root);
-    this.checkVisibility = () => this.reportVisibility(this.onScreen && document.visibilityState === "visible");
-    this.visibilityObserver = new IntersectionObserver(([entry]) => {
-      this.onScreen = entry.isIntersecting;
-      this.checkVisibility();
-    });
-    this.visibilityObserver.observe(this.root);
-    document.addEventListener("visibilitychange", this.checkVisibility);
-    this.themeObserver = new MutationObserver(() => this.requestFrame());
-    this.themeObserver.observe(document.body, { attributes: true });
-  }
+  // --- what the user does ---------------------------------------------------------------------
 
   get drawnWidth() {
-    return this.canvas.clientWidth - this.timeline.gutter - RIGHT;
+    return Math.max(1, this.root.clientWidth - 2 - this.timeline.gutter - RIGHT);
   }
 
-  timeAt(event) {
-    const share = (event.offsetX - this.timeline.gutter) / this.drawnWidth;
-    return this.from + Math.min(1, Math.max(0, share)) * this.span;
+  timeAt(x) {
+    const share = (x - this.timeline.gutter) / this.drawnWidth;
+    return this.window.from + Math.min(1, Math.max(0, share)) * this.window.span;
   }
 
-  dragTo(x) {
-    const { drag } = this;
-    if (!drag || (Math.abs(x - drag.x) < 4 && !drag.moved)) return;
-    if (!drag.moved) {
-      this.stopFollowing();
-      drag.from = this.from;
-    }
-    drag.moved = true;
-    this.from = drag.from - ((x - drag.x) / this.drawnWidth) * this.span;
+  // Stop following, change what is shown, and show that in linked views, too.
+  change(alter) {
+    this.stopFollowing();
+    alter();
     this.draw();
     this.shareMoment();
   }
 
   perform(action) {
-    const middle = this.cursor ?? this.from + this.span / 2;
-    if (action === "pause" && this.follow && this.model.get("live")) this.pause();
-    else if (action === "pause") this.resume();
-    else if (action === "back") this.step(-1);
-    else if (action === "forward") this.step(1);
-    else if (action === "in" || action === "out") {
-      this.zoom(action === "in" ? 0.6 : 1.6, middle);
-      this.zoomed = true;
-    } else if (action === "all") {
-      this.stopFollowing();
-      this.showAll();
-    } else if (action === "none") {
-      this.cursor = null;
-      this.selected = null;
-    } else this.save(action);
+    const actions = {
+      pause: () => (this.window.follow && this.model.get("live") ? this.pause() : this.resume()),
+      back: () => this.step(-1),
+      forward: () => this.step(1),
+      in: () => this.zoom(0.6, this.zoomCentre),
+      out: () => this.zoom(1.6, this.zoomCentre),
+      left: () => this.change(() => this.window.pan(-0.2)),
+      right: () => this.change(() => this.window.pan(0.2)),
+      all: () => this.change(() => this.showAll()),
+      pin: () => { this.window.pinned = !this.window.pinned; },
+      none: () => Object.assign(this, { cursor: null, selected: null }),
+      svg: () => this.save("svg", this.svg(), "image/svg+xml"),
+      png: () => this.canvas.toBlob((blob) => download(`${this.fileName}.png`, blob)),
+      trace: () => this.save("perfetto.json", perfettoTrace(this.timeline), "application/json"),
+    };
+    actions[action]();
+    this.textUpdatedAt = -Infinity;
     this.draw();
     this.requestFrame();
     this.shareMoment();
   }
 
+  get zoomCentre() {
+    if (this.pointer) return this.timeAt(this.pointer.x);
+    const { from, span } = this.window;
+    const isInSight = this.cursor !== null && this.cursor >= from && this.cursor <= from + span;
+    return isInSight ? this.cursor : from + span / 2;
+  }
+
   // The views of a comparison show the same time: the trait `moment` is linked in the browser.
   shareMoment() {
-    this.model.set("moment", { from: this.from, span: this.span, cursor: this.cursor });
+    this.model.set("moment", { from: this.window.from, span: this.window.span, cursor: this.cursor });
   }
 
   showMoment({ from, span, cursor }) {
-    if (from === undefined || (from === this.from && span === this.span && cursor === this.cursor)) return;
+    const { window } = this;
+    if (from === undefined || (from === window.from && span === window.span && cursor === this.cursor)) return;
     this.stopFollowing();
-    Object.assign(this, { from, span, cursor });
+    Object.assign(window, { from, span });
+    this.cursor = cursor;
     this.draw();
   }
 
+  // From now on every part shows this moment, whatever is received.
   stopFollowing() {
-    if (!this.follow) return;
-    this.from = this.end - this.span;
-    this.follow = false;
+    if (!this.window.follow) return;
+    this.window.from = this.end - this.window.span;
+    this.window.follow = false;
+    if (this.model.get("live")) this.timeline = this.received.snapshot();
   }
 
-  // Show the newest batches large enough to read, unless the user has chosen a span.
+  // Show the newest batches that are all known, large enough to read, unless the user has chosen a span.
   pause() {
     this.stopFollowing();
-    const newest = sinceSilence([...this.timeline.batches.values()].slice(-PAUSED_BATCHES));
-    if (this.zoomed || !newest.length) return;
-    const end = Math.max(...newest.map((batch) => batch.end ?? this.timeline.now));
-    this.span = Math.max(1, (end - Math.min(...newest.map((batch) => batch.oldest))) * 1.04);
-    this.from = end + 0.02 * this.span - this.span;
+    const { timeline, window } = this;
+    if (window.pinned || window.batches) return;
+    const span = timeline.spans.findLast(([from, to]) => timeline.batchesBetween(from, to).length > 1);
+    const isRecent = span && span[1] > timeline.now - SILENCE;
+    if (!isRecent) return;
+    const batches = timeline.batchesBetween(...span).slice(-PAUSED_BATCHES);
+    const longest = longestSpan(batches, this.drawnWidth);
+    const begin = Math.max(span[0], Math.min(...batches.map(({ oldest }) => oldest)), span[1] - longest);
+    if (span[1] > begin) window.show(begin, span[1]);
   }
 
   resume() {
-    if (!this.zoomed) this.span = LIVE_SPAN;
-    this.cursor = null;
-    this.selected = null;
-    this.follow = this.model.get("live");
-    if (!this.follow) this.showAll();
+    const { window } = this;
+    Object.assign(this, { cursor: null, selected: null, timeline: this.received });
+    window.follow = this.model.get("live");
+    window.pinned = false;
+    if (!window.follow) this.showAll();
   }
 
   showAll() {
-    const { begin, end } = this.timeline;
-    this.span = Math.max(0.01, (end - begin) * 1.02);
-    this.from = begin - 0.01 * (end - begin);
+    this.window.show(this.timeline.begin, this.timeline.end, 0.01);
   }
 
   zoom(factor, around) {
-    const share = this.follow ? 1 : (around - this.from) / this.span;
-    const longest = Math.max(LIVE_SPAN, (this.timeline.end - this.timeline.begin) * 1.5);
-    this.span = Math.min(Math.max(this.span * factor, 0.05), longest);
-    this.from = around - share * this.span;
-    this.draw();
-  }
-
-  scrub(share) {
-    this.stopFollowing();
-    const { begin, end } = this.timeline;
-    this.moveCursor(begin + share * (end - begin));
+    const longest = Math.max(2000, (this.timeline.end - this.timeline.begin) * 1.5);
+    this.window.zoom(factor, around, longest);
     this.draw();
     this.shareMoment();
   }
 
+  drag(distance, isFirst) {
+    this.change(() => {
+      if (isFirst) this.dragFrom = this.window.from;
+      this.window.from = this.dragFrom - (distance / this.drawnWidth) * this.window.span;
+    });
+  }
+
   moveCursor(time) {
     this.cursor = time;
-    if (time < this.from || time > this.from + this.span) this.from = time - this.span / 2;
+    if (time < this.window.from || time > this.window.to) this.window.from = time - this.window.span / 2;
   }
 
   step(direction) {
     this.stopFollowing();
-    const events = this.timeline.events;
+    const { events } = this.timeline;
     if (!events.length) return;
-    if (this.cursor === null) {
-      this.eventIndex = direction > 0 ? events.findIndex(([time]) => time >= this.from) - 1 : events.length;
-    } else if (events[this.eventIndex]?.[0] !== this.cursor) {
-      const before = events.filter(([time]) => time <= this.cursor).length;
-      this.eventIndex = direction > 0 ? before - 1 : before;
-    }
-    this.eventIndex = Math.min(events.length - 1, Math.max(0, this.eventIndex + direction));
-    const [time, , number] = events[this.eventIndex];
+    this.eventIndex = nextEvent(events, this.eventIndex, direction, { cursor: this.cursor, from: this.window.from });
+    const { time, batch } = events[this.eventIndex];
     this.moveCursor(time);
-    this.selected = number;
+    this.selected = batch;
   }
 
-  click({ offsetX, offsetY }) {
-    const target = this.targets.findLast(([x, y, width, height]) =>
-      offsetX >= x && offsetX <= x + width && offsetY >= y && offsetY <= y + height);
-    this.selected = target ? target[4] : null;
-    if (target) this.stopFollowing();
+  targetAt({ x, y }) {
+    return this.frame?.targets.findLast((target) =>
+      x >= target.x && x <= target.x + target.width && y >= target.y && y <= target.y + target.height);
+  }
+
+  click(point) {
+    const target = this.targetAt(point);
     this.canvas.focus({ preventScroll: true });
+    this.stopFollowing();
+    this.selected = target?.batch?.n ?? null;
+    if (this.selected === null) this.cursor = this.timeAt(point.x);
+    else if (target.kind === "request") this.blamePanel.ask(this.selected, target.request.label);
     this.draw();
+    this.shareMoment();
   }
 
-  save(kind) {
-    const name = this.timeline.meta.model ?? "batches";
-    const save = (suffix, content, type) => download(`${name}.${suffix}`, new Blob([content], { type }));
-    if (kind === "svg") save("svg", this.svg(), "image/svg+xml");
-    if (kind === "png") this.canvas.toBlob((blob) => download(`${name}.png`, blob));
-    if (kind === "trace") save("perfetto.json", perfettoTrace(this.timeline), "application/json");
+  point(point) {
+    this.pointer = point;
+    const target = point && this.targetAt(point);
+    const focus = target?.kind === "request" ? target.request : null;
+    const isSame = focus?.label === this.focus?.label && focus?.queued === this.focus?.queued;
+    this.focus = focus;
+    this.updateTip();
+    if (!isSame) this.draw();
+  }
+
+  get fileName() {
+    return this.timeline.meta.model ?? "batches";
+  }
+
+  save(suffix, content, type) {
+    download(`${this.fileName}.${suffix}`, new Blob([content], { type }));
   }
 
   // --- display --------------------------------------------------------------------------------
 
-  theme() {
-    const style = getComputedStyle(this.root);
-    const colour = (name) => style.getPropertyValue(`--tnb-${name}`).trim();
-    const names = ["ink", "faint", "paper", "panel", "line", "accent"];
-    const dark = document.body.dataset.jpThemeLight === "false";
-    return {
-      ...Object.fromEntries(names.map((name) => [name, colour(name)])),
-      font: style.fontFamily || "sans-serif",
-      variants: dark ? this.timeline.meta.on_dark : {},
-    };
+  get theme() {
+    this.colours ??= themeOf(this.root, this.timeline.meta);
+    return this.colours;
   }
 
-  shownTime() {
-    if (this.follow) this.from = this.end - this.span;
-    const end = this.follow ? this.end : this.timeline.now;
-    return { from: this.from, span: this.span, end, cursor: this.cursor, selected: this.selected };
+  shown() {
+    const { cursor, selected, focus, end, ghost } = this;
+    const now = performance.now();
+    const live = this.model.get("live");
+    this.window.adapt(this.timeline, this.drawnWidth, now);
+    const time = this.window.shown(this.timeline, this.drawnWidth, end, now);
+    return { ...time, end, cursor, selected, focus, live, ghost };
   }
 
   svg() {
     const { timeline } = this;
-    const width = this.canvas.clientWidth || 900;
-    const surface = new SvgSurface(width, heightOf(timeline), this.theme(), timeline.describe());
-    drawTimeline(surface, timeline, this.shownTime());
+    const surface = new SvgSurface(this.canvas.clientWidth || 900, heightOf(timeline), this.theme, timeline.describe());
+    drawTimeline(surface, timeline, this.shown());
     return surface.toString();
   }
 
   draw() {
     const width = this.root.clientWidth - 2;
     if (width < 50 || this.closed) return;
+    this.drawnAt = performance.now();
     const height = heightOf(this.timeline);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
-    const surface = new CanvasSurface(this.canvas, width, height, this.theme());
-    this.targets = drawTimeline(surface, this.timeline, this.shownTime());
+    const surface = new CanvasSurface(this.canvas, width, height, this.theme);
+    this.frame = drawTimeline(surface, this.timeline, this.shown());
     this.updateText();
   }
 
   // Text and numbers change no faster than they can be read.
   updateText() {
     const now = performance.now();
-    if (this.follow && now - (this.textUpdatedAt ?? 0) < TEXT_INTERVAL) return;
+    if (this.window.follow && now - this.textUpdatedAt < TEXT_INTERVAL) return;
     this.textUpdatedAt = now;
-    const { timeline } = this;
+    const { timeline, frame, theme, received } = this;
     const live = this.model.get("live");
-    const batch = timeline.batches.get(this.selected);
-    const time = this.cursor ?? this.end;
+    const time = this.cursor ?? Math.min(this.end, this.window.to);
     this.updateControls(live);
-    this.canvas.setAttribute("aria-label", timeline.describe());
-    this.part("head").replaceChildren(...headline(timeline, live, live ? this.rate : null));
-    this.part("legend").replaceChildren(...legend(timeline));
+    this.minimap.draw(timeline, theme, this.window);
+    this.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
+    const rate = live && this.window.follow ? this.rate : null;
+    this.part("head").replaceChildren(...headline(timeline, { live, rate, frame, received }));
+    this.part("legend").replaceChildren(...legend(timeline, theme, frame.columns));
+    const isAtEnd = this.window.follow || this.window.to >= timeline.now - this.lag;
+    const isNewest = live && this.cursor === null && isAtEnd;
     this.part("slots").replaceChildren(
-      ...(timeline.sequences ? [slotGrid(timeline, time, this.cursor === null && live)] : []),
+      ...(timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []),
     );
-    this.part("details").replaceChildren(...(batch ? batchDetails(timeline, batch) : []));
+    this.updateDetails();
+    this.updateTip();
   }
 
   updateControls(live) {
-    const { timeline, cursor } = this;
-    const { begin, end } = timeline;
+    const { follow, pinned } = this.window;
     const pause = this.root.querySelector('[data-do="pause"]');
-    pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
+    pause.textContent = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
     pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
-    const scrub = this.part("scrub");
-    const share = cursor === null ? 1 : (cursor - begin) / Math.max(1e-9, end - begin);
-    scrub.value = share;
-    scrub.style.setProperty("--tnb-at", share);
-    const moment = cursor === null ? "" : `${cursor.toFixed(3)} ms`;
-    scrub.setAttribute("aria-valuetext", moment || "the end");
-    this.part("event").textContent = moment && `${moment}: ${this.describeCursor()}`;
+    this.root.querySelector('[data-do="pin"]').setAttribute("aria-pressed", String(pinned));
+    const text = this.cursor === null ? "" : `${formatTime(this.cursor)}: ${this.describeCursor()}`;
+    this.part("event").textContent = text;
+    this.part("event").title = text;
   }
 
   describeCursor() {
-    const [time, description] = this.timeline.events[this.eventIndex] ?? [];
-    return time === this.cursor ? description : describeMoment(this.timeline, this.cursor);
+    const { time, text } = this.timeline.events[this.eventIndex] ?? {};
+    return time === this.cursor ? text : describeMoment(this.timeline, this.cursor, this.frame?.columns);
+  }
+
+  updateDetails() {
+    const batch = this.timeline.batches.get(this.selected);
+    showDetails(this.part("details"), batch, this);
+    this.blamePanel.select(this.theme, batch);
+  }
+
+  updateTip() {
+    const target = this.pointer && this.targetAt(this.pointer);
+    showTip(this.part("tip"), target, this);
   }
 
   close() {
     this.reportVisibility(false);
     this.closed = true;
-    this.resizeObserver.disconnect();
-    this.visibilityObserver.disconnect();
-    document.removeEventListener("visibilitychange", this.checkVisibility);
-    this.themeObserver.disconnect();
+    this.stopObserving();
     clearTimeout(this.silenceTimer);
-    if (this.frame) cancelAnimationFrame(this.frame);
+    clearTimeout(this.frameTimer);
   }
-}
-
-// The batches since the last long silence.
-function sinceSilence(batches) {
-  const follows = (batch, index) => index > 0 && batch.oldest - (batches[index - 1].end ?? batch.oldest) > SILENCE;
-  return batches.slice(Math.max(0, batches.findLastIndex(follows)));
 }
 
 function render({ model, el }) {
@@ -413,6 +407,8 @@ function render({ model, el }) {
   const listeners = {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
+    "change:blame": () => view.blamePanel.show(model.get("blame")),
+    "change:ghost": () => view.showGhost(model.get("ghost")),
     "change:moment": () => view.showMoment(model.get("moment")),
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },
   };
@@ -424,4 +420,4 @@ function render({ model, el }) {
 }
 
 export default { render };
-export { SvgSurface, Timeline, drawTimeline, heightOf };
+export { SvgSurface, Timeline, View, drawTimeline, heightOf, render };

@@ -1,0 +1,92 @@
+"""Counters of intervals: their sums and maxima are those of what happened, at every length of the intervals."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritonnb.notebook.interval_counters import (
+    LANE_COUNTERS,
+    Execution,
+    MergedIntervals,
+    count,
+    count_depths,
+    merge_into,
+)
+
+WIDTH = 10
+executions = st.lists(
+    st.builds(
+        lambda start, length, rows: Execution("m_0", start, start + length, rows),
+        st.integers(0, 500),
+        st.integers(1, 60),
+        st.integers(1, 8),
+    ),
+    max_size=30,
+)
+#: Differences of times, and depths after each.
+changes = st.lists(st.tuples(st.integers(0, 25), st.integers(0, 9)), max_size=30)
+
+
+def at_times(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    now = 0
+    return [(now := now + step, depth) for step, depth in steps]
+
+
+@given(executions)
+def test_sums_and_maxima_of_executions_are_kept(batches: list[Execution]) -> None:
+    lane = count(WIDTH, batches).lanes.get("m_0", {})
+    assert sum(values[0] for values in lane.values()) == sum(batch.end - batch.start for batch in batches)
+    assert sum(values[1] for values in lane.values()) == len(batches)
+    assert sum(values[2] for values in lane.values()) == sum(batch.rows for batch in batches)
+    for at, (_, _, _, largest) in lane.items():
+        inside = [batch.rows for batch in batches if batch.start < (at + 1) * WIDTH and batch.end > at * WIDTH]
+        assert largest == max(inside)
+
+
+@given(changes, st.integers(0, 9))
+def test_depths_are_those_of_every_moment(steps: list[tuple[int, int]], before: int) -> None:
+    path = at_times(steps)
+    end = (path[-1][0] if path else 0) + 7
+    counted = count_depths(WIDTH, path, (0, before), end)
+    depths = [before] * end  # at each moment
+    for time, depth in path:
+        depths[time:] = [depth] * (end - time)
+    for at in range(end // WIDTH + 1):
+        moments = depths[at * WIDTH : (at + 1) * WIDTH]
+        most, waited, *_ = counted.get(at, [0, 0, 0, 0])
+        assert waited == sum(moments)
+        instants = [depth for time, depth in path if at * WIDTH <= time < (at + 1) * WIDTH]
+        assert most == max([*moments, *instants], default=0)
+
+
+@given(executions, st.integers(1, 8), st.integers(1, 6))
+def test_merged_intervals_have_everything_whatever_is_kept(batches: list[Execution], keep: int, parts: int) -> None:
+    merged = MergedIntervals(LANE_COUNTERS, keep)
+    whole: dict[int, list[int]] = {}
+    for part in range(parts):
+        for lane in count(WIDTH, batches[part::parts]).lanes.values():
+            merged.add(lane)
+            for at, values in lane.items():
+                merge_into(whole, at, values, list(LANE_COUNTERS.values()))
+    levels = merged.encode()
+    for name, position in (("busy", 0), ("batches", 1), ("rows", 2)):
+        assert sum(sum(level[name]) for level in levels) == sum(values[position] for values in whole.values())
+    assert max((max(level["largest"], default=0) for level in levels), default=0) == max(
+        (values[3] for values in whole.values()), default=0
+    )
+    for level, columns in enumerate(levels):
+        assert all(at >= columns["from"][0] for at in columns["at"])
+        assert len(columns["at"]) <= 2 * keep + 2, level
+
+
+def test_slots_are_counted_with_requests_and_with_null_requests() -> None:
+    batches = [Execution("m_0", 5, 15, 2, [(0, False), (1, True)]), Execution("m_0", 15, 20, 1, [(1, False)])]
+    assert count(WIDTH, batches).slots == {
+        "m_0 0": {0: [5, 0], 1: [5, 0]},
+        "m_0 1": {0: [0, 5], 1: [5, 5]},
+    }
+
+
+def test_refusals_and_waits_are_counted_when_they_end() -> None:
+    assert count(WIDTH, [], [3, 4, 17], [(9, 30), (9, 20)]).queue == {0: [0, 0, 2, 30], 1: [0, 0, 1, 0]}

@@ -1,0 +1,129 @@
+// Cards: what is pointed at in a few lines, and a selected batch with its requests.
+
+import { describeInterval } from "./columns.js";
+import { flagNames } from "./events.js";
+import { element, note } from "./panels.js";
+import { formatDuration, formatMs, formatTime, pluralize } from "./words.js";
+
+// What is known of a moment: exactly, or of the interval around it.
+function describeMoment(timeline, time, columns) {
+  if (time < timeline.begin || time > timeline.end) return "outside of what was observed";
+  if (!timeline.isExact(time, time + 1e-6)) {
+    const [title, ...lines] = describeInterval(timeline, columns?.level ?? timeline.counters.levelFor(0, time), time);
+    return `${title}: ${lines.join("; ")}`;
+  }
+  const running = timeline.runningAt(time).map((batch) => `${pluralize(batch.rows, "row")} on ${batch.instance}`);
+  const text = running.length ? `running: ${running.join(", ")}` : "no batch is running";
+  return `${timeline.depthAt(time)} waiting, ${text}`;
+}
+
+// What a target is, as a title and lines.
+function describeTarget(timeline, frame, target, time) {
+  const describe = {
+    column: () => describeInterval(timeline, frame.columns.level, time, target),
+    depth: () => (frame.columns
+      ? describeInterval(timeline, frame.columns.level, time)
+      : [`${timeline.depthAt(time)} waiting`, formatTime(time)]),
+    batch: () => describeBatch(target.batch),
+    request: () => describeRequest(timeline, target),
+    null: () => [`null request in slot ${target.slot} of ${target.batch.instance}`,
+      "no request of the sequence in this slot was ready when the batch was sent"],
+    budget: () => describeBudget(timeline, target.batch),
+    refusal: () => [`request ${target.refusal.label} was refused`, target.refusal.message,
+      `waited ${formatMs(target.refusal.refused - target.refusal.queued)} ms`],
+    occupancy: () => describeOccupancy(target.held),
+  };
+  return describe[target.kind]();
+}
+
+function describeBatch(batch) {
+  const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
+  const members = batch.members.filter(Boolean);
+  const labels = members.slice(0, 6).map(({ label }) => label).join(", ");
+  return [
+    `batch ${batch.n}: ${pluralize(batch.rows, "row")}, ${pluralize(batch.requests, "request")}`,
+    batch.why,
+    `sent ${formatTime(batch.sent)}; oldest waited ${formatMs(batch.sent - batch.oldest)} ms; ${times}`,
+    `requests ${labels}${members.length > 6 ? " …" : ""}; ${batch.depth} left waiting`,
+  ];
+}
+
+function describeRequest(timeline, { request, batch }) {
+  const { label, rows, priority, sequence, queued } = request;
+  const of = sequence ? ` of sequence ${sequence}${flagNames(timeline.meta, request)}` : "";
+  const title = `request ${label}${of}: ${pluralize(rows, "row")}${priority ? `, priority ${priority}` : ""}`;
+  if (!batch) return [title, `arrived ${formatTime(queued)}; still waiting`];
+  const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
+  return [
+    title, `arrived ${formatTime(queued)}; waited ${formatMs(batch.sent - queued)} ms; ${times}`,
+    `in batch ${batch.n} of ${pluralize(batch.rows, "row")} on ${batch.instance}: ${batch.why}`,
+  ];
+}
+
+function describeBudget(timeline, batch) {
+  const { delay } = timeline.meta;
+  const waited = formatMs(batch.sent - batch.oldest);
+  return [`${waited} of ${delay} ms of max_queue_delay used when batch ${batch.n} was sent`, batch.why];
+}
+
+function describeOccupancy({ sequence, instance, slot, arrived, assigned, released, executed, ended_by: endedBy }) {
+  const end = released === null ? "" : ` to ${formatTime(released)} (${endedBy === "idle" ? "idle timeout" : "END"})`;
+  const lines = [
+    `sequence ${sequence} in slot ${slot} of ${instance}`, `from ${formatTime(assigned)}${end}`,
+    `${pluralize(executed, "request")} executed`,
+  ];
+  if (assigned > arrived) lines.push(`waited ${formatDuration(assigned - arrived)} in the backlog`);
+  return lines;
+}
+
+function tip([title, ...lines]) {
+  return [element("b", "", title), ...lines.map((line) => element("div", "", line))];
+}
+
+function table(head, rows) {
+  const row = (tag, values) => element("tr", "", ...values.map((value) => element(tag, "", String(value))));
+  const body = rows.map((values) => row("td", values));
+  return element("table", "", element("thead", "", row("th", head)), element("tbody", "", ...body));
+}
+
+function batchDetails(timeline, batch) {
+  const most = timeline.meta.max_batch_size || 1;
+  const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${pluralize(most, "row")}; ` +
+    `waited ${formatMs(batch.sent - batch.oldest)} ms, ran ${phases(batch)}; ${batch.depth} left waiting.`;
+  const parts = [element("p", "", element("b", "", title)), element("p", "tnb-why", `Why now? ${batch.why}.`)];
+  if (batch.failed) {
+    parts.push(element("p", "", `${batch.failed} of ${pluralize(batch.requests, "request")} failed.`));
+  }
+  if (batch.differs) parts.push(element("p", "", "≠ In the other run these requests are not a batch."));
+  return [...parts, ...(batch.slots ? [controlTable(timeline, batch)] : memberTable(batch))];
+}
+
+function phases({ start, input, output, end }) {
+  if (end === null) return "still running";
+  const parts = `in ${formatMs(input - start)} + infer ${formatMs(output - input)} + out ${formatMs(end - output)}`;
+  return `${parts} = ${formatMs(end - start)} ms`;
+}
+
+// The control inputs that a stateful model got with a batch.
+function controlTable(timeline, { slots, members }) {
+  const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
+  const flag = (bit) => members.map((member) => (member && member.flags & bit ? 1 : 0));
+  return table(["", ...slots.map((slot) => `slot ${slot}`)], [
+    ["START", ...flag(start)],
+    ["END", ...flag(end)],
+    ["READY", ...members.map((member) => (member ? 1 : 0))],
+    ["CORRID", ...members.map((member) => member?.sequence ?? 0)],
+  ]);
+}
+
+function memberTable(batch) {
+  const shown = batch.members.filter(Boolean).slice(0, 12);
+  const rows = shown.map(({ label, rows: size, priority, queued }) =>
+    [label, size, priority || "–", formatMs(batch.sent - queued)]);
+  const parts = [table(["request", "rows", "priority", "waited (ms)"], rows)];
+  const more = batch.requests - shown.length;
+  if (more > 0) parts.push(element("p", "tnb-note", `${pluralize(more, "more request")}`));
+  return parts;
+}
+
+export { batchDetails, describeMoment, describeTarget, tip };

@@ -1,0 +1,38 @@
+// The page around the view: whether it is in sight, its theme and its size.
+
+// Calls `onSight(inSight)`, `onTheme()` and `onSize()`; returns a function that ends that.
+function observePage(root, { onSight, onTheme, onSize }) {
+  let onScreen = true;
+  const check = () => onSight(onScreen && document.visibilityState === "visible");
+  const sizes = new ResizeObserver(onSize);
+  sizes.observe(root);
+  const visibility = new IntersectionObserver(([entry]) => {
+    onScreen = entry.isIntersecting;
+    check();
+  });
+  visibility.observe(root);
+  document.addEventListener("visibilitychange", check);
+  const themes = new MutationObserver(onTheme);
+  themes.observe(document.body, { attributes: true });
+  return () => {
+    for (const observer of [sizes, visibility, themes]) observer.disconnect();
+    document.removeEventListener("visibilitychange", check);
+  };
+}
+
+const isDark = () =>
+  document.body.dataset.jpThemeLight === "false" || document.body.classList.contains("vscode-dark");
+
+// The colours by meaning for the page's theme, and those of the page.
+function themeOf(root, meta) {
+  const style = getComputedStyle(root);
+  const colour = (name) => style.getPropertyValue(`--tnb-${name}`).trim();
+  const names = ["ink", "faint", "paper", "panel", "line"];
+  return {
+    ...Object.fromEntries(names.map((name) => [name, colour(name)])),
+    ...meta.themes[isDark() ? "dark" : "light"],
+    font: style.fontFamily || "sans-serif",
+  };
+}
+
+export { observePage, themeOf };

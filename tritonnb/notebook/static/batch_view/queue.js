@@ -1,0 +1,79 @@
+// Draws the waiting requests: a line for each, from its arrival until it is sent or refused.
+
+import { isFocus, maximum, waitColour } from "./layout.js";
+
+function drawQueue(frame, top) {
+  const { timeline, scale, layout, batches, end } = frame;
+  const waitsOf = (batch) => batch.members.filter(Boolean).map((member) => [member, batch.sent, batch]);
+  const waits = batches.flatMap(waitsOf);
+  for (const member of timeline.pending) waits.push([member, Math.max(end, member.queued), null]);
+  const refusals = [...timeline.refused.values()].filter(
+    ({ queued, refused }) => refused >= scale.from && queued <= scale.to,
+  );
+  const lastOfWaits = maximum(waits, ([member]) => member.queue_row, 5);
+  const lastRow = maximum(refusals, (refusal) => refusal.queue_row, lastOfWaits);
+  frame.queueStep = Math.min(13, (layout.queue - 12) / (lastRow + 1));
+  drawWaits(frame, waits, top);
+  drawRefusals(frame, refusals, top);
+}
+
+function drawWaits(frame, waits, top) {
+  const { surface, scale, selected, focus, targets, queueStep: step } = frame;
+  const byColour = new Map(); // colour -> [lines, begins]
+  const rows = new Map(); // queue row -> [begin, end, label]
+  for (const [member, until, batch] of waits) {
+    const row = member.queue_row;
+    const y = top + 6 + row * step;
+    const colour = waitColour(frame, member);
+    const begin = scale.clamp(member.queued);
+    const end = scale.clamp(until);
+    if (!byColour.has(colour)) byColour.set(colour, [[], []]);
+    const [lines, begins] = byColour.get(colour);
+    lines.push([begin, y, end, y]);
+    begins.push([begin, y]);
+    const height = Math.max(4, step);
+    targets.push({
+      kind: "request", request: member, batch, x: begin - 3, y: y - height / 2, width: end - begin + 6, height,
+    });
+    if (batch !== null && batch.n === selected) surface.line(begin, y, end, y, { stroke: colour, line: 4 });
+    if (isFocus(focus, member)) {
+      frame.focusLines.push([[[begin, y], [end, y]], { stroke: surface.theme.selection, line: 4 }]);
+    }
+    if (!rows.has(row)) rows.set(row, []);
+    rows.get(row).push([begin, end, member.label, y]);
+  }
+  const radius = Math.min(waits.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36));
+  for (const [colour, [lines, begins]] of byColour) {
+    surface.lines(lines, { stroke: colour, line: Math.min(2, Math.max(0.5, step * 0.6)) });
+    surface.dots(begins, radius, colour);
+  }
+  if (step >= 10 && waits.length < 200) [...rows.values()].forEach((row) => labelRow(frame, row));
+}
+
+// A label stands left of its line, where no other line of the row is; without such a place there is none.
+function labelRow({ surface, scale }, row) {
+  row.sort(([one], [other]) => one - other);
+  let free = scale.left;
+  row.forEach(([begin, end, label, y], index) => {
+    const isNear = (other) => other !== undefined && Math.abs(other[0] - begin) <= 1;
+    const isAlone = !isNear(row[index - 1]) && !isNear(row[index + 1]); // else it may be read as that of the other
+    if (isAlone && begin - 5 - surface.measure(label, 10) >= free) {
+      surface.text(label, begin - 5, y, { size: 10, align: "right", halo: true });
+    }
+    free = Math.max(free, end + 4);
+  });
+}
+
+function drawRefusals({ surface, scale, targets, queueStep: step }, refusals, top) {
+  const cross = { stroke: surface.theme.refusal, line: 2 };
+  for (const refusal of refusals) {
+    const x = scale.clamp(refusal.refused);
+    const y = top + 6 + refusal.queue_row * step;
+    surface.line(scale.clamp(refusal.queued), y, x, y, { stroke: surface.theme.faint });
+    surface.line(x - 4, y - 4, x + 4, y + 4, cross);
+    surface.line(x - 4, y + 4, x + 4, y - 4, cross);
+    targets.push({ kind: "refusal", refusal, x: x - 5, y: y - 5, width: 10, height: 10 });
+  }
+}
+
+export { drawQueue };

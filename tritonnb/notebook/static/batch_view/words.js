@@ -1,0 +1,22 @@
+// Numbers and times in words.
+
+const pluralize = (count, noun, nouns = `${noun}s`) => `${count} ${count === 1 ? noun : nouns}`;
+
+const formatMs = (value) => (value >= 100 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2));
+
+function formatDuration(time) {
+  if (time < 1000) return `${formatMs(time)} ms`;
+  return `${(time / 1000).toFixed(time < 10_000 ? 1 : 0)} s`;
+}
+
+// A length of time without needless digits: 40 ms, 1.28 s.
+function formatLength(time) {
+  const short = (value) => Number(value.toPrecision(3));
+  return time < 1000 ? `${short(time)} ms` : `${short(time / 1000)} s`;
+}
+
+const formatTime = (time) => (time >= 10_000 ? `${(time / 1000).toFixed(4)} s` : `${time.toFixed(3)} ms`);
+
+const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+
+export { formatDuration, formatLength, formatMs, formatTime, percent, pluralize };
