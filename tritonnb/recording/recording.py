@@ -19,6 +19,7 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.batches import Batch, RequestRecord, batch_rows, batches_of
+from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
@@ -294,6 +295,29 @@ class Recording:
             for candidate in (config, with_overrides(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
+
+    def blame(self, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
+        """Split the latency of a request into causes, exactly, and find what would remove each.
+
+        Parameters
+        ----------
+        request : RequestRecord, int or str, optional
+            The request, its serial, or the id given by the client; by default the slowest request.
+        service : Service, optional
+            Service-time model of the simulations that find remedies; by default the recorded one (`service`).
+
+        Returns
+        -------
+        Blame
+            ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes of
+            the configuration that remove them.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no such request ran, or the recording has no configuration of its model.
+        """
+        return blame(self, request, service)
 
     def batch_sizes(self) -> dict[int, int]:
         """Number of batches that ran, by batch size in rows."""

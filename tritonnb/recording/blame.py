@@ -1,0 +1,135 @@
+"""`Recording.blame`: which causes the latency of a request consists of, and what would remove each."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.latency_split import CAUSES, Interval, LatencySplitter
+from tritonnb.recording.remedies import Remedy, find_remedies
+from tritonnb.simulation.service import Service
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The latency of one request, split into causes; displayed as a table by a notebook.
+
+    Attributes
+    ----------
+    request : RequestRecord
+    intervals : tuple of Interval
+        Adjacent, from the reception of the request to its response.
+
+    Examples
+    --------
+    Two requests arrive while the only instance runs a batch of 5 ms:
+
+    >>> from tritonnb import fixed, simulate
+    >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 1), (2000, 8), (3000, 1)], fixed(5))
+    >>> rec.blame(3).parts
+    {'instances_busy': 2000000, 'earlier_requests': 5000000, 'compute_infer': 5000000}
+    >>> rec.blame(3).remedies["earlier_requests"].edits
+    {'max_batch_size': 9}
+    """
+
+    request: RequestRecord
+    intervals: tuple[Interval, ...]
+    _recording: Recording = field(repr=False, compare=False)
+    _service: Service | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def latency_ns(self) -> int:
+        """From the reception of the request to its response: the sum of the parts."""
+        return sum(interval.duration_ns for interval in self.intervals)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
+        return sum_by_cause(self.intervals)
+
+    @cached_property
+    def remedies(self) -> Mapping[str, Remedy]:
+        """For each cause that a change of the configuration reduces, the smallest one, found by simulation.
+
+        The simulation has the recorded arrivals and service times, like `Recording.what_if`. It is run when this is
+        first read. A remedy that does not reduce the latency of the request is not reported.
+        """
+        return find_remedies(self._recording, self.request, tuple(self.parts), self._service)
+
+    def rows(self) -> list[tuple[str, float, float, str, str]]:
+        """The table: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string."""
+        total = self.latency_ns or 1
+        return [
+            (cause, ns / 1e6, ns / total, CAUSES[cause], str(self.remedies.get(cause, "")))
+            for cause, ns in self.parts.items()
+        ]
+
+    @property
+    def title(self) -> str:
+        """What the table is about, in one line."""
+        name = self.request.id or str(self.request.serial)
+        return f"Request {name}: {self.latency_ns / 1e6:.3f} ms from reception to response"
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for cause, ms, share, meaning, remedy in self.rows():
+            lines.append(f"  {cause:<17}{ms:>10.3f} ms {share:>4.0%}  {meaning}")
+            lines += [f"{'':<37}remedy: {remedy}"] if remedy else []
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("cause", "ms", "share", "meaning", "remedy"))
+        body = "".join(
+            f"<tr><td>{cause}</td><td>{ms:.3f}</td><td>{share:.0%}</td>"
+            f"<td style='text-align:left'>{html.escape(meaning)}</td>"
+            f"<td style='text-align:left'>{html.escape(remedy)}</td></tr>"
+            for cause, ms, share, meaning, remedy in self.rows()
+        )
+        return (
+            f"<p><b>{html.escape(self.title)}</b></p>"
+            f"<table style='margin-left:0'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def sum_by_cause(intervals: tuple[Interval, ...] | list[Interval]) -> dict[str, int]:
+    """The time of each cause in ns, in the order of `CAUSES`."""
+    times = dict.fromkeys(CAUSES, 0)
+    for interval in intervals:
+        times[interval.cause] += interval.duration_ns
+    return {cause: ns for cause, ns in times.items() if ns}
+
+
+def blame(rec: Recording, request: RequestRecord | int | str | None, service: Service | None) -> Blame:
+    """Split the latency of a request; `Recording.blame` documents the parameters."""
+    record = _find(rec, request)
+    config = rec.configs.get(record.model)
+    if config is None:
+        raise InvalidArgumentError(f"recording expected the configuration of model '{record.model}', got none")
+    selected = rec.for_model(record.model)
+    return Blame(record, tuple(LatencySplitter(selected, config).split(record)), selected, service)
+
+
+def _find(rec: Recording, request: RequestRecord | int | str | None) -> RequestRecord:
+    """The execution of a request: its last one if it ran several times."""
+    if isinstance(request, RequestRecord):
+        return request
+    if request is None:
+        if not rec.requests:
+            raise InvalidArgumentError("blame expected a recording with at least one executed request, got none")
+        return max(rec.requests, key=lambda record: record.latency_ns)
+    matches = [record for record in rec.requests if request in (record.serial, record.id or None)]
+    if not matches:
+        refused = [event.message for event in rec.refused if event.serial == request]
+        raise InvalidArgumentError(
+            f"recording expected the serial or the id of a request that ran, got {request!r}"
+            + (f", which was refused: {refused[0] or 'cancelled'}" if refused else "")
+        )
+    return matches[-1]

@@ -1,0 +1,323 @@
+"""Splits the latency of a request into causes, exactly, from the events of a recording.
+
+While a request waits, the scheduler sends other batches. Each of them was an opportunity to run that the request did not
+get, and the batch itself shows why: it was full, the request did not fit, it had other inputs, and so on. So the time
+in the queue divides at these batches:
+
+- Until the first opportunity, an instance that is idle means that the scheduler held the request back (the queue
+  delay); otherwise all instances were busy.
+- From one opportunity to the next, the reason why the request was not in that batch is the cause, except while an
+  instance is idle.
+
+The other parts are differences of the times in the events. All parts are adjacent intervals, so that their sum is the
+latency.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.busy_time import BusyTime
+from tritonnb.scheduling import reasons
+from tritonnb.scheduling.from_config import dynamic_batcher_settings, sequence_batcher_settings
+from tritonnb.scheduling.oldest import OldestSettings
+from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+RECEPTION = "reception"
+SEQUENCE_SLOT = "sequence_slot"
+SEQUENCE_ORDER = "sequence_order"
+INSTANCES_BUSY = "instances_busy"
+QUEUE_DELAY = "queue_delay"
+PRIORITY = "priority"
+EARLIER_REQUESTS = "earlier_requests"
+DID_NOT_FIT = "did_not_fit"
+PREFERRED_SIZE = "preferred_size"
+BATCH_CLOSED = "batch_closed"
+DIFFERENT_INPUTS = "different_inputs"
+TIMED_OUT = "timed_out"
+RATE_LIMITER = "rate_limiter"
+OVERHEAD = "overhead"
+COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT = "compute_input", "compute_infer", "compute_output"
+RESPONSE = "response"
+
+#: What each cause of latency means, in the order in which they are reported.
+CAUSES: Mapping[str, str] = {
+    RECEPTION: "it was received and not yet in the queue",
+    SEQUENCE_SLOT: "its sequence was in the backlog: other sequences had all batch slots",
+    SEQUENCE_ORDER: "an earlier request of its sequence had not run yet",
+    INSTANCES_BUSY: "every instance that could run it was busy",
+    QUEUE_DELAY: "an instance was idle, and the batcher waited for more requests",
+    PRIORITY: "requests with a higher priority ran first",
+    EARLIER_REQUESTS: "earlier requests filled the batches before its own",
+    DID_NOT_FIT: "its rows did not fit into the batch before its own",
+    PREFERRED_SIZE: "the batch before its own was complete at a preferred size",
+    BATCH_CLOSED: "the delay of the batch before its own had expired, so that no request could join",
+    DIFFERENT_INPUTS: "its inputs, or those of a request before it, could not share the batch before its own",
+    TIMED_OUT: "its timeout had passed, so that it was delayed behind the requests without a timeout",
+    RATE_LIMITER: "its batch was ready and waited for a resource of the rate limiter",
+    OVERHEAD: "an instance was idle and nothing held it back: the server's own work",
+    COMPUTE_INPUT: "its batch was assembled",
+    COMPUTE_INFER: "its batch was executed",
+    COMPUTE_OUTPUT: "the outputs of its batch were divided among its requests",
+    RESPONSE: "its outputs were complete and the response was not yet sent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A time during which a request did not advance for one cause.
+
+    Attributes
+    ----------
+    cause : str
+        A key of `CAUSES`.
+    begin_ns, end_ns : int
+        Monotonic clock.
+    batch : int or None
+        The number of the batch that was sent without the request at ``begin_ns``, if that is the cause.
+    """
+
+    cause: str
+    begin_ns: int
+    end_ns: int
+    batch: int | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """Its duration."""
+        return self.end_ns - self.begin_ns
+
+
+class LatencySplitter:
+    """Splits the latencies of the requests of one model.
+
+    Parameters
+    ----------
+    rec : Recording
+        Of one model, with its configuration; see `Recording.for_model`.
+    config : ModelConfig
+    """
+
+    def __init__(self, rec: Recording, config: pb.ModelConfig) -> None:
+        self._config = config
+        self._sequences = config.HasField("sequence_batching")
+        self._oldest = self._sequences and isinstance(sequence_batcher_settings(config, {}).strategy, OldestSettings)
+        self._direct = self._sequences and not self._oldest
+        self._batching = self._sequences or config.HasField("dynamic_batching")
+        self._delay_ns = self._queue_delay_ns(config)
+        self._levels = QueueSettings() if self._sequences else dynamic_batcher_settings(config, {}, False).queue
+        self._limited = any(group.rate_limiter.resources for group in config.instance_group)
+        sent = [event for event in rec.events if isinstance(event, BatchSent)]
+        executed = {event.batch: event for event in rec.events if isinstance(event, BatchExecuted)}
+        arrived = [event for event in rec.events if isinstance(event, RequestArrived)]
+        sent.sort(key=lambda event: (event.time_ns, event.batch))
+        self._executed = executed
+        self._arrivals = {event.serial: event for event in arrived}
+        self._position = {event.serial: position for position, event in enumerate(arrived)}
+        self._entered = self._entry_times(rec, sent)
+        self._lanes = {
+            name: _Lane([event for event in sent if event.instance == name], executed) for name in rec.instances
+        }
+        self._shared = _Lane(sent, executed, max(1, len(rec.instances)))
+        self._preserves_order = config.dynamic_batching.preserve_ordering or (
+            config.sequence_batching.oldest.preserve_ordering
+        )
+
+    def split(self, request: RequestRecord) -> list[Interval]:
+        """The intervals of a request, adjacent and in order; their durations sum to its latency."""
+        lane = self._lanes[self._instance_of(request)] if self._sequences else self._shared
+        place = lane.place(request.batch)
+        batch, executed = lane.batches[place], self._executed[request.batch]
+        slot_ns, entered_ns = self._entered.get((request.batch, request.serial), (request.queued_ns, request.queued_ns))
+        parts: list[Interval] = []
+        now = request.received_ns
+
+        def advance(cause: str, end_ns: int, number: int | None = None) -> None:
+            nonlocal now
+            if end_ns <= now:
+                return
+            begin_ns = now
+            if parts and (parts[-1].cause, parts[-1].batch) == (cause, number):
+                begin_ns = parts.pop().begin_ns
+            parts.append(Interval(cause, begin_ns, end_ns, number))
+            now = end_ns
+
+        advance(RECEPTION, request.queued_ns)
+        advance(SEQUENCE_SLOT, min(slot_ns, batch.time_ns))
+        advance(SEQUENCE_ORDER, min(entered_ns, batch.time_ns))
+        due_ns = self._oldest_entry(batch) + self._delay_ns
+        cause, number = INSTANCES_BUSY, None
+        for index in range(lane.first_after(now), place + 1):
+            sent = lane.batches[index]
+            for busy, end_ns in lane.busy.split(now, sent.time_ns, due_ns):
+                advance(cause if busy else self._idle_cause(now, due_ns, batch), end_ns, number if busy else None)
+            if index < place:
+                cause, number = self._passed_over(request, lane, index, place), sent.batch
+        advance(OVERHEAD, executed.exec_start_ns)
+        advance(COMPUTE_INPUT, executed.compute_start_ns)
+        advance(COMPUTE_INFER, executed.compute_end_ns)
+        advance(COMPUTE_OUTPUT, executed.exec_end_ns)
+        advance(RESPONSE, lane.responded_ns(place) if self._preserves_order else executed.time_ns)
+        return parts
+
+    # --- the time before the batcher ----------------------------------------------------------
+
+    def _entry_times(self, rec: Recording, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
+        """When each request of a batch got its slot, and when it entered the batcher, by batch and serial."""
+        queued = {(request.batch, request.serial): request for request in rec.requests}
+        if not self._sequences:
+            return {key: (request.queued_ns, request.queued_ns) for key, request in queued.items()}
+        assigned = {
+            (batch.number, request.serial): occupancy.assigned_ns
+            for occupancy in rec.slot_occupancy
+            for batch, request in occupancy.requests
+        }
+        previous: dict[tuple[str, int], tuple[int | str, int]] = {}  # of each slot: its last sequence, and its release
+        entered = {}
+        for event in sent:
+            for slot, serial in zip(event.slots or (), event.members, strict=True):
+                request = queued.get((event.batch, serial)) if serial is not None else None
+                if request is None:
+                    continue
+                key = (event.batch, request.serial)
+                slot_ns = entered_ns = max(request.queued_ns, assigned.get(key, 0))
+                if self._oldest:  # the batcher gets a request when the one before it in its slot was released
+                    sequence, released_ns = previous.get((event.instance, slot), (0, 0))
+                    entered_ns = max(slot_ns, released_ns)
+                    slot_ns = slot_ns if sequence == request.sequence_id else entered_ns
+                entered[key] = slot_ns, entered_ns
+                previous[event.instance, slot] = request.sequence_id, self._executed[event.batch].time_ns
+        return entered
+
+    def _instance_of(self, request: RequestRecord) -> str:
+        return self._executed[request.batch].instance
+
+    def _oldest_entry(self, batch: BatchSent) -> int:
+        entries = [self._entry(batch.batch, serial) for serial in batch.members if serial is not None]
+        return min(entries, default=batch.time_ns)
+
+    def _entry(self, batch: int, serial: int) -> int:
+        """When a request entered the batcher; its arrival if the batch was not executed."""
+        if (batch, serial) in self._entered:
+            return self._entered[batch, serial][0 if self._direct else 1]
+        return self._arrivals[serial].time_ns if serial in self._arrivals else 0
+
+    # --- the time in the batcher --------------------------------------------------------------
+
+    def _idle_cause(self, now_ns: int, due_ns: int, batch: BatchSent) -> str:
+        """Why a request waits although an instance is idle."""
+        if (self._delay_ns and now_ns < due_ns) or batch.facts.get("woken_by") == "poll":
+            return QUEUE_DELAY
+        return RATE_LIMITER if self._limited else OVERHEAD
+
+    def _passed_over(self, request: RequestRecord, lane: _Lane, index: int, place: int) -> str:
+        """Why a waiting request was not in a batch; ``place`` is that of its own batch."""
+        batch = lane.batches[index]
+        if self._direct:
+            return self._slot_cause(request, batch, lane.batches[place])
+        if not self._batching:
+            return EARLIER_REQUESTS
+        own = self._order(lane.batches[place].batch, request.serial)
+        overtaking = [serial for serial in batch.members if serial is not None and self._order(batch.batch, serial) > own]
+        if overtaking:
+            level = self._level(request.serial)
+            return PRIORITY if any(self._level(serial) < level for serial in overtaking) else self._behind()
+        room = max(1, self._config.max_batch_size) - batch.size
+        if room < request.size:
+            return EARLIER_REQUESTS if not room or self._rows_ahead(lane, index, own, 0) else DID_NOT_FIT
+        if self._rows_ahead(lane, index, own, room - request.size) > room - request.size:
+            return EARLIER_REQUESTS
+        keys = {event.shape_key for event in map(self._arrivals.get, batch.members) if event}  # type: ignore[arg-type]
+        mine = self._arrivals.get(request.serial)
+        if batch.rule == reasons.DIFFERENT_INPUTS or (mine is not None and keys and mine.shape_key not in keys):
+            return DIFFERENT_INPUTS
+        if batch.rule in (reasons.PREFERRED_SIZE, reasons.FULL, reasons.OVERSHOOTS_PREFERRED):
+            return PREFERRED_SIZE
+        return DID_NOT_FIT if batch.rule == reasons.DOES_NOT_FIT else BATCH_CLOSED
+
+    def _slot_cause(self, request: RequestRecord, batch: BatchSent, own: BatchSent) -> str:
+        """Why a request with a slot was not in a batch of its instance (direct strategy)."""
+        assert own.slots is not None
+        slot = own.slots[own.members.index(request.serial)]
+        members = dict(zip(batch.slots or (), batch.members, strict=False))
+        return DIFFERENT_INPUTS if members.get(slot) is None else SEQUENCE_ORDER
+
+    def _behind(self) -> str:
+        """The cause if a later request of the same level ran first: only a delayed timeout changes the order."""
+        policies = (self._levels.default_queue_policy, *self._levels.priority_queue_policy.values())
+        delays = any(policy.timeout_action is TimeoutAction.DELAY for policy in policies)
+        return TIMED_OUT if delays and self._levels.has_timeouts else EARLIER_REQUESTS
+
+    def _rows_ahead(self, lane: _Lane, index: int, own: tuple[int, int], enough: int) -> int:
+        """Rows that waited before a request when a batch was sent; counted until there are more than ``enough``."""
+        sent_ns, rows = lane.batches[index].time_ns, 0
+        for batch in lane.batches[index + 1 :]:
+            for serial in batch.members:
+                if serial is None:
+                    continue
+                order = self._order(batch.batch, serial)
+                if order >= own:
+                    return rows
+                if order[0] <= sent_ns:
+                    rows += self._arrivals[serial].size if serial in self._arrivals else 1
+                    if rows > enough:
+                        return rows
+        return rows
+
+    def _order(self, batch: int, serial: int) -> tuple[int, int]:
+        """The order in which requests entered the batcher."""
+        return self._entry(batch, serial), self._position.get(serial, -1)
+
+    def _level(self, serial: int) -> int:
+        arrival = self._arrivals.get(serial)
+        return self._levels.level_of(arrival.priority if arrival else 0)
+
+    @staticmethod
+    def _queue_delay_ns(config: pb.ModelConfig) -> int:
+        if not config.HasField("sequence_batching"):
+            return int(config.dynamic_batching.max_queue_delay_microseconds) * 1000
+        sequences = config.sequence_batching
+        strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
+        return int(strategy.max_queue_delay_microseconds) * 1000
+
+
+class _Lane:
+    """The batches that one set of instances ran, in the order in which they were sent."""
+
+    def __init__(self, batches: list[BatchSent], executed: Mapping[int, BatchExecuted], instances: int = 1) -> None:
+        self.batches = batches
+        self._times = [batch.time_ns for batch in batches]
+        self._place = {batch.batch: place for place, batch in enumerate(batches)}
+        ends = [executed[batch.batch].time_ns if batch.batch in executed else None for batch in batches]
+        self.busy = BusyTime(self._times, ends, instances)
+        self._responded = list(_running_maximum([end or 0 for end in ends]))
+
+    def place(self, number: int) -> int:
+        """The position of a batch."""
+        return self._place[number]
+
+    def first_after(self, time_ns: int) -> int:
+        """The position of the first batch that was sent after a time."""
+        return bisect_right(self._times, time_ns)
+
+    def responded_ns(self, place: int) -> int:
+        """When the responses of a batch were sent, if those of all earlier batches are sent before."""
+        return self._responded[place]
+
+
+def _running_maximum(values: Sequence[int]) -> Iterator[int]:
+    largest = 0
+    for value in values:
+        largest = max(largest, value)
+        yield largest
+
+

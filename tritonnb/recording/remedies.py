@@ -1,0 +1,289 @@
+"""Finds the smallest change of a configuration that removes a cause of a request's latency, by simulation.
+
+For each cause there is a list of candidates, the smallest change first. Each one is simulated with the recorded arrivals,
+and the latency of the same request is split again. A candidate counts only if both the part of the cause and the latency of
+the request are smaller than in the simulation of the recorded configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import RequestArrived
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.recording import latency_split as split
+from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.sequences import slot_count
+from tritonnb.simulation.run import run
+from tritonnb.simulation.service import Service
+from tritonnb.telemetry.quantiles import quantile
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+Edits = dict[str, Any]
+#: Requests before the one in question that are simulated.
+_MAX_EARLIER = 2000
+#: The simulation ends with the arrivals within this multiple of the latency, unless the request takes longer.
+_HORIZON = 4
+#: Instances that are tried in addition to the configured ones.
+_MORE_INSTANCES = (1, 2, 3, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of the configuration that reduces one part of a request's latency.
+
+    All numbers are those of simulations with the recorded arrivals.
+
+    Attributes
+    ----------
+    edits : dict
+        The changed fields, as for `Recording.what_if`.
+    before_ns, after_ns : int
+        The part of the cause, before and after the change.
+    latency_before_ns, latency_after_ns : int
+        The latency of the request.
+    p99_before_ms, p99_after_ms : float
+        Of all simulated requests.
+    """
+
+    edits: Edits
+    before_ns: int
+    after_ns: int
+    latency_before_ns: int
+    latency_after_ns: int
+    p99_before_ms: float
+    p99_after_ms: float
+
+    @property
+    def removes(self) -> bool:
+        """Whether nothing is left of the part."""
+        return self.after_ns == 0
+
+    def __str__(self) -> str:
+        edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
+        part = "removes it" if self.removes else f"reduces it to {self.after_ns / 1e6:.3f} ms"
+        return (
+            f"{edits} {part} (simulated: its latency {_change(self.latency_before_ns, self.latency_after_ns)}, "
+            f"p99 of all {self.p99_before_ms:.3f} → {self.p99_after_ms:.3f} ms)"
+        )
+
+
+def _change(before_ns: int, after_ns: int) -> str:
+    return f"{before_ns / 1e6:.3f} → {after_ns / 1e6:.3f} ms"
+
+
+def find_remedies(
+    rec: Recording, request: RequestRecord, causes: tuple[str, ...], service: Service | None
+) -> dict[str, Remedy]:
+    """The smallest remedy of each cause; causes that no candidate reduces are left out.
+
+    Parameters
+    ----------
+    rec : Recording
+        Of one model.
+    request : RequestRecord
+    causes : tuple of str
+    service : Service or None
+        Service-time model; the recorded one by default.
+    """
+    config = rec.configs[request.model]
+    if not any(cause in _CANDIDATES for cause in causes):
+        return {}
+    replay = _Replay(rec, request, service)
+    before = replay.outcome(config)
+    remedies: dict[str, Remedy] = {}
+    if before is None:
+        return remedies
+    known: dict[str, _Outcome | None] = {}
+    for cause in causes:
+        part_ns = before.parts.get(cause, 0)
+        for edits in _CANDIDATES[cause](config, before) if part_ns and cause in _CANDIDATES else ():
+            key = repr(edits)
+            if key not in known:
+                known[key] = replay.outcome_of(edits)
+            after = known[key]
+            if after is None or after.latency_ns >= before.latency_ns or after.parts.get(cause, 0) >= part_ns:
+                continue
+            remedy = Remedy(
+                edits, part_ns, after.parts.get(cause, 0), before.latency_ns, after.latency_ns,
+                before.p99_ms, after.p99_ms,
+            )  # fmt: skip
+            if cause not in remedies or remedy.removes:
+                remedies[cause] = remedy
+            if remedy.removes:
+                break
+    return remedies
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a simulation says about the request."""
+
+    request: RequestRecord
+    intervals: list[split.Interval]
+    sizes: Mapping[int, int]  # rows of the batches by number
+    p99_ms: float
+
+    @property
+    def parts(self) -> dict[str, int]:
+        parts: dict[str, int] = {}
+        for interval in self.intervals:
+            parts[interval.cause] = parts.get(interval.cause, 0) + interval.duration_ns
+        return parts
+
+    @property
+    def latency_ns(self) -> int:
+        return sum(interval.duration_ns for interval in self.intervals)
+
+
+class _Replay:
+    """Simulates the arrivals around one request under different configurations."""
+
+    def __init__(self, rec: Recording, request: RequestRecord, service: Service | None) -> None:
+        self._config = rec.configs[request.model]
+        self._service = service or rec.service()
+        arrivals = rec.arrivals()
+        serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
+        self._known = request.serial in serials
+        index = serials.index(request.serial) if self._known else 0
+        first = 0 if self._config.HasField("sequence_batching") else self._first(rec, index)
+        self._arrivals = arrivals[first:]
+        self._index = index - first
+        self._until_us = arrivals[index].time_us + _HORIZON * request.latency_ns / 1000 if arrivals else 0.0
+
+    @staticmethod
+    def _first(rec: Recording, index: int) -> int:
+        """The first arrival to simulate: the server was empty before it, if that is so at some time."""
+        start = max(0, index - _MAX_EARLIER)
+        if not start:
+            return 0
+        arrived = [event for event in rec.events if isinstance(event, RequestArrived)]
+        end_ns = {request.serial: request.exec_end_ns for request in rec.requests}
+        latest = max((end_ns.get(event.serial, 0) for event in arrived[:start]), default=0)
+        for position in range(start, index + 1):
+            if arrived[position].time_ns >= latest:
+                return position
+            latest = max(latest, end_ns.get(arrived[position].serial, 0))
+        return start
+
+    def outcome_of(self, edits: Edits) -> _Outcome | None:
+        """The outcome of an edited configuration; None if it is invalid or the request does not run."""
+        try:
+            return self.outcome(with_overrides(self._config, edits))
+        except InvalidArgumentError:
+            return None
+
+    def outcome(self, config: pb.ModelConfig) -> _Outcome | None:
+        """The outcome of a configuration; None if the request does not run, or arrived before the recording."""
+        from tritonnb.recording.recording import Recording  # it imports this module
+
+        if not self._known:
+            return None
+        within = [arrival for arrival in self._arrivals if arrival.time_us <= self._until_us]
+        for arrivals in (within, self._arrivals):
+            events = run(config, arrivals, self._service, 0)
+            rec = Recording(events, {config.name: config}, simulated=True)
+            matches = [record for record in rec.requests if record.serial == self._index + 1]
+            if matches and (len(within) == len(self._arrivals) or matches[0].exec_end_ns <= self._until_us * 1000):
+                break
+        if not matches:
+            return None
+        latencies = sorted(request.latency_ns / 1e6 for request in rec.requests)
+        intervals = split.LatencySplitter(rec, config).split(matches[0])
+        sizes = {batch.number: batch.size for batch in rec.batches}
+        return _Outcome(matches[0], intervals, sizes, quantile(latencies, 0.99))
+
+
+# --- candidates: the smallest change first ------------------------------------------------------
+
+
+def _more_instances(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    largest = max([max(1, group.count) for group in config.instance_group], default=1)
+    yield from ({"count": largest + more} for more in _MORE_INSTANCES)
+
+
+def _larger_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    """A batch with room for the request, too; then larger ones, then more instances."""
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        yield {"dynamic_batching": {}}
+    elif config.HasField("dynamic_batching"):
+        numbers = [interval.batch for interval in before.intervals if interval.batch is not None]
+        needed = max([before.sizes[number] for number in numbers], default=0) + before.request.size
+        largest = max(1, config.max_batch_size)
+        yield from ({"max_batch_size": rows} for rows in sorted({needed, 2 * largest, 4 * largest}) if rows > largest)
+    yield from _more_instances(config, before)
+
+
+def _shorter_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    yield {"max_queue_delay_microseconds": 0}
+
+
+def _other_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    """No delay, or one that does not expire while the instances are busy."""
+    yield {"max_queue_delay_microseconds": 0}
+    delay_us = int(config.dynamic_batching.max_queue_delay_microseconds)
+    yield from ({"max_queue_delay_microseconds": factor * delay_us} for factor in (2, 4, 8))
+    yield from _more_instances(config, before)
+
+
+def _no_priorities(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    batching = config.dynamic_batching
+    edits: Edits = {"priority_levels": 0}
+    if batching.default_priority_level:
+        edits["default_priority_level"] = 0
+    if batching.priority_queue_policy:
+        edits["priority_queue_policy"] = {}
+    yield edits
+    yield from _larger_batches(config, before)
+
+
+def _no_preferred_sizes(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    yield {"preferred_batch_size": []}
+    yield from _more_instances(config, before)
+
+
+def _no_timeout(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    timeout_us = int(config.dynamic_batching.default_queue_policy.default_timeout_microseconds)
+    yield from ({"default_timeout_microseconds": factor * timeout_us} for factor in (2, 4, 8) if timeout_us)
+    yield from _more_instances(config, before)
+
+
+def _more_slots(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    slots = slot_count(config)
+    field = "max_candidate_sequences" if config.sequence_batching.HasField("oldest") else "max_batch_size"
+    yield from ({field: slots + more} for more in _MORE_INSTANCES)
+    yield from _more_instances(config, before)
+
+
+def _smaller_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    """Smaller batches take less time, if the service time depends on the size."""
+    rows = config.max_batch_size // 2
+    while rows >= before.request.size and not config.HasField("sequence_batching"):
+        yield {"max_batch_size": rows}
+        rows //= 2
+
+
+def _unordered_responses(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
+    yield {"preserve_ordering": False}
+
+
+_CANDIDATES: Mapping[str, Callable[[pb.ModelConfig, _Outcome], Iterator[Edits]]] = {
+    split.SEQUENCE_SLOT: _more_slots,
+    split.INSTANCES_BUSY: _more_instances,
+    split.QUEUE_DELAY: _shorter_delay,
+    split.PRIORITY: _no_priorities,
+    split.EARLIER_REQUESTS: _larger_batches,
+    split.DID_NOT_FIT: _larger_batches,
+    split.PREFERRED_SIZE: _no_preferred_sizes,
+    split.BATCH_CLOSED: _other_delay,
+    split.DIFFERENT_INPUTS: _more_instances,
+    split.TIMED_OUT: _no_timeout,
+    split.COMPUTE_INFER: _smaller_batches,
+    split.RESPONSE: _unordered_responses,
+}
