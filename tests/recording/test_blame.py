@@ -194,9 +194,7 @@ STRATEGIES = (
 )
 
 dynamic = st.builds(
-    lambda preferred, delay, queue: (
-        f"dynamic_batching {{ {preferred} {queue} max_queue_delay_microseconds: {delay} }}"
-    ),
+    lambda preferred, delay, queue: f"dynamic_batching {{ {preferred} {queue} max_queue_delay_microseconds: {delay} }}",
     st.sampled_from(PREFERRED),
     st.sampled_from(DELAYS),
     st.sampled_from(QUEUES),
@@ -251,7 +249,8 @@ def test_the_parts_of_every_request_sum_to_its_latency(
 def test_the_parts_of_every_request_of_a_sequence_sum_to_its_latency(
     strategy: str, group: str, arrivals: list[Arrival], service: tnb.simulation.service.Service
 ) -> None:
-    check_split(tnb.simulate(f"max_batch_size: 3 sequence_batching {{ {strategy} }} {group}", arrivals, service, seed=3))
+    config = f"max_batch_size: 3 sequence_batching {{ {strategy} }} {group}"
+    check_split(tnb.simulate(config, arrivals, service, seed=3))
 
 
 # --- the interface ------------------------------------------------------------------------------
@@ -278,7 +277,7 @@ def test_a_request_is_named_by_the_id_of_the_client(rec: Recording) -> None:
 
 
 def test_a_request_that_did_not_run_is_an_error(rec: Recording) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected the serial or the id of a request that ran, got 9$"):
+    with pytest.raises(InvalidArgumentError, match=r"expected the serial or the id of a request that ran, got 9$"):
         rec.blame(9)
     with pytest.raises(InvalidArgumentError, match="at least one executed request"):
         Recording().blame()
@@ -289,14 +288,15 @@ def test_a_request_that_did_not_run_is_an_error(rec: Recording) -> None:
 def test_a_refused_request_says_why() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
     rec = tnb.simulate(config, [(0, 1), (1, 1), (2, 1)], tnb.fixed(5))
-    with pytest.raises(InvalidArgumentError, match="got 3, which was refused: .*Exceeds maximum queue size"):
+    with pytest.raises(InvalidArgumentError, match=r"got 3, which was refused: .*Exceeds maximum queue size"):
         rec.blame(3)
 
 
 def test_the_table_has_the_parts_and_the_remedies(rec: Recording) -> None:
     text, markup = repr(rec.blame()), rec.blame()._repr_html_()
     for words in ("earlier_requests", "5.000", "42%", "max_batch_size: 9 removes it"):
-        assert words in text and words in markup
+        assert words in text
+        assert words in markup
 
 
 def test_ids_are_escaped(rec: Recording) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.events import Event
+from tritonnb.recording.event_types import event_of
 
 CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequence_idle_microseconds: 5000 }'
 
@@ -45,3 +50,50 @@ def test_other_files_are_refused(tmp_path: Path, text: str, complaint: str) -> N
     (tmp_path / "file").write_text(text)
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.Recording.load(tmp_path / "file")
+
+
+def test_preferred_sizes_in_the_reason_of_a_batch_stay_a_tuple(tmp_path: Path) -> None:
+    config = "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 2 ] }"
+    rec = tnb.simulate(config, [(0, 1), (1, 2), (2, 3)], tnb.fixed(1))
+    rec.save(tmp_path / "rec.jsonl")
+    assert tnb.Recording.load(tmp_path / "rec.jsonl").events == rec.events
+
+
+def sample(kind: type[Any]) -> dict[str, Any]:
+    """A valid event of a kind, as in a file."""
+    values: dict[str, Any] = {"event": kind.__name__}
+    for definition in fields(kind):
+        declared = str(getattr(definition.type, "__name__", definition.type))
+        values[definition.name] = "text" if declared.startswith("str") else 7
+    special = {"rule": "no_delay", "members": [1, None], "slots": [0, 1], "facts": {"preferred": [2]}}
+    special["requests"] = [[1, 1, 0, 0, ""]]
+    return {name: special.get(name, value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_every_field_of_an_event_is_checked(kind: type[Any]) -> None:
+    valid = sample(kind)
+    assert type(event_of(valid)) is kind
+    for name in valid:
+        for wrong in ({"<script>": {}}, [["<script>"]], True, None if name != "slots" else 1.5):
+            with pytest.raises(ValueError, match=r"expected an object|of the wrong type|expected a rule"):
+                event_of({**valid, name: wrong})
+        with pytest.raises(ValueError, match=r"expected (the fields|an object)"):
+            event_of({other: value for other, value in valid.items() if other != name})
+    with pytest.raises(ValueError, match="expected the fields"):
+        event_of({**valid, "more": 1})
+
+
+@pytest.mark.parametrize("name", ["SimpleNamespace", "pack", "dataclass", "nothing", None])
+def test_only_events_are_created_from_a_file(name: str | None) -> None:
+    with pytest.raises(ValueError, match="expected an object whose 'event' is one of"):
+        event_of(json.loads(json.dumps({"event": name})))
+
+
+def test_text_in_the_place_of_a_number_is_refused(tmp_path: Path) -> None:
+    rec = tnb.simulate(CONFIG, tnb.sequences([1], every_ms=1), tnb.fixed(1))
+    rec.save(tmp_path / "rec.jsonl")
+    text = (tmp_path / "rec.jsonl").read_text().replace('"size": 1', '"size": "<img src=x onerror=alert(1)>"')
+    (tmp_path / "rec.jsonl").write_text(text)
+    with pytest.raises(tnb.TritonError, match="line 2: expected an event: size has a value of the wrong type: '<img"):
+        tnb.Recording.load(tmp_path / "rec.jsonl")

@@ -25,8 +25,10 @@ import traitlets
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.es_modules import join_modules
 from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
+from tritonnb.notebook.latest_job import LatestJob
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import MODEL, TICKS
@@ -89,17 +91,34 @@ def view(recording: Recording) -> BatchView:
     InvalidArgumentError
         If the recording has no model or several.
     """
+    selected = of_one_model(recording)
+    return BatchView(recorded_history(selected), selected)
+
+
+def of_one_model(recording: Recording) -> Recording:
+    """Return the part of a recording that concerns its model.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording has no model or several.
+    """
     models = sorted({event.model for event in recording.events if isinstance(event, RequestArrived | BatchSent)})
     if len(models) != 1:
         got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
         raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
-    selected = recording.for_model(models[0])
-    begin, end = selected.span_ns
-    config = selected.configs.get(models[0], pb.ModelConfig())
-    feed = Feed(models[0], config, begin, keep=_MAX_RECORDED, sample=False)
-    feed.fold(map(pack, selected.events))
+    return recording.for_model(models[0])
+
+
+def recorded_history(recording: Recording) -> Json:
+    """Return what a view of a recording of one model shows: see `BatchView`."""
+    model = recording.events[0].model
+    begin, end = recording.span_ns
+    config = recording.configs.get(model, pb.ModelConfig())
+    feed = Feed(model, config, begin, keep=_MAX_RECORDED, sample=False)
+    feed.fold(map(pack, recording.events))
     feed.flush(end)
-    return BatchView(feed.history(end), selected)
+    return feed.history(end)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):
@@ -113,6 +132,8 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         Whether more events may follow.
     moment : dict
         The time span that is shown, to link views in the browser.
+    blame : dict
+        The causes of the latency of the request that was selected last: see `describe_blame`.
     """
 
     _esm = join_modules(_STATIC / "batch_view" / "view.js")
@@ -120,10 +141,13 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
     moment = traitlets.Dict().tag(sync=True)
+    blame = traitlets.Dict().tag(sync=True)
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
+        self._blaming = LatestJob("tritonnb blame")
         super().__init__(history=history, **traits)
+        self.on_msg(_on_blame)
         self.add_class(LIVE)
 
     def __repr__(self) -> str:
@@ -156,6 +180,9 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     def refresh_last_state(self) -> bool:
         """Return False: a recording does not change."""
         return False
+
+    def _show_blame(self, report: Json) -> None:
+        self.blame = report
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.slot_occupancy else "timeline"
@@ -354,6 +381,13 @@ class LiveBatchView(BatchView):
         self.keep_last_state(at_once=True)
         atexit.unregister(self.stop)
         self.ended.set()
+
+
+def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
+    """Split the latency of a request that the user selected, without blocking the main thread."""
+    if "blame" in content:
+        batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
+        view._blaming.submit(lambda: answer_request(view.recording(), batch, label, view._show_blame))
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:

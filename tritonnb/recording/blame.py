@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.latency_split import CAUSES, Interval, LatencySplitter
 from tritonnb.recording.remedies import Remedy, find_remedies
@@ -115,6 +116,13 @@ def blame(rec: Recording, request: RequestRecord | int | str | None, service: Se
         raise InvalidArgumentError(f"recording expected the configuration of model '{record.model}', got none")
     selected = rec.for_model(record.model)
     return Blame(record, tuple(LatencySplitter(selected, config).split(record)), selected, service)
+
+
+def blame_slowest(rec: Recording, config: pb.ModelConfig, most: int) -> list[Blame]:
+    """Split the latencies of the slowest requests of a recording of one model, the slowest first."""
+    splitter = LatencySplitter(rec, config)
+    slowest = sorted(rec.requests, key=lambda record: -record.latency_ns)[:most]
+    return [Blame(record, tuple(splitter.split(record)), rec) for record in slowest]
 
 
 def _find(rec: Recording, request: RequestRecord | int | str | None) -> RequestRecord:

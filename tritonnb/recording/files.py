@@ -11,17 +11,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import text_format
 
-from tritonnb.core import events as all_events
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.event_types import event_of
 
 _FORMAT = {"format": "tritonnb recording", "version": 1}
-_TUPLES = {"members", "slots", "requests"}
 
 
 def write(
@@ -65,13 +63,6 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
 
 def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
     try:
-        fields: dict[str, Any] = json.loads(line)
-        kind = getattr(all_events, fields.pop("event"))
-        event: Event = kind(**{name: _tuple(value) if name in _TUPLES else value for name, value in fields.items()})
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        return event_of(json.loads(line))
+    except ValueError as error:
         raise InvalidArgumentError(f"recording '{path}', line {number}: expected an event: {error}") from error
-    return event
-
-
-def _tuple(value: object) -> object:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value

@@ -1,8 +1,8 @@
 """Splits the latency of a request into causes, exactly, from the events of a recording.
 
-While a request waits, the scheduler sends other batches. Each of them was an opportunity to run that the request did not
-get, and the batch itself shows why: it was full, the request did not fit, it had other inputs, and so on. So the time
-in the queue divides at these batches:
+While a request waits, the scheduler sends other batches. Each of them was an opportunity to run that the request did
+not get, and the batch itself shows why: it was full, the request did not fit, it had other inputs, and so on. So the
+time in the queue divides at these batches:
 
 - Until the first opportunity, an instance that is idle means that the scheduler held the request back (the queue
   delay); otherwise all instances were busy.
@@ -227,7 +227,9 @@ class LatencySplitter:
         if not self._batching:
             return EARLIER_REQUESTS
         own = self._order(lane.batches[place].batch, request.serial)
-        overtaking = [serial for serial in batch.members if serial is not None and self._order(batch.batch, serial) > own]
+        overtaking = [
+            serial for serial in batch.members if serial is not None and self._order(batch.batch, serial) > own
+        ]
         if overtaking:
             level = self._level(request.serial)
             return PRIORITY if any(self._level(serial) < level for serial in overtaking) else self._behind()
@@ -319,5 +321,3 @@ def _running_maximum(values: Sequence[int]) -> Iterator[int]:
     for value in values:
         largest = max(largest, value)
         yield largest
-
-

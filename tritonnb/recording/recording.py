@@ -219,6 +219,31 @@ class Recording:
         content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
         Path(path).write_text(content, encoding="utf-8")
 
+    def to_html(self, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
+        """Write the recording as one web page with its views, which needs neither a kernel nor a network.
+
+        The page is for people who do not have the recording, or no Python. What the recording contains is shown as text
+        only: the page's security policy does not allow any script but its own.
+
+        Parameters
+        ----------
+        path : path
+            File to write (HTML).
+        title : str, optional
+            Title of the page; by default the names of the models.
+        remedies : int, optional
+            For how many of the slowest requests of each model the page includes remedies (see `blame`), which are found
+            by simulation. Their latencies are split for the 2,000 slowest requests.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording has no events of a model.
+        """
+        from tritonnb.notebook.page import recording_page
+
+        Path(path).write_text(recording_page(self, title, remedies), encoding="utf-8")
+
     def for_model(self, model: str) -> Recording:
         """Return the part of the recording that concerns one model.
 
@@ -309,8 +334,8 @@ class Recording:
         Returns
         -------
         Blame
-            ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes of
-            the configuration that remove them.
+            ``parts`` are the times of the causes in ns, which sum to ``latency_ns``; ``remedies`` the smallest changes
+            of the configuration that remove them.
 
         Raises
         ------

@@ -1,8 +1,8 @@
 """Finds the smallest change of a configuration that removes a cause of a request's latency, by simulation.
 
-For each cause there is a list of candidates, the smallest change first. Each one is simulated with the recorded arrivals,
-and the latency of the same request is split again. A candidate counts only if both the part of the cause and the latency of
-the request are smaller than in the simulation of the recorded configuration.
+For each cause there is a list of candidates, the smallest change first. Each one is simulated with the recorded
+arrivals, and the latency of the same request is split again. A candidate counts only if both the part of the cause and
+the latency of the request are smaller than in the simulation of the recorded configuration.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ function drawBatch(frame, batch, top, queueTop) {
 
 // A batch's box in slices, one for each request, as high as its rows, with lines from where those waited.
 function drawSlices(frame, batch, { left, width, bottom, height }, queueTop) {
-  const { surface, timeline, scale, sizes } = frame;
+  const { surface, timeline, scale, sizes, targets } = frame;
   const step = queueStep(sizes, frame.lastQueueRow);
   let y = bottom;
   for (const [member, part, colour, label] of slicesOf(timeline, batch, height, width)) {
@@ -60,6 +60,7 @@ function drawSlices(frame, batch, { left, width, bottom, height }, queueTop) {
       surface.text(label, left + 4, y - part / 2, { size: 10 });
     }
     if (part >= 3) surface.line(left, y, left + width, y, { stroke: surface.theme.paper, line: 1 });
+    if (member) targets.push([left, y - part, width, part, batch.n, member.label]);
     if (member && queueTop !== null) {
       const waitY = queueTop + 6 + member.queue_row * step;
       surface.line(scale.clamp(batch.sent), waitY, left, y - part / 2, { stroke: colour, alpha: 0.5 });
@@ -118,7 +119,7 @@ function drawQueue(frame, top) {
   drawRefusals(frame, refusals, top, step);
 }
 
-function drawWaits({ surface, timeline, scale, selected }, waits, top, step) {
+function drawWaits({ surface, timeline, scale, selected, targets }, waits, top, step) {
   const byColour = new Map(); // colour -> [lines, begins]
   const lastBegin = []; // in each row
   const labels = [];
@@ -131,6 +132,7 @@ function drawWaits({ surface, timeline, scale, selected }, waits, top, step) {
     if (!byColour.has(colour)) byColour.set(colour, [[], []]);
     const [lines, begins] = byColour.get(colour);
     lines.push([begin, y, end, y]);
+    if (number !== null) targets.push([begin - 4, y - step / 2, end - begin + 8, step, number, member.label]);
     begins.push([begin, y]);
     if (number !== null && number === selected) surface.line(begin, y, end, y, { stroke: colour, line: 4 });
     const free = begin - (lastBegin[row] ?? -Infinity);

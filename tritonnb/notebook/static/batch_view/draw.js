@@ -4,7 +4,7 @@ import { drawBatches, drawQueue } from "./batches.js";
 import { AXIS, BAND, GAP, LABELS, Scale, TOP, gutterWidth, laneHeights, lanesOf, maximum } from "./layout.js";
 import { drawBacklog, drawSlots } from "./slots.js";
 
-// Returns what can be clicked: [x, y, width, height, batch number].
+// Returns what can be clicked: [x, y, width, height, batch number, label of the request if it is one].
 function drawTimeline(surface, timeline, { from, span, end, cursor, selected }) {
   timeline.gutter = gutterWidth(surface, timeline);
   const scale = new Scale(surface, from, span, timeline.gutter);

@@ -1,5 +1,6 @@
 // The view: what is shown and what the user can do. Everything here works without the kernel.
 
+import { BlamePanel } from "./blame.js";
 import { drawTimeline } from "./draw.js";
 import { download, perfettoTrace } from "./export.js";
 import { RIGHT, heightOf } from "./layout.js";
@@ -39,7 +40,8 @@ const TEMPLATE = `
   <div class="tnb-legend tnb-note"></div>
   <div class="tnb-event" aria-live="polite"></div>
   <div class="tnb-slots"></div>
-  <div class="tnb-details" aria-live="polite"></div>`;
+  <div class="tnb-details" aria-live="polite"></div>
+  <div class="tnb-blame"></div>`;
 
 class View {
   constructor(model, root) {
@@ -53,6 +55,7 @@ class View {
     root.innerHTML = TEMPLATE;
     this.canvas = root.querySelector("canvas");
     this.part = (name) => root.querySelector(`.tnb-${name}`);
+    this.blamePanel = new BlamePanel(model, this.part("blame"));
     this.listenToControls();
     this.listenToPointer();
     this.observePage();
@@ -294,9 +297,12 @@ class View {
   }
 
   click({ offsetX, offsetY }) {
-    const target = this.targets.findLast(([x, y, width, height]) =>
+    const targets = this.targets.filter(([x, y, width, height]) =>
       offsetX >= x && offsetX <= x + width && offsetY >= y && offsetY <= y + height);
+    const target = targets.at(-1);
     this.selected = target ? target[4] : null;
+    const request = targets.findLast(([, , , , number, label]) => label !== undefined && number === this.selected);
+    if (request) this.blamePanel.ask(this.selected, request[5]);
     if (target) this.stopFollowing();
     this.canvas.focus({ preventScroll: true });
     this.draw();
@@ -366,6 +372,7 @@ class View {
       ...(timeline.sequences ? [slotGrid(timeline, time, this.cursor === null && live)] : []),
     );
     this.part("details").replaceChildren(...(batch ? batchDetails(timeline, batch) : []));
+    this.blamePanel.select(timeline, batch);
   }
 
   updateControls(live) {
@@ -413,6 +420,7 @@ function render({ model, el }) {
   const listeners = {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
+    "change:blame": () => view.blamePanel.show(model.get("blame")),
     "change:moment": () => view.showMoment(model.get("moment")),
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },
   };
@@ -424,4 +432,4 @@ function render({ model, el }) {
 }
 
 export default { render };
-export { SvgSurface, Timeline, drawTimeline, heightOf };
+export { SvgSurface, Timeline, drawTimeline, heightOf, render };

@@ -1,0 +1,67 @@
+"""What the kernel computes for the panel that splits the latency of a request."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.blame_panel import Report, answer_request
+from tritonnb.notebook.latest_job import LatestJob
+from tritonnb.recording.recording import Recording
+
+
+@pytest.fixture
+def rec() -> Recording:
+    return tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 1), (2000, 8), (3000, 1)], tnb.fixed(5))
+
+
+def test_the_parts_come_first_and_the_remedies_follow(rec: Recording) -> None:
+    reports: list[Report] = []
+    answer_request(rec, 3, "3", reports.append)
+    assert [len(report["parts"]) for report in reports] == [3, 3]
+    assert [cause for cause, *_ in reports[0]["parts"]] == list(rec.blame(3).parts)
+    assert {remedy for *_, remedy in reports[0]["parts"]} == {None}
+    assert "max_batch_size: 9 removes it" in reports[1]["parts"][1][-1]
+
+
+@pytest.mark.parametrize(("batch", "label"), [(9, "3"), (3, "1")])
+def test_a_request_that_is_not_kept_is_named(rec: Recording, batch: int, label: str) -> None:
+    reports: list[Report] = []
+    answer_request(rec, batch, label, reports.append)
+    message = f"Request {label} is not in the events that are kept any more, or has not ended."
+    assert reports == [{"batch": batch, "request": label, "error": message}]
+
+
+def test_a_recording_without_a_configuration_says_so(rec: Recording) -> None:
+    reports: list[Report] = []
+    answer_request(Recording(rec.events), 3, "3", reports.append)
+    assert "expected the configuration of model 'simulated', got none" in reports[0]["error"]
+
+
+def test_a_view_answers_a_message_of_the_browser(rec: Recording) -> None:
+    view: BatchView = rec.view()
+    view._handle_custom_msg({"blame": {"batch": 3, "request": "3"}}, [])
+    view._blaming.join()
+    assert view.blame["title"] == rec.blame(3).title
+    assert view.blame["parts"][0][0] == "instances_busy"
+
+
+def test_the_newest_job_replaces_those_that_wait() -> None:
+    jobs, done = LatestJob("test"), []
+    begun, release = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        release.wait()
+        done.append((1, jobs.outdated))
+
+    jobs.submit(first)
+    begun.wait()
+    for number in (2, 3, 4):
+        jobs.submit(lambda number=number: done.append((number, jobs.outdated)))
+    release.set()
+    jobs.join()
+    assert done == [(1, True), (4, False)]

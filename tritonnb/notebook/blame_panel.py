@@ -1,0 +1,70 @@
+"""The panel of a batch view that splits the latency of one request: what the kernel computes for it.
+
+The browser names a request by its batch and its label. The parts are sent at once; the remedies follow, because the
+simulations that find them take longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.core.errors import TritonError
+from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.blame import Blame
+from tritonnb.recording.latency_split import CAUSES
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+#: What the panel shows: see `describe_blame`.
+Report = dict[str, Any]
+
+
+def label_of(request: RequestRecord) -> str:
+    """The label of a request in a view."""
+    return request.id or str(request.serial)
+
+
+def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
+    """What the panel shows of a request.
+
+    Parameters
+    ----------
+    blame : Blame
+    with_remedies : bool
+        Whether to simulate; without it, the remedies are None.
+
+    Returns
+    -------
+    dict
+        ``batch``, ``request`` and ``title`` identify the request; ``parts`` are lists of cause, milliseconds, share,
+        meaning, and the remedy or an empty string.
+    """
+    total = blame.latency_ns or 1
+    remedies = blame.remedies if with_remedies else {}
+    return {
+        "batch": blame.request.batch,
+        "request": label_of(blame.request),
+        "title": blame.title,
+        "parts": [
+            [cause, ns / 1e6, ns / total, CAUSES[cause], str(remedies.get(cause, "")) if with_remedies else None]
+            for cause, ns in blame.parts.items()
+        ],
+    }
+
+
+def answer_request(rec: Recording | None, batch: int, label: str, show: Callable[[Report], None]) -> None:
+    """Split the latency of the request that a user selected, and show it, first without and then with remedies."""
+    name: Report = {"batch": batch, "request": label}
+    matches = [request for request in rec.requests if request.batch == batch] if rec else []
+    request = next((request for request in matches if label_of(request) == label), None)
+    if rec is None or request is None:
+        show(name | {"error": f"Request {label} is not in the events that are kept any more, or has not ended."})
+        return
+    try:
+        blame = rec.blame(request)
+        show(describe_blame(blame, with_remedies=False))
+        show(describe_blame(blame, with_remedies=True))
+    except TritonError as error:
+        show(name | {"error": error.message})

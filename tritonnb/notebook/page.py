@@ -1,0 +1,121 @@
+"""`Recording.to_html`: a web page with the views of a recording that needs neither a kernel nor a network.
+
+A recording may come from a stranger. So everything in it is data: text is escaped, the views get JSON in which no tag
+can begin, and the page's content security policy allows only the page's own script, by its hash, and no network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import text_format
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.notebook.batch_view import recorded_history
+from tritonnb.notebook.blame_panel import label_of
+from tritonnb.notebook.es_modules import join_modules
+from tritonnb.recording.blame import Blame, blame_slowest
+from tritonnb.recording.latency_split import CAUSES
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_STATIC = Path(__file__).parent / "static"
+#: The number of requests of each model whose latencies are split.
+_MOST_REQUESTS = 2000
+_POLICY = (
+    "default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def recording_page(rec: Recording, title: str, remedies: int) -> str:
+    """Return the page as HTML; `Recording.to_html` documents the parameters."""
+    models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived | BatchSent)})
+    if not models:
+        raise InvalidArgumentError("to_html expected a recording with events of a model, got none")
+    heading = html.escape(title or f"Recording of {', '.join(models)}")
+    sections = "\n".join(_section(rec.for_model(name), name, remedies) for name in models)
+    script = _script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(digest=digest)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{heading}</title>
+<style>{_styles()}</style>
+</head>
+<body>
+<main>
+<h1>{heading}</h1>
+<noscript><p>The views on this page need JavaScript.</p></noscript>
+{sections}
+</main>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def _section(rec: Recording, model: str, remedies: int) -> str:
+    """The view of one model, and below it the summary and the configuration."""
+    config = rec.configs.get(model)
+    text = "" if config is None else text_format.MessageToString(config)
+    return f"""<section aria-label="{html.escape(model)}">
+<div class="tnb-page-view"></div><script type="application/json">{_as_data(_data(rec, model, remedies))}</script>
+{rec._repr_html_()}
+<details><summary>Configuration of {html.escape(model)}</summary><pre>{html.escape(text)}</pre></details>
+</section>"""
+
+
+def _data(rec: Recording, model: str, remedies: int) -> dict[str, Any]:
+    config = rec.configs.get(model)
+    blames = [] if config is None else blame_slowest(rec, config, _MOST_REQUESTS)
+    latencies = {
+        f"{blame.request.batch} {label_of(blame.request)}": _latency(blame, with_remedies=place < remedies)
+        for place, blame in enumerate(blames)
+    }
+    return {"history": recorded_history(rec), "latencies": latencies, "meanings": dict(CAUSES)}
+
+
+def _latency(blame: Blame, *, with_remedies: bool) -> dict[str, Any]:
+    remedies = blame.remedies if with_remedies else {}
+    return {
+        "title": blame.title,
+        "parts": [[cause, ns / 1e6] for cause, ns in blame.parts.items()],
+        "remedies": {cause: str(remedy) for cause, remedy in remedies.items()},
+    }
+
+
+def _as_data(value: Any) -> str:
+    r"""JSON in which no tag, comment or entity can begin.
+
+    Examples
+    --------
+    >>> _as_data("</script>")
+    '"\\u003c/script\\u003e"'
+    """
+    text = json.dumps(value, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+@cache
+def _script() -> str:
+    source = f"{join_modules(_STATIC / 'batch_view' / 'page.js')}\nstart();\n"
+    return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+@cache
+def _styles() -> str:
+    return (_STATIC / "page.css").read_text("utf-8") + (_STATIC / "batch_view.css").read_text("utf-8")

@@ -1,0 +1,94 @@
+// The panel that splits the latency of one request into causes. The kernel computes the parts, and finds the remedies.
+
+const MOST_BUTTONS = 24;
+
+// The colour of each cause, by the names of the palette; causes that are rare share one.
+const CAUSE_COLOURS = {
+  instances_busy: "vermilion", queue_delay: "yellow", priority: "pink", earlier_requests: "sky", did_not_fit: "green",
+  compute_input: "sky", compute_infer: "blue", compute_output: "orange",
+};
+
+function node(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+class BlamePanel {
+  constructor(model, root) {
+    Object.assign(this, { model, root, batch: null, colours: {} });
+    this.choice = node("p", "tnb-blame-choice");
+    this.result = node("div", "tnb-blame-result");
+    this.result.setAttribute("aria-live", "polite");
+    root.append(this.choice, this.result);
+    root.setAttribute("role", "region");
+    root.setAttribute("aria-label", "latency of a request");
+  }
+
+  // Offer the requests of the selected batch, each as a button.
+  select(timeline, batch) {
+    this.colours = timeline.meta.colours ?? {};
+    const number = batch && batch.end !== null ? batch.n : null;
+    if (number === this.batch) return;
+    this.batch = number;
+    const labels = number === null ? [] : batch.members.filter(Boolean).map(({ label }) => label);
+    const buttons = labels.slice(0, MOST_BUTTONS).map((label) => {
+      const button = node("button", "", label);
+      button.addEventListener("click", () => this.ask(number, label));
+      return button;
+    });
+    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : []));
+    if (this.shown?.batch !== number) this.result.replaceChildren();
+  }
+
+  ask(batch, label) {
+    this.asked = { batch, request: label };
+    this.result.replaceChildren(node("p", "tnb-note", `Request ${label}: waiting for the kernel …`));
+    this.shown = this.asked;
+    this.model.send({ blame: this.asked });
+  }
+
+  // Several outputs may show one view: each shows what was asked for last.
+  show(blame) {
+    if (blame.batch === undefined) return;
+    this.shown = blame;
+    if (blame.error) this.result.replaceChildren(node("p", "", blame.error));
+    else this.result.replaceChildren(node("p", "", node("b", "", blame.title)), this.bar(blame), this.table(blame));
+  }
+
+  colour(cause) {
+    return this.colours[CAUSE_COLOURS[cause]] ?? "var(--tnb-faint)";
+  }
+
+  bar({ title, parts }) {
+    const bar = node("div", "tnb-blame-bar");
+    bar.setAttribute("role", "img");
+    const times = parts.map(([cause, ms]) => `${cause} ${ms.toFixed(3)} ms`);
+    bar.setAttribute("aria-label", `${title}: ${times.join(", ")}`);
+    for (const [cause, ms, share] of parts) {
+      const part = node("span", "");
+      part.style.flexGrow = String(share);
+      part.style.background = this.colour(cause);
+      part.title = `${cause}: ${ms.toFixed(3)} ms`;
+      bar.append(part);
+    }
+    return bar;
+  }
+
+  table({ parts }) {
+    const head = node("tr", "", ...["cause", "ms", "share", "meaning", "smallest change that removes it"].map((name) =>
+      node("th", "", name)));
+    const rows = parts.map(([cause, ms, share, meaning, remedy]) => {
+      const key = node("span", "tnb-key");
+      key.style.background = this.colour(cause);
+      const cells = [node("td", "", key, cause.replaceAll("_", " ")), node("td", "", ms.toFixed(3)),
+        node("td", "", `${(100 * share).toFixed(0)} %`), node("td", "", meaning),
+        node("td", "", remedy === null ? "…" : remedy || "–")];
+      return node("tr", "", ...cells);
+    });
+    return node("table", "", node("thead", "", head), node("tbody", "", ...rows));
+  }
+}
+
+export { BlamePanel };
