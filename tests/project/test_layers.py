@@ -32,6 +32,8 @@ EXCEPT = {
     ("recording/comparison.py", "notebook"),
     ("recording/recording.py", "figures"),
     ("recording/recording.py", "notebook"),
+    ("recording/recording.py", "teaching"),
+    ("teaching/worksheet.py", "notebook"),
 }
 
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}

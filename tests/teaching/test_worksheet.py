@@ -70,34 +70,65 @@ def test_an_answer_may_be_written_in_several_ways(answer: Any) -> None:
     assert GUIDE.check(answer)
 
 
-def test_the_first_mistake_is_explained_from_the_batchs_reason() -> None:
+def test_the_first_mistake_is_revealed_with_the_reason_of_the_batch() -> None:
     grade = GUIDE.check(["AB", "CD", "E"])
     assert not grade
     assert (grade.correct, grade.total) == (0, 2)
-    assert grade.explanation.startswith("Batch 1 is A, B and C, sent at 17 ms, not A and B.")
-    assert GUIDE.recording.batches[0].why in grade.explanation
     assert "0 of 2 batches correct" in repr(grade)
     assert "✗" in grade._repr_html_()
+    revealed = GUIDE.reveal(["AB", "CD", "E"])
+    assert revealed.startswith("Batch 1 is A, B and C, sent at 17 ms, not A and B.")
+    assert GUIDE.recording.batches[0].why in revealed
 
 
 @pytest.mark.parametrize(
     ("sheet", "answer", "explained"),
     [
-        (GUIDE, ["ABCD", "E"], "D arrives later, at 33 ms."),
-        (GUIDE, ["ABC", "ADE"], "A already ran in batch 1."),
-        (GUIDE, ["ABC"], "Batch 2 is D and E, sent at 67 ms: the answer ends before it."),
-        (GUIDE, ["ABC", "DE", "E"], "No request is left after batch 2"),
+        (GUIDE, ["ABCD", "E"], "Batch 1 is not A, B, C and D. D arrives later, at 33 ms."),
+        (GUIDE, ["ABC", "ADE"], "Batch 2 is not A, D and E. A already ran in batch 1."),
+        (GUIDE, ["ABC"], "The answer ends before batch 2, and not every request has run."),
+        (GUIDE, ["ABC", "DE", "E"], "No request is left after batch 2."),
+        (GUIDE, ["AB", "C", "DE"], "Batch 1 is not A and B. The scheduler sends more than that."),
         (DIRECT, ["A1", "B1 A2 C1"], "The sequence of C1 waits in the backlog"),
         (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
-def test_the_explanation_has_the_reason_against_a_wrong_name(
-    sheet: tnb.Worksheet, answer: list[str], explained: str
-) -> None:
+def test_what_contradicts_a_wrong_batch_is_said(sheet: tnb.Worksheet, answer: list[str], explained: str) -> None:
     assert explained in sheet.check(answer).explanation
 
 
-def test_null_requests_need_not_be_written() -> None:
+def before(name: str) -> str:
+    """The name of the request before one of a sequence."""
+    return f"{name[0]}{int(name[1:]) - 1}" if name[1:] else ""
+
+
+@pytest.mark.parametrize("batcher", BATCHERS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_grade_does_not_give_the_solution_away(batcher: str, seed: int) -> None:
+    sheet = tnb.worksheet(batcher, seed=seed)
+    solution = [frozenset(batch) - {"-"} for batch in sheet.solution]
+    for number, members in enumerate(solution):
+        changed = {members | {sheet.names[-1]}, members - {min(members)}}
+        for wrong in {frozenset({name}) for name in sheet.names} | changed - {members, frozenset()}:
+            if wrong == members:
+                continue
+            answer = [sorted(batch) for batch in [*solution[:number], wrong]]
+            grade = sheet.check(answer)
+            assert grade.correct == number
+            assert sheet.batches[number].why not in grade.explanation
+            words = grade.explanation.replace(".", " ").replace(",", " ").split()
+            named = {name for name in sheet.names if name in words}
+            assert not (named - wrong - {before(name) for name in wrong}) & members
+            assert sheet.reveal(answer).startswith(f"Batch {number + 1} is ")
+
+
+def test_a_correct_answer_has_nothing_to_reveal() -> None:
+    assert GUIDE.reveal("ABC DE") == "All batches are as the scheduler forms them."
+    assert GUIDE.reveal("ABC DE A") == "No request is left after batch 2."
+    assert GUIDE.reveal("ABC").startswith("Batch 2 is D and E, sent at 67 ms: the answer ends before it.")
+
+
+def test_null_requests_need_not_be_written():
     assert DIRECT.solution == [["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]]
     assert DIRECT.check(["A1", "A2 B1", "C1 B2", "B3"])
     assert DIRECT.check([["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]])
@@ -208,3 +239,45 @@ def test_a_hint_does_not_say_the_reason_of_the_batch(batcher: str) -> None:
         assert hint.startswith(f"Batch {number + 1} is sent at")
         assert sheet.recording.batches[number].why not in hint
         assert all(name in hint for name in batch if name != "-")
+
+
+# --- recorded requests --------------------------------------------------------------------------
+
+
+def test_a_recording_becomes_an_exercise() -> None:
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+    rec = tnb.simulate(config, tnb.poisson(rate=100, duration=1, seed=2), tnb.linear(per_row_ms=2, base_ms=10))
+    sheet = rec.worksheet(requests=8)
+    assert sheet.names == list("ABCDEFGH")
+    assert sheet.arrivals[0].time_us == 0
+    begin_us = rec.arrivals()[0].time_us
+    expected_us = [round(arrival.time_us - begin_us) for arrival in rec.arrivals()[:8]]
+    assert [arrival.time_us for arrival in sheet.arrivals] == expected_us
+    assert sheet.check(sheet.solution)
+    later = rec.worksheet(start_ms=500, requests=3)
+    times_us = [arrival.time_us for arrival in rec.arrivals() if arrival.time_us >= 500_000][:3]
+    assert [arrival.time_us for arrival in later.arrivals] == [round(time_us - times_us[0]) for time_us in times_us]
+    assert "An execution takes 12 ms for 1 row, 14 ms for 2 rows" in sheet.question
+
+
+def test_a_sheet_has_execution_times_by_batch_size() -> None:
+    sheet = tnb.Worksheet(CONFIG, [(0, 1), (1000, 2)], {1: 5, 2: 7})
+    assert [batch.compute_ns for batch in sheet.batches] == [5_000_000, 7_000_000]
+    assert "An execution takes 5 ms for 1 row, 7 ms for 2 rows, and proportionally" in sheet.question
+    with pytest.raises(tnb.TritonError, match="execution_ms must be positive, got -1"):
+        tnb.Worksheet(CONFIG, [(0, 1)], {1: -1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"requests": 27}, "requests expected a number from 1 to 26, got 27"),
+        ({"start_ms": 9000}, "worksheet expected a request after start_ms=9000, got none"),
+    ],
+)
+def test_a_recording_without_requests_in_the_range_is_refused(arguments: dict[str, int], complaint: str) -> None:
+    rec = tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5))
+    with pytest.raises(tnb.TritonError, match=complaint):
+        rec.worksheet(**arguments)
+    with pytest.raises(tnb.TritonError, match="expected a recording of one model with its configuration, got none"):
+        tnb.Recording().worksheet()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tritonnb.figures.plot import Plot
     from tritonnb.notebook.batch_view import BatchView
+    from tritonnb.teaching.worksheet import Worksheet
 
 
 _VIRTUAL = "Simulated: times and rates are virtual, not measured."
@@ -343,6 +344,31 @@ class Recording:
             If no such request ran, or the recording has no configuration of its model.
         """
         return blame(self, request, service)
+
+    def worksheet(self, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
+        """Make an exercise of recorded requests: predict their batches, then reveal them.
+
+        Parameters
+        ----------
+        start_ms : float, optional
+            The exercise begins with the first request after this time, in milliseconds from the beginning of the
+            recording. The instances are idle then, whatever they did in the recording.
+        requests : int, optional
+            Number of requests, at most 26.
+
+        Returns
+        -------
+        Worksheet
+            With the recorded configuration and the median execution times. A notebook shows it as a widget.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is not of exactly one model, or no request arrived after ``start_ms``.
+        """
+        from tritonnb.teaching.recorded_worksheet import recorded_worksheet
+
+        return recorded_worksheet(self, start_ms, requests)
 
     def batch_sizes(self) -> dict[int, int]:
         """Number of batches that ran, by batch size in rows."""

@@ -6,10 +6,10 @@ The simulator provides the solution, and the scheduler's reasons explain the fir
 from __future__ import annotations
 
 import html
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.read import config_text, read_config
@@ -20,10 +20,11 @@ from tritonnb.recording.simulate import simulate
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
-from tritonnb.simulation.service import fixed
+from tritonnb.simulation.service import fixed, table
+from tritonnb.teaching.answers import Answer, batches_in, names_in
 
-#: An answer: batches in order, each ``"AB"``, ``"A1 B1"`` or a list of names; or one string of words or lines.
-Answer = str | Sequence[str | Sequence[str]]
+if TYPE_CHECKING:
+    from tritonnb.notebook.worksheet_view import WorksheetView
 
 #: Names of requests, or of sequences.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -39,7 +40,7 @@ class Grade:
     correct, total : int
         Number of correct batches before the first mistake, and number of all batches.
     explanation : str
-        The first mistake and its reason.
+        Which batch is the first mistake, and what contradicts it; not what would be correct.
     """
 
     correct: int
@@ -68,8 +69,8 @@ class Worksheet:
     arrivals : sequence of Arrival
         Sorted by time; also accepts pairs of time (µs) and rows, in any order. Requests are named A, B, C, …; those of
         sequences A1, A2, B1, …
-    execution_ms : float
-        Execution time of each batch.
+    execution_ms : float or mapping of int to float
+        Execution time of each batch, or execution times by batch size in rows.
 
     Raises
     ------
@@ -85,13 +86,14 @@ class Worksheet:
 
     config: str
     arrivals: Sequence[Arrival]
-    execution_ms: float
+    execution_ms: float | Mapping[int, float]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", config_text(self.config, check=check_scheduling))
         arrivals = tuple(sorted(as_arrivals(self.arrivals), key=lambda arrival: arrival.time_us))
         object.__setattr__(self, "arrivals", arrivals)
-        require_positive(execution_ms=self.execution_ms)
+        for time_ms in self.execution_ms.values() if isinstance(self.execution_ms, Mapping) else [self.execution_ms]:
+            require_positive(execution_ms=time_ms)
         if not 0 < len(arrivals) <= len(LETTERS):
             raise InvalidArgumentError(f"worksheet expected 1 to {len(LETTERS)} arrivals, got {len(arrivals)}")
         if len({bool(arrival.sequence_id) for arrival in arrivals}) > 1:
@@ -112,22 +114,47 @@ class Worksheet:
         Returns
         -------
         Grade
-            True if the answer is correct; its explanation names the first mistake.
+            True if the answer is correct; its explanation names the first mistake, and leaves the solution to `reveal`.
 
         Raises
         ------
         InvalidArgumentError
             If it is neither a string nor a list, or names a request that does not exist.
         """
+        batches, total = self._read(answer), len(self.batches)
+        mistake = self._first_mistake(batches)
+        if mistake is None:
+            return Grade(total, total, "All batches are as the scheduler forms them.")
+        if mistake == total:
+            return Grade(total - 1, total, f"No request is left after batch {total}.")
+        return Grade(mistake, total, self._contradict(mistake, _item(batches, mistake)))
+
+    def reveal(self, answer: Answer = ()) -> str:
+        """Return the solution of the first batch that is missing or wrong, and why the scheduler sends it.
+
+        Parameters
+        ----------
+        answer : str or sequence, optional
+            The answer so far, as for `check`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check`.
+
+        Examples
+        --------
+        >>> sheet = Worksheet("max_batch_size: 8 dynamic_batching { }", [Arrival(ms=0), Arrival(ms=2, rows=3)], 10)
+        >>> sheet.check("AB")
+        0 of 2 batches correct. Batch 1 is not A and B. B arrives later, at 2 ms.
+        >>> sheet.reveal("AB").split(".")[0]
+        'Batch 1 is A, sent at 0 ms, not A and B'
+        """
         batches = self._read(answer)
-        expected = self._members
-        for number, members in enumerate(expected):
-            if number >= len(batches) or batches[number] != members:
-                answered = batches[number] if number < len(batches) else frozenset()
-                return Grade(number, len(expected), self._explain(number, answered))
-        if len(batches) > len(expected):
-            return Grade(len(expected) - 1, len(expected), f"No request is left after batch {len(expected)}.")
-        return Grade(len(expected), len(expected), "All batches are as the scheduler forms them.")
+        mistake = self._first_mistake(batches)
+        if mistake is None or mistake == len(self.batches):
+            return self.check(answer).explanation
+        return self._explain(mistake, _item(batches, mistake))
 
     def hint(self, answer: Answer = ()) -> str:
         """Return a hint for the first batch that is missing or wrong, without its solution.
@@ -147,25 +174,25 @@ class Worksheet:
         InvalidArgumentError
             As for `check`.
         """
-        grade, answered = self.check(answer), len(self._read(answer))
-        if grade:
+        mistake, total = self._first_mistake(self._read(answer)), len(self.batches)
+        if mistake is None:
             return "This answer is correct."
-        if grade.correct == grade.total - 1 and answered > grade.total:
-            return f"One batch too many: every request has run after {pluralize(grade.total, 'batch', 'batches')}."
-        sent_ns = self._batches[grade.correct].sent_ns
-        executed = set().union(*self._members[: grade.correct])
+        if mistake == total:
+            return f"One batch too many: every request has run after {pluralize(total, 'batch', 'batches')}."
+        sent_ns = self.batches[mistake].sent_ns
+        executed = set().union(*self._members[:mistake])
         waiting = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True)
                    if at_ns <= sent_ns and name not in executed]  # fmt: skip
         have = "has arrived and has" if len(waiting) == 1 else "have arrived and have"
         return (
-            f"Batch {grade.correct + 1} is sent at {sent_ns / 1e6:g} ms, when {self._events_at(sent_ns)}. "
+            f"Batch {mistake + 1} is sent at {sent_ns / 1e6:g} ms, when {self._events_at(sent_ns)}. "
             f"By then {_listed(frozenset(waiting))} {have} not run.\n{self._batcher_question()}"
         )
 
     def _events_at(self, time_ns: int) -> str:
         """The events at a time, to which the scheduler reacts."""
         arrived = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True) if at_ns == time_ns]
-        ended = [f"the execution of batch {number} ends" for number, batch in enumerate(self._batches, 1)
+        ended = [f"the execution of batch {number} ends" for number, batch in enumerate(self.batches, 1)
                  if batch.exec_end_ns == time_ns]  # fmt: skip
         arrivals = [f"{_listed(frozenset(arrived))} {'arrives' if len(arrived) == 1 else 'arrive'}"] if arrived else []
         return " and ".join([*arrivals, *ended]) or "a delay expires"
@@ -179,12 +206,13 @@ class Worksheet:
     def solution(self) -> list[list[str]]:
         """The names of the requests of each batch, in order; ``"-"`` is a null request."""
         names: dict[int | None, str] = {None: _NULL, **dict(enumerate(self.names, 1))}
-        return [[names[serial] for serial in batch.requests] for batch in self._batches]
+        return [[names[serial] for serial in batch.requests] for batch in self.batches]
 
     @cached_property
     def recording(self) -> Recording:
         """The simulation that answers are checked against."""
-        return simulate(self.config, self.arrivals, fixed(self.execution_ms))
+        times = self.execution_ms
+        return simulate(self.config, self.arrivals, table(times) if isinstance(times, Mapping) else fixed(times))
 
     @cached_property
     def names(self) -> list[str]:
@@ -202,13 +230,14 @@ class Worksheet:
     # --- checking -----------------------------------------------------------------------------
 
     @cached_property
-    def _batches(self) -> list[Batch]:
-        return sorted(self.recording.batches, key=lambda batch: batch.number)
-
-    @cached_property
     def arrived_ns(self) -> list[int]:
         """Arrival time of each request."""
         return [round(arrival.time_us * 1000) for arrival in self.arrivals]
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """The batches of the solution, in the order in which they are sent."""
+        return sorted(self.recording.batches, key=lambda batch: batch.number)
 
     @property
     def _members(self) -> list[frozenset[str]]:
@@ -216,7 +245,7 @@ class Worksheet:
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
         batches = []
-        for batch in map(_names, _batches_in(answer)):
+        for batch in map(names_in, batches_in(answer)):
             names = [str(name).upper() for name in batch if name not in (_NULL, ",", ";")]
             for name in names:
                 if name not in self.names:
@@ -224,9 +253,32 @@ class Worksheet:
             batches.append(frozenset(names))
         return batches
 
+    def _first_mistake(self, batches: Sequence[frozenset[str]]) -> int | None:
+        """The index of the first batch that is missing, wrong or too many; None for a correct answer."""
+        expected = self._members
+        for number, members in enumerate(expected):
+            if _item(batches, number) != members:
+                return number
+        return len(expected) if len(batches) > len(expected) else None
+
+    def _contradict(self, number: int, answered: frozenset[str]) -> str:
+        """What contradicts a wrong batch, without its correct content."""
+        if not answered:
+            return f"The answer ends before batch {number + 1}, and not every request has run."
+        members = self._members[number]
+        against = [*filter(None, (self._why_not(name, number) for name in sorted(answered - members)))]
+        if not against:
+            if answered < members:
+                against = ["The scheduler sends more than that."]
+            else:
+                against = [
+                    "The scheduler sends less than that." if members < answered else "Other requests come first."
+                ]
+        return " ".join([f"Batch {number + 1} is not {_listed(answered)}.", *against])
+
     def _explain(self, number: int, answered: frozenset[str]) -> str:
         """Explain a wrong batch: its correct content, and the reason against each wrong name."""
-        batch, members = self._batches[number], self._members[number]
+        batch, members = self.batches[number], self._members[number]
         wrong = [self._why_not(name, number) for name in sorted(answered - members)]
         instead = f", not {_listed(answered)}" if answered else ": the answer ends before it"
         return " ".join(
@@ -243,7 +295,7 @@ class Worksheet:
         earlier = [at for at, members in enumerate(self._members[:number], 1) if name in members]
         if earlier:
             return f"{name} already ran in batch {earlier[0]}."
-        if arrival.time_us * 1000 > self._batches[number].sent_ns:
+        if arrival.time_us * 1000 > self.batches[number].sent_ns:
             return f"{name} arrives later, at {arrival.time_us / 1000:g} ms."
         executed = set().union(*self._members[:number])
         before = f"{name[0]}{int(name[1:] or 1) - 1}"
@@ -268,17 +320,34 @@ class Worksheet:
 
     # --- display ------------------------------------------------------------------------------
 
+    def view(self) -> WorksheetView:
+        """Open the exercise as a widget, in which requests are moved into batches; a notebook shows it by itself."""
+        from tritonnb.notebook.worksheet_view import WorksheetView
+
+        return WorksheetView(self)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.view())
+
     @property
     def question(self) -> str:
         """The question, with the instances and the execution time."""
         instances = instance_count(read_config(self.config))
         return (
             f"{pluralize(instances, 'instance')}, idle from the start. "
-            f"Every execution takes {self.execution_ms:g} ms, whatever its size. "
+            f"{self._execution_text()} "
             "Which requests does each batch hold, in the order in which the batches are sent?"
         )
 
-    def _rows(self) -> tuple[list[str], list[list[str]]]:
+    def _execution_text(self) -> str:
+        if not isinstance(self.execution_ms, Mapping):
+            return f"Every execution takes {self.execution_ms:g} ms, whatever its size."
+        times = [f"{ms:g} ms for {pluralize(rows, 'row')}" for rows, ms in sorted(self.execution_ms.items())]
+        return f"An execution takes {', '.join(times)}, and proportionally between and beyond."
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
         """The arrivals as a table: head and rows."""
         stateful = any(arrival.sequence_id for arrival in self.arrivals)
         rows = []
@@ -289,12 +358,12 @@ class Worksheet:
         return ["request", "arrives (ms)", "flags" if stateful else "rows"], rows
 
     def __repr__(self) -> str:
-        head, rows = self._rows()
+        head, rows = self.table()
         table = [f"  {a:<9}{b:>13}  {c}" for a, b, c in [head, *rows]]
         return "\n".join([self.question, "", self.config, "", *table])
 
     def _repr_html_(self) -> str:
-        head, rows = self._rows()
+        head, rows = self.table()
         cells = "".join(
             "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in rows
@@ -306,28 +375,9 @@ class Worksheet:
         )
 
 
-def _batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
-    """The batches of an answer: the elements of a list, the lines of a string, or the words of its only line."""
-    if isinstance(answer, str):
-        lines = [line for line in answer.splitlines() if line.strip()]
-        return lines if len(lines) > 1 else re.split(r"[\s,;]+", answer.strip())
-    if not isinstance(answer, list | tuple):
-        raise _invalid_answer(answer)
-    return answer
-
-
-def _names(batch: str | Sequence[str]) -> Sequence[str]:
-    if isinstance(batch, str):
-        return re.findall(r"[A-Za-z]\d*|\S", batch)
-    if not isinstance(batch, list | tuple):
-        raise _invalid_answer(batch)
-    return batch
-
-
-def _invalid_answer(answer: object) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got {answer!r}"
-    )
+def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
+    """A batch of an answer; empty if the answer ends before it."""
+    return batches[number] if number < len(batches) else frozenset()
 
 
 def _listed(names: frozenset[str]) -> str:
