@@ -334,3 +334,11 @@ def test_a_live_server_is_split_exactly() -> None:
         blame = rec.blame(request)
         assert blame.latency_ns == request.latency_ns + blame.parts.get("response", 0)
         assert blame.parts["compute_infer"] > 0
+
+
+def test_the_instances_of_a_named_group_are_counted_once() -> None:
+    """Function models have a named group."""
+    config = 'name: "m" max_batch_size: 4 instance_group { name: "m" count: 1 } dynamic_batching { }'
+    rec = tnb.simulate(config, [(0, 1), (1000, 1)], tnb.fixed(5))
+    assert rec.instances == ["m_0"]
+    assert rec.blame(2).parts == {"instances_busy": 4 * MS, "compute_infer": 5 * MS}

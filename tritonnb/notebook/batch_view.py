@@ -134,6 +134,8 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         The time span that is shown, to link views in the browser.
     blame : dict
         The causes of the latency of the request that was selected last: see `describe_blame`.
+    ghost : dict
+        The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     """
 
     _esm = join_modules(_STATIC / "batch_view" / "view.js")
@@ -142,6 +144,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     live = traitlets.Bool(False).tag(sync=True)
     moment = traitlets.Dict().tag(sync=True)
     blame = traitlets.Dict().tag(sync=True)
+    ghost = traitlets.Dict().tag(sync=True)
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
@@ -249,6 +252,22 @@ class LiveBatchView(BatchView):
         from tritonnb.recording.recording import Recording
 
         return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+
+    def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
+        """Draw batches of a simulation behind those of the model; an empty text removes them.
+
+        Parameters
+        ----------
+        text : str
+            What they are, in one sentence.
+        boxes : list of tuple
+            Instance, begin and end (monotonic clock, ns), and rows of each batch.
+        """
+        ticks = self._feed.ticks
+        encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
+        ghost = {"text": text, "boxes": encoded} if text else {}
+        if ghost != self.ghost:
+            self.ghost = ghost
 
     def refresh_last_state(self) -> bool:
         """Fold the events up to now, and save them in ``history``; return whether there were any.

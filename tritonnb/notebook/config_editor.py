@@ -25,6 +25,7 @@ from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on, text_of
+from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import StaticFallback
@@ -98,6 +99,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     status : dict
         ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside`` of the editor; whether
         the model is ``loaded``; ``ended``.
+    preview : dict
+        What the latest requests would have experienced under the text: ``text`` and ``figures``; empty without a draft.
     """
 
     _esm = _STATIC / "config_editor.js"
@@ -107,6 +110,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     report = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
     schema = traitlets.Dict().tag(sync=True)
+    preview = traitlets.Dict().tag(sync=True)
 
     def __init__(self, model: ModelHandle, path: Path | None) -> None:
         self._handle: ModelHandle | None = model
@@ -123,6 +127,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             status={**status, "file": "" if self._path is None else str(self._path)},
         )
         self.report = self._report(self.text)
+        self._drafts = DraftPreview(self, model)
+        self.observe(lambda change: self._drafts.update(self._draft()), "report")
         if self._running is None:
             self._show_outcome("error", _FAILED)
         self._worker = Worker(f"tritonnb editor {model.name}", self._run, self._poll, _POLL_S)
@@ -230,6 +236,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _detach(self) -> None:
         """Accept no more jobs, and release the server."""
         self._worker.stop()
+        self._drafts.close()
         handle, self._handle = self._handle, None
         if handle is not None:
             open_editors.remove(handle.server, self)
@@ -239,8 +246,16 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if self.report.get("text") != text:
             self.report = self._report(text)
 
+    def _draft(self) -> pb.ModelConfig | None:
+        """The edited configuration if it could be applied and differs from the running one."""
+        if self.report["effect"] not in ("in place", "reloaded"):
+            return None
+        draft: pb.ModelConfig = self._checked(parse_text(self.report["text"]).config)
+        return draft
+
     def _poll(self) -> None:
         """Notice changes of the file and of the running configuration that were made elsewhere."""
+        self._drafts.refresh()
         snapshot = _FileSnapshot.of(self._path)
         if snapshot.stamp != self._file.stamp:
             outside = snapshot.text != self._file.text and snapshot.text != self.text

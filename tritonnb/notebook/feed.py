@@ -131,6 +131,10 @@ class Feed:
         self._instances = instances_of(self.model, config)
         return True
 
+    def ticks(self, time_ns: int) -> int:
+        """Encode a time (monotonic clock, ns) as views get it."""
+        return self._encoder.ticks(time_ns)
+
     # --- events -------------------------------------------------------------------------------
 
     def fold(self, events: Iterable[Packed]) -> None:

@@ -108,7 +108,22 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
 
 def instance_count(config: pb.ModelConfig) -> int:
     """The number of instances in a configuration."""
-    return sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
+    return len(instance_names(config))
+
+
+def instance_names(config: pb.ModelConfig) -> list[str]:
+    """The names of the instances in a configuration, as a server names them.
+
+    Examples
+    --------
+    >>> instance_names(pb.ModelConfig(name="m", instance_group=[{"count": 2}, {"name": "slow"}]))
+    ['m_0_0', 'm_0_1', 'slow_0']
+    """
+    names = []
+    for index, group in enumerate(config.instance_group or [pb.ModelInstanceGroup()]):
+        count = max(1, group.count) * max(1, len(group.gpus))
+        names += [f"{group.name or f'{config.name}_{index}'}_{number}" for number in range(count)]
+    return names
 
 
 @contextmanager
@@ -126,6 +141,7 @@ def _without_garbage_collection() -> Iterator[None]:
 class _Simulation:
     def __init__(self, config: pb.ModelConfig, instances: int, times: ExecutionTimes) -> None:
         self._name = config.name
+        self._instances = instance_names(config)
         self._max_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
@@ -193,7 +209,7 @@ class _Simulation:
 
     def _batch(self, number: int, batch: Batch) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
-        instance = f"{self._name}_0_{decision.instance}"
+        instance = self._instances[decision.instance]
         real = [request for request in decision.requests if request is not None]
         executed = tuple(
             [(request.serial, request.batch_size, request.received_ns, request.queued_ns, "") for request in real]

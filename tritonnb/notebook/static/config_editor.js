@@ -293,6 +293,7 @@ function render({ model, el }) {
   const diffLabel = "Changes to the running configuration";
   const diff = make("pre", { class: "tnb-diff", hidden: true, aria: { label: diffLabel } });
   const file = make("span", { class: "tnb-file" });
+  const preview = make("p", { class: "tnb-preview", aria: { live: "polite" } });
 
   function drawButtons() {
     const report = model.get("report");
@@ -333,12 +334,16 @@ function render({ model, el }) {
     drawButtons();
   }
 
+  function drawPreview() {
+    preview.textContent = model.get("preview").text ?? "";
+  }
+
   function drawText() {
     if (waiting === null) code.setText(model.get("text"));
     drawReport();
   }
 
-  const text = make("div", { class: "tnb-text" }, code.element, code.help, problems, diff);
+  const text = make("div", { class: "tnb-text" }, code.element, code.help, problems, preview, diff);
   const root = make(
     "div", { class: "tnb-config-editor tnb-live", data: { lmSuppressShortcuts: "true" } },
     make("header", {}, make("strong", {}, model.get("model")), file, outcome),
@@ -347,6 +352,7 @@ function render({ model, el }) {
     make("footer", {}, apply, revert, differences, save),
   );
   const parts = { "change:text": drawText, "change:report": drawReport, "change:status": drawStatus };
+  parts["change:preview"] = drawPreview;
   for (const [event, listener] of Object.entries(parts)) model.on(event, listener);
   el.append(root);
   code.setText(model.get("text"));

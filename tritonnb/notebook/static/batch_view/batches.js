@@ -1,5 +1,6 @@
 // Draws the lanes of instances with their batches, and below them the requests in the queue.
 
+import { drawGhosts } from "./ghosts.js";
 import { LABELS, TOP, formatMs, maximum, outline, requestColour } from "./layout.js";
 
 function drawBatches(frame, queueTop) {
@@ -9,6 +10,7 @@ function drawBatches(frame, queueTop) {
     const top = TOP + index * (sizes.lane + LABELS) + LABELS;
     surface.rect(scale.left, top, scale.width, sizes.lane, { fill: surface.theme.panel, alpha: 0.6 });
     drawPreferredSizes(frame, top + sizes.lane);
+    drawGhosts(frame, instance, top);
     for (const batch of batches) {
       if (batch.instance === instance) drawBatch(frame, batch, top, members < 150 ? queueTop : null);
     }

@@ -8,7 +8,7 @@ const NOT_INCLUDED = "this page does not include this request; in Python: rec.bl
 class PageModel {
   constructor({ history, latencies, meanings }) {
     Object.assign(this, { latencies, meanings, listeners: new Map() });
-    this.state = { history, live: false, moment: {}, blame: {} };
+    this.state = { history, live: false, moment: {}, blame: {}, ghost: {} };
   }
 
   get(name) {

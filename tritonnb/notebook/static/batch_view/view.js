@@ -3,6 +3,7 @@
 import { BlamePanel } from "./blame.js";
 import { drawTimeline } from "./draw.js";
 import { download, perfettoTrace } from "./export.js";
+import { Ghost } from "./ghosts.js";
 import { RIGHT, heightOf } from "./layout.js";
 import { batchDetails, describeMoment, headline, legend, slotGrid } from "./panels.js";
 import { CanvasSurface, SvgSurface } from "./surface.js";
@@ -38,6 +39,7 @@ const TEMPLATE = `
   </div>
   <canvas tabindex="0" role="img"></canvas>
   <div class="tnb-legend tnb-note"></div>
+  <div class="tnb-ghost" aria-live="polite"></div>
   <div class="tnb-event" aria-live="polite"></div>
   <div class="tnb-slots"></div>
   <div class="tnb-details" aria-live="polite"></div>
@@ -62,7 +64,7 @@ class View {
     this.receive(model.get("history"));
     root.style.setProperty("--tnb-accent", this.timeline.meta.colours.vermilion);
     if (!this.follow) this.showAll();
-    this.draw();
+    this.showGhost(model.get("ghost"));
   }
 
   // --- deliveries -----------------------------------------------------------------------------
@@ -80,6 +82,13 @@ class View {
       this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
     }
     this.requestFrame();
+  }
+
+  // The batches under a draft of the configuration, and what it changes.
+  showGhost(ghost) {
+    this.timeline.ghost = new Ghost(ghost ?? {}, this.timeline.meta.encoding?.ticks ?? 1);
+    this.part("ghost").textContent = this.timeline.ghost.text && `Dashed: ${this.timeline.ghost.text}`;
+    this.draw();
   }
 
   // The kernel sends less often to a view that cannot be seen.
@@ -421,6 +430,7 @@ function render({ model, el }) {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
     "change:blame": () => view.blamePanel.show(model.get("blame")),
+    "change:ghost": () => view.showGhost(model.get("ghost")),
     "change:moment": () => view.showMoment(model.get("moment")),
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },
   };

@@ -1,0 +1,86 @@
+"""The preview of a draft in the configuration editor, and its ghost in the live view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.batch_view import LiveBatchView
+from tritonnb.notebook.config_editor import ConfigEditor
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tnb.Server]:
+    with tnb.serve() as server:
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            time.sleep(0.002)
+            return X
+
+        tnb.load(server["slow"], rate=200, requests=60, seed=1, arrivals="poisson").wait()
+        yield server
+
+
+@pytest.fixture
+def editor(server: tnb.Server) -> Iterator[ConfigEditor]:
+    editor = server["slow"].edit()
+    yield editor
+    editor.close()
+
+
+def edit(editor: ConfigEditor, **fields: object) -> None:
+    """Change fields as the form does, and wait for the preview."""
+    for path, value in fields.items():
+        editor.set_field(f"dynamic_batching.{path}", value)
+    editor.settle()
+    editor._drafts.settle()
+
+
+def test_a_draft_is_previewed_before_it_is_applied(editor: ConfigEditor) -> None:
+    assert editor.preview == {}
+    edit(editor, max_queue_delay_microseconds=50_000)
+    assert editor.preview["text"].startswith("The last 60 requests under this draft: mean batch ")
+    before, after = editor.preview["figures"]["mean_batch_size"]
+    assert after > before
+    assert editor.report["effect"] == "in place"
+
+
+def test_the_running_configuration_and_a_mistake_have_no_preview(editor: ConfigEditor) -> None:
+    edit(editor, max_queue_delay_microseconds=50_000)
+    editor.revert()
+    edit(editor)
+    assert editor.preview == {}
+    edit(editor, max_queue_delay_microseconds=50_000)
+    editor.text += "\nnonsense"
+    edit(editor)
+    assert editor.preview == {}
+
+
+def test_the_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, editor: ConfigEditor) -> None:
+    view: LiveBatchView = server["slow"].watch()
+    edit(editor, max_queue_delay_microseconds=50_000)
+    assert view.ghost["text"] == editor.preview["text"]
+    assert {instance for instance, *_ in view.ghost["boxes"]} == {"slow_0"}
+    assert max(rows for *_, rows in view.ghost["boxes"]) > 1
+    assert all(begin < end for _, begin, end, _ in view.ghost["boxes"])
+    editor.close()
+    assert view.ghost == {}
+    view.close()
+
+
+def test_a_draft_that_cannot_run_the_traffic_says_why(server: tnb.Server) -> None:
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def wide(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    server["wide"](X=[[1.0]] * 6)
+    editor = server["wide"].edit()
+    editor.set_field("max_batch_size", 4)
+    editor.settle()
+    editor._drafts.settle()
+    assert editor.preview["text"].startswith("No preview: inference request batch-size must be <= 4")
+    editor.close()

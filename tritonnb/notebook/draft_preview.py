@@ -1,0 +1,117 @@
+"""The preview of an edited configuration: the last seconds of traffic under the draft, while one types.
+
+A `DraftPreview` belongs to a configuration editor. Whenever the check of its text succeeds, and once a second while
+traffic goes on, it replays the latest requests in a thread: only the newest draft matters. The outcome is set as the
+``preview`` of the editor, and as the ``ghost`` of the model's live view, which draws the batches behind the live ones.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import Packed, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.batch_view import open_batch_views
+from tritonnb.notebook.latest_job import LatestJob
+from tritonnb.notebook.view_encoding import MODEL
+from tritonnb.recording.draft_replay import DraftReplay, replay_draft
+from tritonnb.recording.recording import Recording
+
+if TYPE_CHECKING:
+    from tritonnb.notebook.config_editor import ConfigEditor
+    from tritonnb.server.model_handle import ModelHandle
+
+#: Events of the model from which the service times are taken.
+_MOST_EVENTS = 6000
+
+Json = dict[str, Any]
+
+
+class DraftPreview:
+    """Keeps the preview of an editor and the ghost of a live view up to date.
+
+    Parameters
+    ----------
+    editor : ConfigEditor
+        Its trait ``preview`` is set: ``text`` and ``figures``, empty without a draft.
+    model : ModelHandle
+    """
+
+    def __init__(self, editor: ConfigEditor, model: ModelHandle) -> None:
+        self._editor = editor
+        self._model: ModelHandle | None = model
+        self._draft: pb.ModelConfig | None = None
+        self._newest: object = None
+        self._jobs = LatestJob(f"tritonnb preview {model.name}")
+
+    def update(self, draft: pb.ModelConfig | None) -> None:
+        """Preview another draft; None if the text has problems or is the running configuration."""
+        self._draft, self._newest = draft, None
+        if draft is None:
+            self._jobs.submit(self._clear)
+        else:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Replay the draft again, if there is one and requests have arrived since."""
+        if self._draft is not None:
+            self._jobs.submit(self._replay)
+
+    def settle(self) -> None:
+        """Wait until the preview is up to date."""
+        self._jobs.join()
+
+    def close(self) -> None:
+        """Remove the ghost, and release the server."""
+        self._draft = None
+        self._jobs.submit(self._clear)
+        self._jobs.join()
+        self._model = None
+
+    def _replay(self) -> None:
+        draft, model = self._draft, self._model
+        if draft is None or model is None:
+            return
+        with suppress(TritonError, RuntimeError):  # model unloaded, server stopped or editor closed in the meantime
+            events = self._recent(model)
+            newest = events[-1] if events else None
+            if newest is self._newest and newest is not None:
+                return
+            config = model.server.call(model.server.engine.configs)[model.name]
+            try:
+                replay = replay_draft(Recording(map(unpack, events), {model.name: config}), draft)
+            except TritonError as error:
+                self._show(model, {"text": f"No preview: {error.message}", "figures": {}}, None)
+            else:
+                self._show(model, {"text": replay.verdict(), "figures": replay.figures()}, replay)
+            self._newest = newest
+
+    @staticmethod
+    def _recent(model: ModelHandle) -> list[Packed]:
+        """The latest events of the model."""
+        stream = model.server.engine.stream
+        packed: list[Packed] = model.server.call(lambda: list(stream.recent))
+        return [event for event in packed if event[MODEL] == model.name][-_MOST_EVENTS:]
+
+    def _clear(self) -> None:
+        if self._model is not None:
+            self._show(self._model, {}, None)
+
+    def _show(self, model: ModelHandle, preview: Json, replay: DraftReplay | None) -> None:
+        if self._jobs.outdated:
+            return
+        if self._editor.preview != preview:
+            self._editor.preview = preview
+        view = open_batch_views.find(model.server, model.name)
+        if view is not None:
+            view.show_ghost(preview.get("text", ""), [] if replay is None else _boxes(replay))
+
+
+def _boxes(replay: DraftReplay) -> list[tuple[str, int, int, int]]:
+    """The batches under the draft: instance, begin and end (monotonic clock, ns), rows."""
+    return [
+        (batch.instance, replay.begin_ns + batch.exec_start_ns, replay.begin_ns + batch.exec_end_ns, batch.size)
+        for batch in replay.after.batches
+    ]

@@ -1,0 +1,26 @@
+// The batches that a draft of the configuration would have formed, drawn behind those that ran.
+
+// The trait `ghost`: a text, and boxes of [instance, begin, end, rows] with times in ticks.
+class Ghost {
+  constructor(ghost, ticks) {
+    this.text = ghost.text ?? "";
+    this.boxes = (ghost.boxes ?? []).map(([instance, begin, end, rows]) =>
+      ({ instance, begin: begin / ticks, end: end / ticks, rows }));
+  }
+}
+
+function drawGhosts({ surface, timeline, scale, sizes }, instance, top) {
+  const bottom = top + sizes.lane;
+  const full = Math.max(1, timeline.meta.max_batch_size || 1);
+  for (const box of timeline.ghost?.boxes ?? []) {
+    if (box.instance !== instance || box.end < scale.from || box.begin > scale.to) continue;
+    const left = scale.clamp(box.begin);
+    const right = scale.clamp(box.end);
+    const y = bottom - Math.max(2, (Math.min(box.rows, full) / full) * sizes.lane);
+    const outline = [[left, bottom], [left, y], [right, y], [right, bottom]];
+    surface.path(outline, { fill: surface.theme.faint, alpha: 0.18 });
+    surface.path(outline, { stroke: surface.theme.faint, dash: [3, 2] });
+  }
+}
+
+export { Ghost, drawGhosts };
