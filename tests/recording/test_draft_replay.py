@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tritonnb as tnb
-from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.read import read_config
 from tritonnb.recording.draft_replay import replay_draft
 from tritonnb.recording.recording import Recording
 
 RUNNING = 'name: "m" max_batch_size: 8 dynamic_batching { }'
 DELAYED = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
-
-
-def config(text: str) -> pb.ModelConfig:
-    return read_config(text)
 
 
 @pytest.fixture
@@ -24,14 +18,14 @@ def rec() -> Recording:
 
 
 def test_the_running_configuration_reproduces_the_recording(rec: Recording) -> None:
-    replay = replay_draft(rec, config(RUNNING), seconds=10)
+    replay = replay_draft(rec, RUNNING, seconds=10)
     assert [batch.requests for batch in replay.before.batches] == [batch.requests for batch in rec.batches]
     assert replay.before.events == replay.after.events
     assert [batch.sent_ns + replay.begin_ns for batch in replay.after.batches] == [b.sent_ns for b in rec.batches]
 
 
 def test_a_draft_changes_the_figures(rec: Recording) -> None:
-    figures = replay_draft(rec, config(DELAYED), seconds=10).figures()
+    figures = replay_draft(rec, DELAYED, seconds=10).figures()
     changed = rec.what_if(max_queue_delay_microseconds=20000)
     for name, (before, after) in figures.items():
         assert (before, after) == (changed.before.summary()[name], changed.after.summary()[name])
@@ -42,7 +36,7 @@ def test_a_draft_changes_the_figures(rec: Recording) -> None:
 def test_only_the_latest_requests_are_replayed(
     rec: Recording, seconds: float, requests: int, count: int | None
 ) -> None:
-    replay = replay_draft(rec, config(DELAYED), seconds=seconds, requests=requests)
+    replay = replay_draft(rec, DELAYED, seconds=seconds, requests=requests)
     arrived = [arrival.time_us for arrival in rec.arrivals()]
     expected = sum(time_us >= arrived[-1] - seconds * 1e6 for time_us in arrived)
     assert len(replay.after.requests) == (expected if count is None else count)
@@ -50,7 +44,7 @@ def test_only_the_latest_requests_are_replayed(
 
 def test_requests_that_the_draft_refuses_are_counted(rec: Recording) -> None:
     limited = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
-    replay = replay_draft(rec, config(f'name: "m" {limited}'))
+    replay = replay_draft(rec, limited)
     assert replay.figures()["refused"][1] > 0
     assert ", refused 0 → " in replay.verdict()
 
@@ -58,7 +52,7 @@ def test_requests_that_the_draft_refuses_are_counted(rec: Recording) -> None:
 def test_sequences_that_began_earlier_continue() -> None:
     text = 'name: "s" max_batch_size: 2 sequence_batching { }'
     rec = tnb.simulate(text, tnb.sequences([20, 20], every_ms=10), tnb.fixed(2))
-    replay = replay_draft(rec, config(text), requests=10)
+    replay = replay_draft(rec, text, requests=10)
     assert len(replay.after.requests) == 10
     assert not replay.after.refused
 
@@ -77,4 +71,4 @@ def test_sequences_that_began_earlier_continue() -> None:
 )
 def test_what_cannot_be_replayed_is_an_error(recording: Recording, draft: str, complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        replay_draft(recording, read_config(draft))
+        replay_draft(recording, draft)

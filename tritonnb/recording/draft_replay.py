@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
@@ -50,7 +50,7 @@ class DraftReplay:
 
 def replay_draft(
     rec: Recording,
-    draft: pb.ModelConfig,
+    draft: AnyConfig,
     *,
     seconds: float = 3.0,
     requests: int = 1000,
@@ -65,7 +65,8 @@ def replay_draft(
     ----------
     rec : Recording
         Of one model, with the running configuration.
-    draft : ModelConfig
+    draft : ModelConfig, str, path or dict
+        As for `simulate`.
     seconds, requests : float, int, optional
         The requests of the last seconds are replayed, but not more than ``requests``.
     service : Service, optional
@@ -83,9 +84,8 @@ def replay_draft(
     Examples
     --------
     >>> from tritonnb import fixed, poisson, simulate
-    >>> from tritonnb.model_config.read import read_config
     >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(150, 2, seed=1), fixed(10))
-    >>> draft = read_config("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }")
+    >>> draft = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
     >>> replay_draft(rec, draft, requests=200).verdict()
     'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p99 19.8 → 30.0 ms (simulated).'
     """
@@ -103,7 +103,8 @@ def replay_draft(
     arrivals = list(_from_zero(rec.arrivals()[-count:]))
     times = service or rec.service()
     before, after = (
-        Recording(run(config, arrivals, times, 0), {config.name: config}, simulated=True) for config in (running, draft)
+        Recording(run(config, arrivals, times, 0), {config.name: config}, simulated=True)
+        for config in (running, read_config(draft, name=running.name))
     )
     return DraftReplay(before, after, begin_ns)
 
