@@ -14,7 +14,7 @@ import anywidget
 import traitlets
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.static_fallback import StaticFallback
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
                 "requests": [[name, float(ms), detail] for name, ms, detail in rows],
             }
         )
-        self.add_class("tnb-live")
+        self.add_class(LIVE)
         self.on_msg(_on_message)
 
     def __repr__(self) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tritonnb.figures.plot import Plot
     from tritonnb.notebook.batch_view import BatchView
+    from tritonnb.recording.debugger import Debugger
     from tritonnb.teaching.worksheet import Worksheet
 
 
@@ -344,6 +345,23 @@ class Recording:
             If no such request ran, or the recording has no configuration of its model.
         """
         return blame(self, request, service)
+
+    def debug(self) -> Debugger:
+        """Step through the events, forwards and backwards, with the future hidden and with breakpoints.
+
+        Returns
+        -------
+        Debugger
+            A notebook shows it as a widget.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is not of exactly one model with its configuration.
+        """
+        from tritonnb.recording.debugger import Debugger
+
+        return Debugger(self)
 
     def worksheet(self, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
         """Make an exercise of recorded requests: predict their batches, then reveal them.

@@ -70,6 +70,7 @@ class View {
   // --- deliveries -----------------------------------------------------------------------------
 
   receive(delivery) {
+    if (delivery.reset) this.timeline = new Timeline(); // what was known before is not part of this history
     const before = { counts: this.timeline.counts, now: this.timeline.now };
     this.timeline.merge(delivery);
     this.receivedAt = performance.now();

@@ -1,0 +1,60 @@
+"""The widget of a debugger, without a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.debugger_view import DebuggerView
+
+CONFIG = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 5000 preferred_batch_size: 2 }"
+
+
+@pytest.fixture
+def view() -> DebuggerView:
+    return tnb.simulate(CONFIG, [(0, 1), (1000, 1), (2000, 1), (3000, 4)], tnb.fixed(5)).debug().view()
+
+
+def test_the_browser_gets_the_past_only(view: DebuggerView) -> None:
+    assert view.picture.history["batches"] == {}
+    for _ in range(3):
+        view.perform({"action": "step"})
+    assert view.picture.history["counts"]["requests"] == 2
+    assert view.picture.history["batches"]["end"] == [None]  # it is running
+    assert view.picture.history["now"] == 10_000
+    assert view.picture.moment["cursor"] == 1
+    view.perform({"action": "back"})
+    assert view.picture.history["batches"] == {}
+    assert view.picture.history["reset"]
+
+
+def test_the_rules_and_the_quantities_are_shown(view: DebuggerView) -> None:
+    view.perform({"action": "step"})
+    state = view.panel.state
+    assert (state["position"], state["total"]) == (1, 10)
+    assert state["description"] == "0.000 ms: request 1 arrives (1 row)"
+    assert [rule for rule, _, _, applies in state["rules"] if applies] == ["wait"]
+    assert ["queue", 1, "requests that wait"] in state["quantities"]
+    assert "&gt; wait" in view.last_state()
+
+
+def test_breakpoints_are_added_reached_and_removed(view: DebuggerView) -> None:
+    view.perform({"action": "add", "condition": "batch < 4 and rule == 'preferred_size'"})
+    assert view.panel.breakpoints == ["batch < 4 and rule == 'preferred_size'"]
+    view.perform({"action": "resume"})
+    assert view.panel.state["position"] == 3
+    view.perform({"action": "remove", "condition": view.panel.breakpoints[0]})
+    view.perform({"action": "resume"})
+    assert view.panel.state["message"] == "No breakpoint was reached: this is the end."
+    view.perform({"action": "restart"})
+    view.perform({"action": "back"})
+    assert view.panel.state["message"] == "This is the beginning."
+
+
+def test_an_invalid_condition_is_a_message(view: DebuggerView) -> None:
+    view.panel._handle_custom_msg({"action": "add", "condition": "bach < 4"}, [])
+    assert "got 'bach'; did you mean 'batch'?" in view.panel.state["message"]
+    assert view.panel.breakpoints == []
+    before = view.panel.state
+    view.perform({"action": "unknown"})
+    assert view.panel.state == before

@@ -1,0 +1,86 @@
+"""Conditions on named quantities: a language without side effects."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.conditions import Condition
+
+QUANTITIES = {"batch": 3, "queue": 5, "rule": "full", "oldest_ms": 2.5, "zero": 0, "nothing": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("batch < 4 and queue > 2", True),
+        ("batch<4and queue>5", False),
+        ("batch < 4 or nothing > 1", True),
+        ("nothing > 1 or batch > 4", False),
+        ("nothing > 1", False),
+        ("not nothing > 1", False),
+        ("not not batch == 3", True),
+        ("not (batch < 4 and queue > 5)", True),
+        ("batch + queue * 2 == 13", True),
+        ("(batch + queue) * 2 == 16", True),
+        ("batch - queue - 1 == -3", True),
+        ("queue / 2 / 5 == .5", True),
+        ("queue / zero > 0", False),
+        ("queue / zero > 0 or batch != 4", True),
+        ("rule == 'full'", True),
+        ('rule != "full" or rule == "no_delay"', False),
+        ("rule == 3", False),
+        ("rule + 1 == 3", False),
+        ("oldest_ms >= 2.5 and oldest_ms <= 2.5", True),
+        ("batch", False),
+        ("-batch < -2 and batch < - - 4", True),
+    ],
+)
+def test_a_condition_has_a_value(text: str, expected: bool) -> None:
+    assert Condition(text, QUANTITIES)(QUANTITIES) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "expected a text of 1 to 500 characters"),
+        (" ", "expected a text of 1 to 500 characters"),
+        ("1 <" * 300, "expected a text of 1 to 500 characters"),
+        ("bach < 4", r"expected a quantity \(batch, .*\), got 'bach'; did you mean 'batch'"),
+        ("batch <", "expected a number, a quantity, a quoted text or '\\(', got the end"),
+        ("batch < 4)", "expected the end or 'and', got '\\)'"),
+        ("(batch < 4", "expected '\\)', got the end"),
+        ("batch < 4 < 5", "expected the end or 'and', got '<'"),
+        ("batch = 4", "expected a number, a name, a quoted text or an operator, got '='"),
+        ("batch.real == 3", "got '.'"),
+        ("__import__('os').system('id')", r"got '\.'"),
+        ("(" * 30 + "1" + ")" * 30, "expected at most 20 nested parts"),
+        ("- " * 30 + "1 < 2", "expected at most 20 nested parts"),
+        ("'open", 'got "\'"'),
+        (b"batch", "expected a text"),
+    ],
+)
+def test_what_is_not_a_condition_is_an_error(text: str, complaint: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        Condition(text, QUANTITIES)
+
+
+@given(st.text(alphabet="abqueth 0123<>=!()+-*/'\"._and or not"))
+def test_a_text_is_a_condition_or_an_error(text: str) -> None:
+    try:
+        condition = Condition(text, QUANTITIES)
+    except InvalidArgumentError:
+        return
+    assert condition(QUANTITIES) in (True, False)
+    assert condition({}) in (True, False)
+
+
+numbers = st.integers(0, 9)
+
+
+@given(numbers, numbers, numbers, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.sampled_from(["+", "-", "*"]))
+def test_arithmetic_and_comparisons_are_those_of_python(a: int, b: int, c: int, compare: str, sign: str) -> None:
+    text = f"{a} {sign} {b} {compare} {c} - {a} * {b}"
+    assert Condition(text, ())({}) is eval(text)  # made of numbers and operators above

@@ -1,0 +1,134 @@
+"""The widget of a debugger: what has happened until an event, the rules with their numbers, and breakpoints.
+
+The picture is a `BatchView` that gets the past only: what the scheduler could not know is not in the browser either.
+"""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import pack
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.feed import Feed
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.recording.debugger import QUANTITIES
+
+if TYPE_CHECKING:
+    from tritonnb.recording.debugger import Debugger
+
+_STATIC = Path(__file__).parent / "static"
+#: The latest events that are drawn, and those that fill the width of the picture.
+_MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
+_SHARE_OF_FUTURE = 0.15
+
+Json = dict[str, Any]
+
+
+class DebuggerPanel(anywidget.AnyWidget):
+    """The controls, the event, the quantities, the rules and the breakpoints of a debugger.
+
+    Attributes
+    ----------
+    state : dict
+        ``position`` of ``total`` events, ``description``, ``quantities``, ``rules`` and a ``message``.
+    breakpoints : list of str
+    names : dict
+        What conditions may use, with their meanings.
+    """
+
+    _esm = _STATIC / "debugger.js"
+    _css = _STATIC / "debugger.css"
+    state = traitlets.Dict().tag(sync=True)
+    breakpoints = traitlets.List().tag(sync=True)
+    names = traitlets.Dict(dict(QUANTITIES)).tag(sync=True)
+
+
+class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """A debugger as a widget; use `Debugger.view`.
+
+    Attributes
+    ----------
+    panel : DebuggerPanel
+    picture : BatchView
+    """
+
+    def __init__(self, debugger: Debugger) -> None:
+        self._debugger = debugger
+        self._begin_ns = debugger.begin_ns
+        self.panel = DebuggerPanel()
+        self.picture = BatchView(self._history())
+        super().__init__([self.panel, self.picture])
+        self.add_class(LIVE)
+        self._show_state("")
+        self.panel.on_msg(lambda panel, content, buffers: self.perform(content))
+
+    def __repr__(self) -> str:
+        return repr(self._debugger)
+
+    def perform(self, content: Json) -> None:
+        """Carry out an action of the browser: ``action``, and a ``condition`` if it has one."""
+        debugger, condition = self._debugger, str(content.get("condition", ""))
+        actions = {
+            "step": lambda: debugger.step() or "This is the last event.",
+            "back": lambda: debugger.step(-1) or "This is the beginning.",
+            "resume": lambda: debugger.resume() or "No breakpoint was reached: this is the end.",
+            "reverse": lambda: debugger.reverse() or "No breakpoint was reached: this is the beginning.",
+            "restart": debugger.restart,
+            "add": lambda: debugger.add_breakpoint(condition),
+            "remove": lambda: debugger.remove_breakpoint(condition),
+        }
+        if content.get("action") not in actions:
+            return
+        try:
+            outcome = actions[content["action"]]()
+            self._show_state(outcome if isinstance(outcome, str) else "")
+        except TritonError as error:
+            self._show_state(error.message)
+
+    def last_state(self) -> str:
+        """Return the event and the rules as HTML."""
+        return f"<pre>{html.escape(repr(self._debugger))}</pre>"
+
+    def _show_state(self, message: str) -> None:
+        debugger, state = self._debugger, self._debugger.state
+        self.panel.breakpoints = debugger.breakpoints
+        self.panel.state = {
+            "position": debugger.position,
+            "total": len(debugger.events),
+            "description": debugger.description,
+            "quantities": [[name, value, QUANTITIES[name]] for name, value in state.quantities.items()],
+            "rules": [[row.rule, row.meaning, row.numbers, row.applies] for row in state.rules],
+            "idle": bool(state.quantities.get("idle", 1)),
+            "message": message,
+        }
+        self.picture.history = self._history()
+        self.picture.moment = self._moment()
+        self.keep_last_state(at_once=True)
+
+    def _history(self) -> Json:
+        """What the picture shows: the past."""
+        debugger = self._debugger
+        event = debugger.event
+        now_ns = self._begin_ns if event is None else event.time_ns
+        events = debugger.events[: debugger.position][-_MOST_EVENTS:]
+        feed = Feed(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, sample=False)
+        feed.fold(map(pack, events))
+        feed.flush(now_ns)
+        return {**feed.history(now_ns), "reset": True, "position": debugger.position}
+
+    def _moment(self) -> Json:
+        """The time span of the picture: the latest events, and some room for the next ones."""
+        debugger = self._debugger
+        now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - self._begin_ns) / 1e6
+        first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]
+        from_ms = (first.time_ns - self._begin_ns) / 1e6
+        span_ms = max((now_ms - from_ms) / (1 - _SHARE_OF_FUTURE), 1 / TICKS * 100, 10.0)
+        return {"from": from_ms, "span": span_ms, "cursor": now_ms}

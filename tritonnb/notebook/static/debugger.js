@@ -1,0 +1,123 @@
+// The panel of a debugger: controls, the event, the quantities, the rule table and the breakpoints.
+
+const CONTROLS = [
+  ["restart", "⏮", "to the beginning (Home)"], ["reverse", "⏪", "back to the breakpoint before (Shift+F8)"],
+  ["back", "◀", "previous event (left arrow)"], ["step", "▶", "next event (right arrow)"],
+  ["resume", "⏩", "on to the next breakpoint (F8)"],
+];
+const KEYS = { Home: "restart", ArrowLeft: "back", ArrowRight: "step", F8: "resume", "Shift+F8": "reverse" };
+
+function node(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+function table(head, rows) {
+  const cells = (tag, values) => values.map((value) => node(tag, "", String(value)));
+  const body = rows.map(([className, ...values]) => node("tr", className, ...cells("td", values)));
+  return node("table", "", node("thead", "", node("tr", "", ...cells("th", head))), node("tbody", "", ...body));
+}
+
+const formatted = (value) => (typeof value === "number" && !Number.isInteger(value) ? value.toFixed(3) : value ?? "–");
+
+class Panel {
+  constructor(model, root) {
+    Object.assign(this, { model, root });
+    root.classList.add("tnb-debugger");
+    root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
+    this.event = node("p", "tnb-event");
+    this.event.setAttribute("aria-live", "polite");
+    this.message = node("p", "tnb-message");
+    this.message.setAttribute("role", "status");
+    this.rules = node("div", "tnb-rules");
+    this.quantities = node("div", "tnb-quantities");
+    this.breakpoints = node("ul", "tnb-breakpoints");
+    root.append(this.toolbar(), this.event, node("div", "tnb-columns", this.rules, this.quantities), this.form(),
+      this.breakpoints, this.message);
+    root.addEventListener("keydown", (event) => this.pressed(event));
+    this.draw();
+    this.drawBreakpoints();
+  }
+
+  toolbar() {
+    const bar = node("div", "tnb-toolbar");
+    bar.setAttribute("role", "toolbar");
+    bar.setAttribute("aria-label", "events");
+    for (const [action, label, title] of CONTROLS) {
+      const button = node("button", "", label);
+      button.title = title;
+      button.setAttribute("aria-label", title);
+      button.addEventListener("click", () => this.model.send({ action }));
+      bar.append(button);
+    }
+    this.position = node("span", "tnb-note");
+    bar.append(this.position);
+    return bar;
+  }
+
+  form() {
+    const names = Object.entries(this.model.get("names"));
+    const input = node("input", "");
+    input.placeholder = "batch < 4 and queue > 2";
+    input.setAttribute("aria-label", "condition of a breakpoint");
+    const button = node("button", "", "Add breakpoint");
+    const help = node("details", "", node("summary", "", "quantities"),
+      table(["name", "meaning"], names.map(([name, meaning]) => ["", name, meaning])));
+    const add = () => this.model.send({ action: "add", condition: input.value });
+    button.addEventListener("click", add);
+    input.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") add();
+    });
+    return node("div", "tnb-form", input, button, help);
+  }
+
+  pressed(event) {
+    const action = KEYS[event.shiftKey ? `Shift+${event.key}` : event.key];
+    if (!action) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.model.send({ action });
+  }
+
+  draw() {
+    const { position, total, description, quantities, rules, idle, message } = this.model.get("state");
+    if (total === undefined) return;
+    this.position.textContent = `event ${position} of ${total}`;
+    this.event.textContent = description;
+    this.message.textContent = message;
+    const rows = rules.map(([rule, meaning, numbers, applies]) =>
+      [applies ? "tnb-applies" : "", applies ? "▶" : "", rule, numbers, meaning]);
+    const busy = "All instances are busy. If a batch were formed now:";
+    const title = idle ? "The rules for the requests that wait:" : busy;
+    this.rules.replaceChildren(...(rows.length
+      ? [node("p", "", title), table(["", "rule", "now", "meaning"], rows)] : [node("p", "", "No request waits.")]));
+    this.quantities.replaceChildren(...(quantities.length
+      ? [node("p", "", "Quantities for breakpoints:"),
+        table(["name", "now"], quantities.map(([name, value]) => ["", name, formatted(value)]))] : []));
+  }
+
+  drawBreakpoints() {
+    this.breakpoints.replaceChildren(...this.model.get("breakpoints").map((condition) => {
+      const remove = node("button", "", "×");
+      remove.setAttribute("aria-label", `remove the breakpoint ${condition}`);
+      remove.addEventListener("click", () => this.model.send({ action: "remove", condition }));
+      return node("li", "", node("code", "", condition), remove);
+    }));
+  }
+}
+
+function render({ model, el }) {
+  const root = document.createElement("div");
+  el.append(root);
+  const panel = new Panel(model, root);
+  const listeners = { "change:state": () => panel.draw(), "change:breakpoints": () => panel.drawBreakpoints() };
+  for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  return () => {
+    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+  };
+}
+
+export default { render };
