@@ -1,9 +1,9 @@
 // The panel of a debugger: controls, the event, the quantities, the rule table and the breakpoints.
 
 const CONTROLS = [
-  ["restart", "⏮", "to the beginning (Home)"], ["reverse", "⏪", "back to the breakpoint before (Shift+F8)"],
+  ["restart", "|◀", "to the beginning (Home)"], ["reverse", "◀◀", "back to the breakpoint before (Shift+F8)"],
   ["back", "◀", "previous event (left arrow)"], ["step", "▶", "next event (right arrow)"],
-  ["resume", "⏩", "on to the next breakpoint (F8)"],
+  ["resume", "▶▶", "on to the next breakpoint (F8)"],
 ];
 const KEYS = { Home: "restart", ArrowLeft: "back", ArrowRight: "step", F8: "resume", "Shift+F8": "reverse" };
 
