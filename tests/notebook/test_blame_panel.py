@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -50,7 +51,8 @@ def test_a_view_answers_a_message_of_the_browser(rec: Recording) -> None:
 
 
 def test_the_newest_job_replaces_those_that_wait() -> None:
-    jobs, done = LatestJob("test"), []
+    jobs = LatestJob("test")
+    done: list[tuple[int, bool]] = []
     begun, release = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -61,7 +63,7 @@ def test_the_newest_job_replaces_those_that_wait() -> None:
     jobs.submit(first)
     begun.wait()
     for number in (2, 3, 4):
-        jobs.submit(lambda number=number: done.append((number, jobs.outdated)))
+        jobs.submit(partial(lambda number: done.append((number, jobs.outdated)), number))
     release.set()
     jobs.join()
     assert done == [(1, True), (4, False)]

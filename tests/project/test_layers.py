@@ -30,6 +30,7 @@ EXCEPT = {
     ("profile/sweep_result.py", "figures"),
     ("recording/comparison.py", "figures"),
     ("recording/comparison.py", "notebook"),
+    ("recording/debugger.py", "notebook"),
     ("recording/recording.py", "figures"),
     ("recording/recording.py", "notebook"),
     ("recording/recording.py", "teaching"),

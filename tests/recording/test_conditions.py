@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.recording.conditions import Condition
+from tritonnb.recording.conditions import Condition, Value
 
-QUANTITIES = {"batch": 3, "queue": 5, "rule": "full", "oldest_ms": 2.5, "zero": 0, "nothing": None}
+QUANTITIES: dict[str, Value] = {"batch": 3, "queue": 5, "rule": "full", "oldest_ms": 2.5, "zero": 0, "nothing": None}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def sample(kind: type[Any]) -> dict[str, Any]:
     for definition in fields(kind):
         declared = str(getattr(definition.type, "__name__", definition.type))
         values[definition.name] = "text" if declared.startswith("str") else 7
-    special = {"rule": "no_delay", "members": [1, None], "slots": [0, 1], "facts": {"preferred": [2]}}
+    special: dict[str, Any] = {"rule": "no_delay", "members": [1, None], "slots": [0, 1], "facts": {"preferred": [2]}}
     special["requests"] = [[1, 1, 0, 0, ""]]
     return {name: special.get(name, value) for name, value in values.items()}
 
@@ -75,7 +75,8 @@ def test_every_field_of_an_event_is_checked(kind: type[Any]) -> None:
     valid = sample(kind)
     assert type(event_of(valid)) is kind
     for name in valid:
-        for wrong in ({"<script>": {}}, [["<script>"]], True, None if name != "slots" else 1.5):
+        wrong_values: list[Any] = [{"<script>": {}}, [["<script>"]], True, None if name != "slots" else 1.5]
+        for wrong in wrong_values:
             with pytest.raises(ValueError, match=r"expected an object|of the wrong type|expected a rule"):
                 event_of({**valid, name: wrong})
         with pytest.raises(ValueError, match=r"expected (the fields|an object)"):

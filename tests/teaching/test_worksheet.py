@@ -128,7 +128,7 @@ def test_a_correct_answer_has_nothing_to_reveal() -> None:
     assert GUIDE.reveal("ABC").startswith("Batch 2 is D and E, sent at 67 ms: the answer ends before it.")
 
 
-def test_null_requests_need_not_be_written():
+def test_null_requests_need_not_be_written() -> None:
     assert DIRECT.solution == [["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]]
     assert DIRECT.check(["A1", "A2 B1", "C1 B2", "B3"])
     assert DIRECT.check([["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]])
@@ -261,11 +261,11 @@ def test_a_recording_becomes_an_exercise() -> None:
 
 
 def test_a_sheet_has_execution_times_by_batch_size() -> None:
-    sheet = tnb.Worksheet(CONFIG, [(0, 1), (1000, 2)], {1: 5, 2: 7})
+    sheet = tnb.Worksheet(CONFIG, [tnb.Arrival(ms=0), tnb.Arrival(ms=1, rows=2)], {1: 5, 2: 7})
     assert [batch.compute_ns for batch in sheet.batches] == [5_000_000, 7_000_000]
     assert "An execution takes 5 ms for 1 row, 7 ms for 2 rows, and proportionally" in sheet.question
     with pytest.raises(tnb.TritonError, match="execution_ms must be positive, got -1"):
-        tnb.Worksheet(CONFIG, [(0, 1)], {1: -1})
+        tnb.Worksheet(CONFIG, [tnb.Arrival(ms=0)], {1: -1})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The picture is a `BatchView` that gets the past only: what the scheduler could n
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class DebuggerPanel(anywidget.AnyWidget):
     _esm = _STATIC / "debugger.js"
     _css = _STATIC / "debugger.css"
     state = traitlets.Dict().tag(sync=True)
-    breakpoints = traitlets.List().tag(sync=True)
+    breakpoints = traitlets.List(traitlets.Unicode()).tag(sync=True)
     names = traitlets.Dict(dict(QUANTITIES)).tag(sync=True)
 
 
@@ -76,7 +77,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def perform(self, content: Json) -> None:
         """Carry out an action of the browser: ``action``, and a ``condition`` if it has one."""
         debugger, condition = self._debugger, str(content.get("condition", ""))
-        actions = {
+        actions: dict[str, Callable[[], object]] = {
             "step": lambda: debugger.step() or "This is the last event.",
             "back": lambda: debugger.step(-1) or "This is the beginning.",
             "resume": lambda: debugger.resume() or "No breakpoint was reached: this is the end.",

@@ -46,7 +46,7 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
     _esm = _STATIC / "worksheet.js"
     _css = _STATIC / "worksheet.css"
     sheet = traitlets.Dict().tag(sync=True)
-    answer = traitlets.List().tag(sync=True)
+    answer = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
     result = traitlets.Dict().tag(sync=True)
 
     def __init__(self, worksheet: Worksheet) -> None:

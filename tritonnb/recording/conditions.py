@@ -20,6 +20,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.suggestions import did_you_mean
@@ -30,7 +31,7 @@ _Node = Callable[[Mapping[str, Value]], Value]
 
 _TOKEN = re.compile(r"\s*(?:(\d+\.?\d*|\.\d+)|([A-Za-z_]\w*)|\"([^\"]*)\"|'([^']*)'|(<=|>=|==|!=|[-<>+*/()]))")
 _KEYWORDS = ("and", "or", "not")
-_COMPARISONS: Mapping[str, Callable[[object, object], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
@@ -219,7 +220,7 @@ def _negated(node: _Node) -> _Node:
     return evaluate
 
 
-def _compared(compare: Callable[[object, object], bool], left: _Node, right: _Node) -> _Node:
+def _compared(compare: Callable[[Any, Any], bool], left: _Node, right: _Node) -> _Node:
     def evaluate(quantities: Mapping[str, Value]) -> Value:
         values = left(quantities), right(quantities)
         if None in values or len({isinstance(value, str) for value in values}) > 1:
