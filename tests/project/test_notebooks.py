@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from PIL import Image
 
 from docs.sitegen import notebooks
 
@@ -55,3 +56,12 @@ def test_widgets_appear_from_the_first_lesson_on() -> None:
     source = "\n".join(cell.source for cell in nbformat.read(NOTEBOOKS[0], as_version=4).cells)
     assert 'server["dense"].watch()' in source
     assert "rec.blame()" in source
+
+
+def test_the_clip_in_the_readme_moves_and_is_small() -> None:
+    clip = ROOT / "docs" / "live-view.webp"
+    assert "(docs/live-view.webp)" in (ROOT / "README.md").read_text("utf-8")
+    with Image.open(clip) as image:
+        assert image.info["loop"] == 0  # endless
+        assert image.n_frames > 10
+    assert clip.stat().st_size < 500 * 1024
