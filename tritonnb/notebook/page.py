@@ -112,7 +112,7 @@ def _as_data(value: Any) -> str:
 
 @cache
 def _script() -> str:
-    source = f"{join_modules(_STATIC / 'batch_view' / 'page.js')}\nstart();\n"
+    source = f"{join_modules(_STATIC / 'batch_view' / 'standalone.js')}\nstart();\n"
     return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
