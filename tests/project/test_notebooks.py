@@ -63,5 +63,5 @@ def test_the_clip_in_the_readme_moves_and_is_small() -> None:
     assert "(docs/live-view.webp)" in (ROOT / "README.md").read_text("utf-8")
     with Image.open(clip) as image:
         assert image.info["loop"] == 0  # endless
-        assert image.n_frames > 10
+        assert getattr(image, "n_frames", 1) > 10
     assert clip.stat().st_size < 500 * 1024
