@@ -66,7 +66,7 @@ def main() -> None:
         view.wait_for()
         page.execute(TRAFFIC)
         time.sleep(WARM_UP_S)
-        images, durations_ms = record(view.locator("canvas"), options.seconds, options.rate)
+        images, durations_ms = record(view.locator("canvas").last, options.seconds, options.rate)
         browser.close()
         lab.close()
     images[0].save(

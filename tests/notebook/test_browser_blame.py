@@ -36,7 +36,7 @@ def page(notebook: Any) -> NotebookPage:
 def ask_for_the_last_request(page: NotebookPage, output: int) -> Any:
     """Select the last batch with the keyboard, and ask for its first request; return the panel."""
     view = page.output(output).locator(".tnb-batch-view")
-    view.locator("canvas").focus()
+    view.locator("canvas").last.focus()
     button = view.locator(".tnb-blame-choice button").first
     for _ in range(4):
         page.browser_page.keyboard.press("ArrowLeft")
