@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -37,7 +38,7 @@ def busy() -> tnb.Recording:
     return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
-def texts(ax) -> list[str]:
+def texts(ax: Axes) -> list[str]:
     return [text.get_text().strip() for text in ax.texts]
 
 
@@ -60,6 +61,12 @@ def test_a_notebook_shows_a_figure_with_its_description(guide: tnb.Recording, na
     assert bundle["image/png"].startswith("iVBOR")
 
 
+def shown(figure: Figure) -> str:
+    """The HTML that a notebook displays for a figure."""
+    assert isinstance(figure, picture.Picture)
+    return str(figure._repr_mimebundle_()["text/html"])
+
+
 def drawn_svg(markup: str, name: str) -> str:
     """The SVG document of the image with a class."""
     (source,) = re.findall(rf'class="{name}"[^>]*src="data:image/svg\+xml;base64,([^"]*)"', markup)
@@ -68,41 +75,42 @@ def drawn_svg(markup: str, name: str) -> str:
 
 def test_a_notebook_gets_a_drawing_for_light_and_one_for_dark_pages(guide: tnb.Recording) -> None:
     figure = guide.plot.timeline()
-    markup = figure._repr_mimebundle_()["text/html"]
+    markup = shown(figure)
     light, dark = drawn_svg(markup, "tnb-on-light"), drawn_svg(markup, "tnb-on-dark")
     for colour in (QUEUE, PAPER):
         assert colour.lower() in light
         assert colour.lower() not in dark
         assert DARK[colour].lower() in dark
     assert "filter" not in markup
-    assert drawn_svg(figure._repr_mimebundle_()["text/html"], "tnb-on-light") == light  # unchanged by the other drawing
+    assert drawn_svg(shown(figure), "tnb-on-light") == light  # unchanged by the other drawing
 
 
 def test_a_figure_with_a_background_of_its_own_is_drawn_once(guide: tnb.Recording) -> None:
     figure = guide.plot.timeline()
     figure.set_facecolor("lightyellow")
-    assert "tnb-on-dark" not in figure._repr_mimebundle_()["text/html"]
+    assert "tnb-on-dark" not in shown(figure)
     with style.context("dark_background"):
-        assert "tnb-on-dark" not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
+        assert "tnb-on-dark" not in shown(guide.plot.timeline())
 
 
 def test_on_dark_changes_colours_of_the_palette_only_and_restores_them() -> None:
-    ax = Figure().add_subplot()
+    figure = Figure()
+    ax = figure.add_subplot()
     (line,) = ax.plot([1, 2], color=COMPUTE)
     (own,) = ax.plot([1, 2], color="tab:pink")
     bars = ax.bar([1], [2], color=f"{QUEUE}80")
-    with on_dark(ax.figure):
+    with on_dark(figure):
         assert line.get_color() == pytest.approx((*to_rgb(DARK[COMPUTE]), 1))
         assert bars[0].get_facecolor() == pytest.approx((*to_rgb(DARK[QUEUE]), 128 / 255))
         assert own.get_color() == "tab:pink"
-        assert ax.figure.get_facecolor() == pytest.approx((*to_rgb(DARK[PAPER]), 1))
+        assert figure.get_facecolor() == pytest.approx((*to_rgb(DARK[PAPER]), 1))
     assert line.get_color() == COMPUTE
     assert bars[0].get_facecolor() == pytest.approx((*to_rgb(QUEUE), 128 / 255))
 
 
 def test_a_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_LARGEST_SVG", 1000)
-    markup = guide.plot.timeline()._repr_mimebundle_()["text/html"]
+    markup = shown(guide.plot.timeline())
     assert markup.count('src="data:image/png;base64,') == 2
 
 

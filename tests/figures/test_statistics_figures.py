@@ -42,21 +42,18 @@ def test_the_difference_is_what_happened_meanwhile() -> None:
     between = difference(LATE, EARLY)
     assert (between["inference_count"], between["execution_count"]) == (24, 5)
     assert between["inference_stats"]["queue"]["count"] == 24
-    assert [(entry["batch_size"], entry["compute_infer"]["count"]) for entry in between["batch_stats"]] == [
-        (4, 4),
-        (8, 1),
-    ]
+    assert [(each["batch_size"], each["compute_infer"]["count"]) for each in between["batch_stats"]] == [(4, 4), (8, 1)]
     assert (between["name"], between["last_inference"]) == ("m", 1037)
 
 
 def test_batch_sizes_come_from_the_statistics_too() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
-    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt
-    assert "Fewer than two sizes have 20 batches" in figure.alt
-    many = StatisticsPlot(stats({1: (20, 3.0), 4: (30, 6.0), 8: (1, 12.0)}, 148)).batch_sizes().alt
-    assert "within 5% of its minimum from 4 rows on: 1.5 ms (n = 30)" in many
-    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
-    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
+    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt  # type: ignore[attr-defined]
+    assert "Fewer than two sizes have 20 batches" in figure.alt  # type: ignore[attr-defined]
+    many = StatisticsPlot(stats({1: (20, 3.0), 4: (30, 6.0), 8: (1, 12.0)}, 148)).batch_sizes()
+    assert "within 5% of its minimum from 4 rows on: 1.5 ms (n = 30)" in many.alt  # type: ignore[attr-defined]
+    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt  # type: ignore[attr-defined]
+    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])

@@ -74,7 +74,7 @@ def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]
     picture, _ = map(
         ElementTree.fromstring, run(DRAW, {**history, "slot_state": {"owners": [[1, "m_0_0", 3999, 1000.0]]}})
     )
-    assert 4000 < float(picture.get("height")) < 10_000
+    assert 4000 < float(picture.attrib["height"]) < 10_000
 
 
 def test_the_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
