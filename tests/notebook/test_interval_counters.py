@@ -56,7 +56,7 @@ def test_depths_are_those_of_every_moment(steps: list[tuple[int, int]], before: 
         moments = depths[at * WIDTH : (at + 1) * WIDTH]
         most, waited, *_ = counted.get(at, [0, 0, 0, 0])
         assert waited == sum(moments)
-        instants = [depth for time, depth in path if at * WIDTH <= time < (at + 1) * WIDTH]
+        instants = [depth for time, depth in [(0, before), *path] if at * WIDTH <= time < (at + 1) * WIDTH]
         assert most == max([*moments, *instants], default=0)
 
 
