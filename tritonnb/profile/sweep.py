@@ -320,6 +320,14 @@ class Sweep:
         """`SweepResult.plot`, after waiting for the end."""
         return self.wait().plot(ax)
 
+    def plot_pareto(self, ax: Axes | None = None) -> Figure:
+        """`SweepResult.plot_pareto`, after waiting for the end."""
+        return self.wait().plot_pareto(ax)
+
+    def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
+        """`SweepResult.plot_throughput_latency`, after waiting for the end."""
+        return self.wait().plot_throughput_latency(ax)
+
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end."""
         return self.wait().apply()
@@ -341,6 +349,21 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return self.result._repr_html_() if self.done else html.escape(self._progress())
+
+    def _ipython_display_(self) -> None:
+        """Show the progress, and the result in the same place when the sweep has finished."""
+        from IPython.display import DisplayHandle
+
+        handle = DisplayHandle()
+        handle.display(self._data(), raw=True)
+        if not self.done:
+            self._finished.add_done_callback(lambda finished: handle.update(self._data(), raw=True))
+
+    def _data(self) -> dict[str, str]:
+        if self.done and (error := self._finished.exception()) is not None:
+            text = f"The sweep failed: {error}"
+            return {"text/html": f"<p><b>{html.escape(text)}</b></p>", "text/plain": text}
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
 
     def _run(self) -> None:
         try:
