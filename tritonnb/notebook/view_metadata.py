@@ -13,7 +13,7 @@ from tritonnb.scheduling.from_config import sequence_batcher_settings
 #: The colours of a view by name, in the order in which they are assigned to requests and sequences.
 _COLOURS = {name: colour for colour, name in palette.NAMES.items()}
 #: Lighter variants for those that are hard to see on a dark background.
-_ON_DARK = {palette.BLUE: "#3D9BD9", palette.GREEN: "#2BBE93", palette.VERMILION: "#F07A28"}
+ON_DARK = {palette.BLUE: "#3D9BD9", palette.GREEN: "#2BBE93", palette.VERMILION: "#F07A28"}
 
 
 def describe_config(model: str, config: pb.ModelConfig) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def describe_config(model: str, config: pb.ModelConfig) -> dict[str, Any]:
         "model": model,
         "encoding": ENCODING,
         "colours": _COLOURS,
-        "on_dark": _ON_DARK,
+        "on_dark": ON_DARK,
         "max_batch_size": config.max_batch_size,
         "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
         "delay": delay.max_queue_delay_microseconds / 1000,
