@@ -95,8 +95,8 @@ class NotebookPage:
         self.file = name
         self._root = lab.root
         self.messages: list[str] = []
-        browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
-        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each.stack or each}"))
+        browser_page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        browser_page.on("pageerror", lambda error: self.messages.append(f"error: {error.stack or error}"))
         browser_page.goto(f"{lab.url}doc/tree/{name}")
         browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
 
@@ -193,7 +193,7 @@ class NotebookPage:
     @property
     def errors(self) -> list[str]:
         """The errors in the browser's console."""
-        return [each for each in self.messages if each.startswith("error") and "favicon" not in each]
+        return [message for message in self.messages if message.startswith("error") and "favicon" not in message]
 
 
 def write_notebook(lab: Lab, name: str, *cells: str) -> str:
