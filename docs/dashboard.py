@@ -26,8 +26,8 @@ def classifier(image: tnb.FP32[8, 8]) -> tnb.FP32[10]:
 """
 TRAFFIC = """
 panel = server["classifier"].traffic()
-panel.rate.value = 130
-panel.running.value = True
+panel.change(rate=130.0)
+panel.sending = True
 """
 #: A window full of them.
 BATCHES = 120

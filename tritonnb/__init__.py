@@ -19,6 +19,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.profile.load import load
+from tritonnb.profile.load_curves import plot_throughput_latency
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.service_times import service_times
@@ -94,6 +95,7 @@ __all__ = [
     "linear",
     "load",
     "measured",
+    "plot_throughput_latency",
     "poisson",
     "sequences",
     "serve",

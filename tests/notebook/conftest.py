@@ -1,5 +1,19 @@
 """Fixtures of `tests.notebook.browser`, for every test of the notebook kit."""
 
+from __future__ import annotations
+
+import pytest
+
+from tests.notebook.accessibility import download_axe
 from tests.notebook.browser import browser, lab, notebook
 
-__all__ = ["browser", "lab", "notebook"]
+__all__ = ["axe", "browser", "lab", "notebook"]
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core."""
+    source = download_axe(tmp_path_factory.mktemp("axe"))
+    if source is None:
+        pytest.skip("needs axe-core from the npm registry")
+    return source

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebook.accessibility import serious_violations, unnamed_controls
 from tests.notebook.browser import ROOT, NotebookPage
 
 SERVE = f"""
@@ -50,6 +51,24 @@ class Editor:
             old,
         )
         self.page.browser_page.keyboard.insert_text(new)
+
+    def type(self, after: str, keys: str) -> None:
+        """Type after a piece of the text, key by key."""
+        self.text.evaluate(
+            """(input, after) => {
+                input.focus();
+                const at = input.value.indexOf(after) + after.length;
+                input.setSelectionRange(at, at);
+            }""",
+            after,
+        )
+        self.page.browser_page.keyboard.type(keys)
+
+    def press(self, keys: str) -> None:
+        self.page.browser_page.keyboard.press(keys)
+
+    def value(self) -> str:
+        return str(self.text.input_value())
 
     def has_value(self, path: str, value: str) -> None:
         self.page.browser_page.wait_for_function(  # the form may be rebuilt in the meantime
@@ -111,6 +130,94 @@ def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor) -> N
     editor.click("Fix: max_batchsize → max_batch_size")
     editor.has_text("max_batch_size: 8")
     editor.root.locator(".tnb-problems li").wait_for(state="detached")
+
+
+def test_all_problems_are_shown_at_their_tokens(editor: Editor) -> None:
+    editor.replace("max_batch_size: 8", "max_batch_size: eight")
+    editor.replace("TYPE_FP32", "TYPE_FP3")
+    editor.shows("Expected integer, got: eight")
+    editor.shows('Unknown enumeration value of "TYPE_FP3"')
+    assert editor.root.locator(".tnb-shown .tnb-bad").all_inner_texts() == ["eight", "TYPE_FP3"]
+    assert editor.root.locator(".tnb-problems li").count() == 2
+    editor.page.screenshots("config-editor-problems", editor.root)
+
+
+def test_one_history_undoes_changes_of_the_text_and_of_the_form(editor: Editor) -> None:
+    original = editor.value()
+    editor.replace("max_batch_size: 8", "max_batch_size: 16")
+    editor.has_value("max_batch_size", "16")
+    editor.enter(DELAY, "700")
+    editor.has_text("max_queue_delay_microseconds: 700")
+    editor.press("Control+z")
+    editor.has_value(DELAY, "0")
+    assert "max_queue_delay" not in editor.value()
+    assert "max_batch_size: 16" in editor.value()
+    editor.press("Control+z")
+    editor.has_value("max_batch_size", "8")
+    assert editor.value() == original
+    editor.press("Control+y")
+    editor.press("Control+Shift+z")
+    editor.has_value(DELAY, "700")
+    editor.has_text("max_queue_delay_microseconds: 700")
+
+
+def test_names_and_values_are_completed_with_their_help(editor: Editor) -> None:
+    editor.replace("{ }", "{  }")
+    editor.type("dynamic_batching { ", "prio")
+    options = editor.root.get_by_role("listbox", name="Completions").get_by_role("option")
+    options.first.wait_for()
+    names = [option.split("\n")[0] for option in options.all_inner_texts()]
+    assert names == ["priority_levels", "priority_queue_policy", "default_priority_level"]
+    editor.shows("The number of priorities.")
+    editor.page.screenshots("config-editor-completion", editor.root)
+    editor.press("Enter")
+    editor.has_text("{ priority_levels:  }")
+    editor.page.browser_page.keyboard.type("2 preserve")
+    editor.press("Tab")
+    options.get_by_text("true").wait_for()
+    editor.press("Enter")
+    editor.has_text("priority_levels: 2 preserve_ordering: true")
+
+
+def test_ctrl_space_lists_the_fields_and_escape_closes_the_list(editor: Editor) -> None:
+    editor.type('"python"\n', "")
+    editor.press("Control+Space")
+    options = editor.root.get_by_role("listbox", name="Completions").get_by_role("option")
+    options.first.wait_for()
+    assert "sequence_batching" in " ".join(options.all_inner_texts())
+    editor.press("Escape")
+    options.first.wait_for(state="hidden")
+
+
+def test_ctrl_enter_applies_the_text_and_the_field_that_is_being_entered(editor: Editor) -> None:
+    editor.field(DELAY).fill("80")
+    editor.press("Control+Enter")
+    editor.shows("the model was not loaded again")
+    delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
+    assert delay == "80\n"
+
+
+def test_a_change_during_a_cell_is_checked_or_a_hint_says_that_the_kernel_is_busy(editor: Editor) -> None:
+    with editor.page.busy():
+        editor.replace("max_batch_size: 8", "max_batch_size: 4")
+        hint = editor.root.get_by_text("The kernel is busy")
+        hint.or_(editor.root.get_by_role("button", name="Apply by reloading")).first.wait_for()
+    editor.has_value("max_batch_size", "4")
+    editor.root.get_by_text("The kernel is busy").wait_for(state="detached")
+
+
+def test_every_control_has_a_name(editor: Editor) -> None:
+    assert unnamed_controls(editor.page, ".tnb-config-editor") == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_reports_nothing_serious(editor: Editor, axe: str, theme: str) -> None:
+    editor.page.theme(theme)
+    editor.replace("max_batch_size: 8", "max_batch_size: eight")
+    editor.shows("Expected integer, got: eight")
+    editor.click("Diff")
+    assert serious_violations(editor.page, axe, ".tnb-config-editor") == []
+    editor.page.theme("light")
 
 
 def test_the_field_at_the_cursor_is_described(editor: Editor) -> None:

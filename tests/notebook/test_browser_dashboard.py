@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tests.notebook.browser import ROOT, NotebookPage
+from tests.notebook.accessibility import serious_violations, unnamed_controls
+from tests.notebook.browser import ROOT, VIEWPORT, NotebookPage
 
 SERVE = f"""
 import threading
@@ -15,38 +17,122 @@ import tritonnb as tnb
 server = tnb.serve({str(ROOT / "model_repository")!r}, port=0, model_control_mode="explicit",
                    load_models=["add_sub", "identity_fp32", "digits"])
 """
-ASK = """
+SEND = """
 import asyncio
 image = np.zeros((1, 8, 8), np.float32)
 for count in (1, 4, 16, 64):
     await asyncio.gather(*(server["digits"].infer_async(image=image) for _ in range(count)))
 """
+#: A common laptop, and the part of the page that the status bar covers.
+LAPTOP, STATUS_BAR = {"width": 1366, "height": 768}, 24
+
+OpenNotebook = Callable[..., NotebookPage]
 
 
 @pytest.fixture(scope="module")
-def page(notebook: Callable[..., NotebookPage]) -> NotebookPage:
+def page(notebook: OpenNotebook) -> NotebookPage:
     page = notebook(SERVE, "server.dashboard('digits')", "server", "server['digits']")
     page.run_all()
     page.output(1).locator(".tnb-dashboard").wait_for()
     return page
 
 
-def test_it_is_updated_while_requests_arrive(page: NotebookPage) -> None:
-    dashboard = page.output(1).locator(".tnb-dashboard")
-    page.execute(ASK)
+@pytest.fixture
+def dashboard(page: NotebookPage) -> Any:
+    return page.output(1).locator(".tnb-dashboard")
+
+
+def test_it_is_updated_while_requests_arrive(page: NotebookPage, dashboard: Any) -> None:
+    page.execute(SEND)
+    dashboard.get_by_role("listitem").filter(has_text="mean batch").get_by_text("of at most 64 rows").wait_for()
+    dashboard.get_by_text("n = 85").first.wait_for()
     page.screenshots("dashboard-batches", dashboard)
     dashboard.get_by_role("tab", name="Statistics").click()
     dashboard.get_by_text("85 rows of 85 requests").wait_for()
     page.screenshots("dashboard-statistics", dashboard)
     dashboard.get_by_role("tab", name="Configuration").click()
     page.screenshots("dashboard-configuration", dashboard)
+    dashboard.get_by_role("tab", name="Live").click()
     assert page.errors == []
 
 
-def test_it_is_updated_while_a_cell_runs(page: NotebookPage) -> None:
+def test_the_picture_fits_a_laptop_without_scrolling(page: NotebookPage, dashboard: Any) -> None:
+    page.browser_page.set_viewport_size(LAPTOP)
+    page.cell(1).evaluate("(cell) => cell.scrollIntoView({ block: 'start' })")
+    page.browser_page.wait_for_function(
+        "(canvas) => canvas.getBoundingClientRect().height > 0",
+        arg=dashboard.locator(".tnb-batch-view canvas").first.element_handle(),
+    )
+    lanes = dashboard.locator(".tnb-batch-view canvas").first.bounding_box()
+    assert lanes["y"] + lanes["height"] < LAPTOP["height"] - STATUS_BAR
+    for part in (".tnb-models", ".tnb-tiles", ".tnb-traffic"):
+        assert dashboard.locator(part).bounding_box()["y"] < lanes["y"]
+    assert dashboard.locator(".tnb-charts").bounding_box()["y"] > lanes["y"]
+    page.browser_page.set_viewport_size(VIEWPORT)
+
+
+def test_a_model_is_selected_with_the_keyboard_and_with_a_click(page: NotebookPage, dashboard: Any) -> None:
+    models = dashboard.get_by_role("listbox", name="Models")
+    models.focus()
+    for key in ("Home", "ArrowDown", "ArrowDown", "Enter"):
+        page.browser_page.keyboard.press(key)
+    dashboard.get_by_role("group", name="Traffic on identity_fp32").wait_for()
+    selected = models.get_by_role("option", selected=True)
+    assert selected.get_attribute("data-name") == "identity_fp32"
+    page.browser_page.keyboard.press("a")
+    page.browser_page.keyboard.press("Space")
+    dashboard.get_by_role("group", name="Traffic on add_sub").wait_for()
+    models.get_by_role("option", name="digits").click()
+    dashboard.get_by_role("group", name="Traffic on digits").wait_for()
+
+
+def test_a_selection_during_a_cell_takes_effect_or_says_that_the_kernel_is_busy(
+    page: NotebookPage, dashboard: Any
+) -> None:
+    shown = dashboard.get_by_role("group", name="Traffic on add_sub")
+    with page.busy():
+        dashboard.get_by_role("option", name="add_sub").click()
+        hint = dashboard.get_by_text("The kernel is busy: the model is shown when")
+        hint.or_(shown).first.wait_for()  # JupyterLab may use a subshell
+    shown.wait_for()
+    dashboard.get_by_text("The kernel is busy").wait_for(state="detached")
+    dashboard.get_by_role("option", name="digits").click()
+    dashboard.get_by_role("group", name="Traffic on digits").wait_for()
+
+
+def test_an_applied_configuration_is_marked_and_charts_are_read_with_the_keyboard(
+    page: NotebookPage, dashboard: Any
+) -> None:
+    page.execute("c = server['digits'].config; c.dynamic_batching.max_queue_delay_microseconds = 900; c.apply()")
+    dashboard.get_by_role("listitem").filter(has_text="max_queue_delay_microseconds: 500 → 900").wait_for()
+    charts = dashboard.get_by_role("group", name="Charts over time")
+    charts.focus()
+    page.browser_page.keyboard.press("ArrowLeft")
+    dashboard.locator(".tnb-pointer").first.wait_for(state="attached")
+    page.browser_page.keyboard.press("Escape")
+    dashboard.locator(".tnb-pointer").first.wait_for(state="detached")
+
+
+@pytest.mark.parametrize("tab", ["Live", "Configuration", "Statistics", "Server"])
+def test_every_control_has_a_name(page: NotebookPage, dashboard: Any, tab: str) -> None:
+    dashboard.get_by_role("tab", name=tab).click()
+    assert unnamed_controls(page, ".tnb-dashboard") == []
+
+
+@pytest.mark.parametrize("tab", ["Live", "Configuration", "Statistics", "Server"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_reports_nothing_serious(page: NotebookPage, dashboard: Any, tab: str, theme: str, axe: str) -> None:
+    page.theme(theme)
+    dashboard.get_by_role("tab", name=tab).click()
+    assert serious_violations(page, axe, ".tnb-dashboard") == []
+    page.theme("light")
+    dashboard.get_by_role("tab", name="Live").click()
+
+
+def test_it_is_updated_while_a_cell_runs(page: NotebookPage, dashboard: Any) -> None:
     thread = "threading.Thread(target=lambda: [server['digits'](image=image) for _ in range(15)]).start()"
     with page.busy(f"image = np.zeros((1, 8, 8), np.float32)\n{thread}"):
-        page.output(1).locator(".tnb-dashboard").get_by_text("100 rows of 100 requests").wait_for(state="attached")
+        dashboard.get_by_text("100 rows of 100 requests").wait_for(state="attached")
 
 
 def test_cards_are_tables(page: NotebookPage) -> None:
@@ -55,9 +141,7 @@ def test_cards_are_tables(page: NotebookPage) -> None:
     page.screenshots("model-card", page.output(3))
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(
-    page: NotebookPage, notebook: Callable[..., NotebookPage]
-) -> None:
+def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook: OpenNotebook) -> None:
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.execute("server.stop()")
     page.output(1).get_by_text("The server has been stopped").first.wait_for()
@@ -67,4 +151,7 @@ def test_without_its_kernel_the_notebook_shows_the_last_state(
     again.output(1).get_by_text("max_batch_size: 64").wait_for()
     for words in ("Error displaying widget", "Loading widget"):
         assert not again.output(1).get_by_text(words).is_visible()
+    saved = again.output(1).locator(".tnb-last-state > *")
+    assert "the kernel is gone" in saved.first.inner_text()
+    assert again.output(1).locator(".tnb-last-state img").get_attribute("alt")
     again.screenshots("dashboard-without-kernel", again.output(1))

@@ -42,7 +42,8 @@ def editor(server: Server) -> Iterator[ConfigEditor]:
 def shown(editor: ConfigEditor, path: str) -> object:
     """Return the value that the form shows for a field."""
     editor.settle()
-    (value,) = (each["value"] for part in editor.report["form"] for each in part["fields"] if each["path"] == path)
+    fields = [field for section in editor.report["form"] for field in section["fields"]]
+    (value,) = [field["value"] for field in fields if field["path"] == path]
     return value
 
 
@@ -168,7 +169,7 @@ def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path) -
     editor.save()
     assert file.read_text() == editor.text
     assert file.stat().st_mode & 0o777 == 0o640
-    assert sorted(each.name for each in file.parent.iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["1", "config.pbtxt"]
 
 
 def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(
@@ -312,7 +313,7 @@ def test_calls_while_the_server_stops_are_rejected(server: Server) -> None:
 
 
 def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor) -> None:
-    threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
+    threads = [thread for thread in threading.enumerate() if thread.name == "tritonnb editor add_sub"]
     assert threads
     editor.close()
     for thread in threads:

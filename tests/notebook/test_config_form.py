@@ -13,7 +13,7 @@ from tritonnb.notebook.field_help import HELP, schema
 
 
 def fields(config: Any) -> dict[str, Any]:
-    return {each["path"]: each["value"] for section in form_of(config) for each in section["fields"]}
+    return {field["path"]: field["value"] for section in form_of(config) for field in section["fields"]}
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_every_field_of_the_form_has_help() -> None:
     text = "dynamic_batching { priority_levels: 1 } instance_group { }"
     for config in (parse_text(text).config, parse_text("sequence_batching { }").config, pb.ModelConfig()):
         for section in form_of(config):
-            assert [each for each in section["fields"] if each["help"] and each["help"] not in HELP] == []
+            assert [field for field in section["fields"] if field["help"] and field["help"] not in HELP] == []

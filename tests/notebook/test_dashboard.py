@@ -18,6 +18,7 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.config_editor import edit_config, open_editors
 from tritonnb.notebook.dashboard import Dashboard
+from tritonnb.notebook.dashboard_parts import Charts
 from tritonnb.notebook.traffic import Traffic
 from tritonnb.server.server import Server
 
@@ -38,9 +39,25 @@ def dashboard(server: Server) -> Iterator[Dashboard]:
     dashboard.close()
 
 
-def parts(dashboard: Dashboard) -> tuple[Any, Any, Any]:
-    """Return the server's card, the choice of models, and the tabs."""
-    return dashboard.children
+class Parts:
+    """The parts of a dashboard."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self.title, body = dashboard.children
+        self.models, main = body.children
+        self.tiles, self.tabs = main.children
+
+    @property
+    def names(self) -> list[str]:
+        return [model["name"] for model in self.models.models]
+
+    def tab(self, title: str) -> Any:
+        return self.tabs.children[self.tabs.titles.index(title)]
+
+    @property
+    def editor(self) -> Any:
+        (editor,) = self.tab("Configuration").children
+        return editor
 
 
 def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
@@ -51,91 +68,156 @@ def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
 
 
 def test_it_opens_a_model_in_tabs(dashboard: Dashboard) -> None:
-    card, choice, tabs = parts(dashboard)
-    assert "add_sub" in card.value
-    assert choice.options == ("add_sub", "identity_fp32")
-    assert {"Configuration", "Statistics"} <= set(tabs.titles)
+    parts = Parts(dashboard)
+    assert "tritonnb server" in parts.title.value
+    assert parts.names == ["add_sub", "identity_fp32"]
+    assert parts.models.selected == parts.models.shown == "add_sub"
+    assert parts.tabs.titles == ("Live", "Configuration", "Statistics", "Server")
+    assert "identity_fp32" in parts.tab("Server").value
+
+
+def test_the_live_view_comes_first(dashboard: Dashboard) -> None:
+    traffic, view, charts = Parts(dashboard).tab("Live").children
+    assert isinstance(traffic, Traffic)
+    assert isinstance(view, LiveBatchView)
+    assert isinstance(charts, Charts)
 
 
 def test_it_opens_the_first_model_by_default(server: Server) -> None:
     dashboard = server.dashboard()
-    _, choice, tabs = parts(dashboard)
-    assert choice.value == "add_sub"
-    assert tabs.children[1].model == "add_sub"
+    parts = Parts(dashboard)
+    assert parts.models.selected == "add_sub"
+    assert parts.editor.model == "add_sub"
     dashboard.close()
 
 
 def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard) -> None:
-    tabs = parts(dashboard)[2]
-    statistics = tabs.children[tabs.titles.index("Statistics")]
+    statistics = Parts(dashboard).tab("Statistics")
     assert "No request has been executed yet" in statistics.value
     server["add_sub"](INPUTS)
     until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
 
 
+def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard: Dashboard) -> None:
+    parts = Parts(dashboard)
+    charts = parts.tab("Live").children[-1]
+    server["add_sub"](INPUTS)
+    until(parts.tiles, "tiles", lambda: any("n = 1," in tile["note"] for tile in parts.tiles.tiles))
+    tiles = {tile["label"]: tile for tile in parts.tiles.tiles}
+    assert tiles["mean batch"]["value"] == "1"
+    assert tiles["mean batch"]["note"] == "of at most 8 rows, last 5 s"
+    assert sum(charts.series["n"]) == 1
+    assert len({len(column) for column in charts.series.values()}) == 1
+    counted = {model["name"]: sum(model["curve"]) for model in parts.models.models}
+    assert counted == {"add_sub": 1, "identity_fp32": 0}
+
+
+def test_an_applied_configuration_is_marked_in_the_charts(server: Server, dashboard: Dashboard) -> None:
+    charts = Parts(dashboard).tab("Live").children[-1]
+    config = server["add_sub"].config
+    config.dynamic_batching.max_queue_delay_microseconds = 500
+    config.apply()
+    until(charts, "marks", lambda: bool(charts.marks))
+    assert charts.marks[0]["text"] == "dynamic_batching.max_queue_delay_microseconds: 0 → 500"
+
+
 def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard) -> None:
-    choice = parts(dashboard)[1]
+    parts = Parts(dashboard)
     server.load("string_upper")
-    until(choice, "options", lambda: "string_upper" in choice.options)
-    assert choice.value == "add_sub"
+    until(parts.models, "models", lambda: "string_upper" in parts.names)
+    assert parts.models.selected == "add_sub"
 
 
 def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server) -> None:
     dashboard = server.dashboard("identity_fp32")
-    _, choice, tabs = parts(dashboard)
-    live, editor, _ = tabs.children
-    watched = live.children[-1]
+    parts = Parts(dashboard)
+    editor, view = parts.editor, parts.tab("Live").children[1]
     server.load("accumulator")
-    until(choice, "options", lambda: choice.options == ("accumulator", "add_sub", "identity_fp32"))
+    until(parts.models, "models", lambda: parts.names == ["accumulator", "add_sub", "identity_fp32"])
     settled = threading.Event()
     dashboard._worker.submit(settled.set)
     assert settled.wait(60)
-    assert choice.value == "identity_fp32"
-    assert live.children[-1] is watched
+    assert parts.models.selected == "identity_fp32"
+    assert parts.tab("Live").children[1] is view
     assert open_editors.find(server, "accumulator") is None
-    assert tabs.children[1] is editor
+    assert parts.editor is editor
     dashboard.close()
 
 
 def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboard: Dashboard) -> None:
-    _, choice, tabs = parts(dashboard)
-    edited = tabs.children[tabs.titles.index("Configuration")]
-    edited.text += "# mine\n"
-    choice.value = "identity_fp32"
-    until(tabs, "children", lambda: bool(tabs.children) and tabs.children[-2].model == "identity_fp32")
-    choice.value = "add_sub"
-    until(tabs, "children", lambda: bool(tabs.children) and tabs.children[-2].model == "add_sub")
-    assert tabs.children[-2].text.endswith("# mine\n")
+    parts = Parts(dashboard)
+    parts.editor.text += "# mine\n"
+    for name in ("identity_fp32", "add_sub"):
+        parts.models.selected = name
+        until(parts.models, "shown", lambda: bool(parts.models.shown == parts.models.selected))
+    assert parts.editor.text.endswith("# mine\n")
+
+
+def test_an_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    (tmp_path / "twice" / "1").mkdir(parents=True)
+    (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)
+    with Server(tmp_path, port=0) as server:
+        dashboard = server.dashboard("twice")
+        graph = Parts(dashboard).tab("Live").children[1]
+        assert [node["label"] for node in graph.graph["nodes"]] == ["request", "add_sub", "add_sub", "response"]
+        assert [edge["label"] for edge in graph.graph["edges"]] == ["A, B", "difference, sum", "OUT"]
+        server["twice"](A=[[1.0, 2, 3, 4]], B=[[1.0, 1, 1, 1]])
+        until(graph, "graph", lambda: "compute" in graph.graph["nodes"][1]["texts"][-1])
+        assert "add_sub: queue" in graph.graph["description"]
+        dashboard.close()
+
+
+TWICE = """
+platform: "ensemble"
+max_batch_size: 8
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }, { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }
+ensemble_scheduling {
+  step {
+    model_name: "add_sub" model_version: -1
+    input_map [ { key: "INPUT0" value: "A" }, { key: "INPUT1" value: "B" } ]
+    output_map [ { key: "OUTPUT0" value: "sum" }, { key: "OUTPUT1" value: "difference" } ]
+  }
+  step {
+    model_name: "add_sub" model_version: -1
+    input_map [ { key: "INPUT0" value: "sum" }, { key: "INPUT1" value: "difference" } ]
+    output_map { key: "OUTPUT0" value: "OUT" }
+  }
+}
+"""
 
 
 def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(
     server: Server, dashboard: Dashboard
 ) -> None:
     threads = set(threading.enumerate())
-    parts(dashboard)[1].value = "identity_fp32"
+    models = Parts(dashboard).models
+    models.selected = "identity_fp32"
     assert server.dashboard("add_sub") is dashboard
-    assert parts(dashboard)[1].value == "add_sub"
+    assert models.selected == "add_sub"
     another = server.dashboard("identity_fp32")
     assert another is not dashboard
     another.close()
     assert server.dashboard("identity_fp32") is not another
     server.dashboard("identity_fp32").close()
-    assert "tritonnb dashboard" not in {each.name for each in set(threading.enumerate()) - threads}
+    assert "tritonnb dashboard" not in {thread.name for thread in set(threading.enumerate()) - threads}
 
 
-def test_closing_leaves_neither_widgets_nor_threads(server: Server) -> None:
+def test_closing_leaves_neither_widgets_nor_threads_nor_sinks(server: Server) -> None:
     widgets, threads = set(_instances), set(threading.enumerate())
+    sinks = server.engine.stream._sinks
     dashboard = server.dashboard("add_sub")
     started = set(threading.enumerate()) - threads
     dashboard.close()
     for thread in started:
         thread.join(60)
     assert not started & set(threading.enumerate())
-    left = {key: each for key, each in _instances.items() if key not in widgets}
-    assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
+    assert server.engine.stream._sinks == sinks
+    left = {key: widget for key, widget in _instances.items() if key not in widgets}
+    assert [widget for widget in left.values() if not isinstance(widget, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )
@@ -144,22 +226,28 @@ def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
 ) -> None:
     model = server["add_sub"]
     server.stop()
-    widgets, errors = set(_instances), []  # type: ignore[var-annotated]
+    widgets = set(_instances)
+    errors: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", errors.append)
     with pytest.raises(UnavailableError, match="the server has been stopped"):
         create(model)
     gc.collect()
     assert errors == []
-    left = [each for key, each in _instances.items() if key not in widgets]
-    assert [each for each in left if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
+    left = [widget for key, widget in _instances.items() if key not in widgets]
+    assert [widget for widget in left if not isinstance(widget, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
 def test_a_stopped_server_leaves_the_last_state(server: Server) -> None:
     dashboard = server.dashboard("add_sub")
-    card = parts(dashboard)[0]
+    title = Parts(dashboard).title
+    server["add_sub"](INPUTS)
     server.stop()
-    until(card, "value", lambda: "has been stopped" in card.value)
-    assert "max_batch_size: 8" in dashboard.last_state()
+    until(title, "value", lambda: "has been stopped" in title.value)
+    until(Parts(dashboard).models, "ended", lambda: Parts(dashboard).models.ended)
+    state = dashboard.last_state()
+    assert "max_batch_size: 8" in state
+    assert "<img" in state
+    assert "href=" not in state
     dashboard.close()
 
 
@@ -171,16 +259,17 @@ def test_a_model_that_failed_to_load_is_corrected_there(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "identity_fp32", tmp_path / "identity_fp32")
     with Server(tmp_path, port=0) as server:
         dashboard = server.dashboard()
-        card, choice, tabs = parts(dashboard)
-        assert "must be non-negative value for add_sub" in card.value
-        assert choice.options == ("identity_fp32", "add_sub")
-        choice.value = "add_sub"
-        until(tabs, "children", lambda: tabs.children[1].model == "add_sub")
-        live, editor, _ = tabs.children
-        (why,) = live.children
-        assert "must be non-negative value for add_sub" in why.value
+        parts = Parts(dashboard)
+        assert "must be non-negative value for add_sub" in parts.tab("Server").value
+        states = {model["name"]: model["state"] for model in parts.models.models}
+        assert states == {"identity_fp32": "READY", "add_sub": "FAILED"}
+        parts.models.selected = "add_sub"
+        until(parts.models, "shown", lambda: parts.models.shown == "add_sub")
+        live, editor = parts.tab("Live"), parts.editor
+        (reason,) = live.children
+        assert "must be non-negative value for add_sub" in reason.value
         editor.text = good
         assert editor.apply() == "loaded"
-        until(live, "children", lambda: any(isinstance(each, LiveBatchView) for each in live.children))
+        until(live, "children", lambda: any(isinstance(part, LiveBatchView) for part in live.children))
         assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3, 4, 5]]
         dashboard.close()

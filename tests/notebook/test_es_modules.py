@@ -14,7 +14,7 @@ from tritonnb.notebook.es_modules import join_modules
 
 STATIC = Path(batch_view.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))
-IMPORT = re.compile(r'^import \{ ([^}]*) \} from "\./([\w.]+)";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import \{ ([^}]*) \} from "\.\.?/[\w./]+";\n', re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,15 @@ def load(node: str, directory: Path, file: str) -> str:
     return result.stdout.strip() or result.stderr
 
 
+def name_of(path: Path) -> str:
+    return path.relative_to(STATIC).as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 @pytest.mark.slow
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_a_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
-    shutil.copytree(path.parent, tmp_path, dirs_exist_ok=True)
-    assert set(load(node, tmp_path, path.name).split()) == exports(path)
+    shutil.copytree(STATIC, tmp_path, dirs_exist_ok=True)
+    assert set(load(node, tmp_path, name_of(path)).split()) == exports(path)
 
 
 def exports(path: Path) -> set[str]:
@@ -48,17 +52,17 @@ def exports(path: Path) -> set[str]:
     return names | ({"default"} if re.search(r"^export default ", source, re.MULTILINE) else set())
 
 
-def test_the_joined_module_exports_what_its_entry_exports(node: str, tmp_path: Path) -> None:
-    entry = STATIC / "batch_view" / "view.js"
+@pytest.mark.parametrize("entry", sorted(STATIC.glob("*/view.js")), ids=name_of)
+def test_the_joined_module_exports_what_its_entry_exports(node: str, tmp_path: Path, entry: Path) -> None:
     (tmp_path / "joined.js").write_text(join_modules(entry))
     assert set(load(node, tmp_path, "joined.js").split()) == exports(entry)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path) -> None:
     source = path.read_text()
     body = IMPORT.sub("", source)
-    imported = [name for names, _ in IMPORT.findall(source) for name in names.split(", ")]
+    imported = [name for names in IMPORT.findall(source) for name in names.split(", ")]
     assert [name for name in imported if not re.search(rf"\b{name}\b", body)] == []
     assert [line for line in source.splitlines() if len(line) > 120] == []
 

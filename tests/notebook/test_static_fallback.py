@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+Outputs = dict[str, list[dict[str, Any]]]
 SERVE = """import tritonnb as tnb
 server = tnb.serve(port=0)
 @server.model(max_batch_size=8, dynamic_batching={})
@@ -24,7 +26,7 @@ def execute(*sources: str) -> list[list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def outputs() -> dict[str, list[dict[str, Any]]]:
+def outputs() -> Outputs:
     cells = {
         "serve": SERVE,
         "watch": 'server["double"].watch()',
@@ -37,7 +39,7 @@ def outputs() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: Outputs) -> None:
     widget, still = outputs["watch"]
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "100 requests ran in" in still["text/plain"]
@@ -52,29 +54,37 @@ def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> Non
 
 
 @pytest.mark.slow
-def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(
-    outputs: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(outputs: Outputs) -> None:
     _, still = outputs["dashboard"]
     assert "100" in still["text/plain"]
     assert "no batch was seen yet" not in still["text/html"]
 
 
 @pytest.mark.parametrize("name", ["view", "what_if"])
-def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(
-    outputs: dict[str, list[dict[str, Any]]], name: str
-) -> None:
+def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs: Outputs, name: str) -> None:
     _, still = outputs[name]
     assert still["image/png"]
     assert 'src="data:image/svg+xml' in still["text/html"]
 
 
-def test_a_comparison_keeps_its_table_too(outputs: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_comparison_keeps_its_table_too(outputs: Outputs) -> None:
     _, still = outputs["what_if"]
     assert "<th>before</th><th>after</th>" in still["text/html"]
 
 
-def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: dict[str, list[dict[str, Any]]]) -> None:
+@pytest.mark.parametrize("name", ["watch", "dashboard", "view", "what_if"])
+def test_a_last_state_begins_with_when_it_was_saved(outputs: Outputs, name: str) -> None:
+    _, still = outputs[name]
+    body = still["text/html"].partition("<div class='tnb-last-state'>")[2]
+    assert re.match(r"<p class='tnb-saved'><b>Saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; the kernel is gone", body)
+
+
+def test_a_dashboard_has_a_picture_of_the_batches(outputs: Outputs) -> None:
+    _, still = outputs["dashboard"]
+    assert 'src="data:image/png' in still["text/html"]
+
+
+def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: Outputs) -> None:
     texts = [data["text/plain"] for cell in outputs.values() for data in cell]
     assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
 

@@ -10,7 +10,7 @@ import pytest
 import tritonnb as tnb
 from tests.profile.conftest import gate as gate
 from tests.profile.conftest import server as server
-from tritonnb.notebook.traffic import Traffic, describe
+from tritonnb.notebook.traffic import Traffic, measure, parse_shapes
 from tritonnb.server.server import Server
 
 
@@ -29,69 +29,83 @@ def answered(load: tnb.Load | None, server: Server) -> tnb.Load:
     return load
 
 
-def descriptions(panel: Traffic) -> list[str]:
-    return [each.description for each in panel.children[1].children]
-
-
-def test_the_button_starts_and_stops_traffic(panel: Traffic, server: Server) -> None:
-    panel.running.value = True
+def test_traffic_is_started_and_stopped(panel: Traffic, server: Server) -> None:
+    panel.sending = True
     load = answered(panel.load, server)
-    assert panel.running.description == "Stop"
-    assert "sent" in describe(load)
-    panel.running.value = False
-    assert load.wait(60).requests == load.sent
-    assert panel.running.description == "Send"
+    panel.sending = False
+    assert load.wait(60).requests == load.sent == measure(load)["sent"]
+
+
+def test_the_load_is_not_restarted_by_a_setting_that_it_does_not_use(panel: Traffic, server: Server) -> None:
+    panel.sending = True
+    load = panel.load
+    panel.change(clients=3)  # of a closed loop
+    assert panel.load is load
+    panel.change(rate=150.0)
+    assert panel.load is not load
 
 
 def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Server) -> None:
-    panel.running.value = True
+    panel.sending = True
     first = panel.load
-    panel.loop.value = "closed loop"
+    panel.change(loop="closed loop")
     second = answered(panel.load, server)
     assert first is not None
     assert first.wait(60).requests == first.sent
     assert "closed loop, 8 clients" in repr(second)
-    panel.http.value = True
+    panel.change(http=True)
     assert answered(panel.load, server) is not second
 
 
-def test_only_the_controls_that_apply_are_shown(panel: Traffic, server: Server) -> None:
-    assert descriptions(panel) == ["arrivals", "requests/s", "rows per request", "over HTTP"]
-    panel.arrivals.value = "burst"
-    assert "per burst" in descriptions(panel)
-    panel.loop.value = "closed loop"
-    assert descriptions(panel) == ["clients", "rows per request", "over HTTP"]
-    assert "requests per sequence" in descriptions(server["accumulate"].traffic())
+def test_the_limits_of_a_model_are_known(panel: Traffic, server: Server) -> None:
+    assert panel.limits == {"sequences": False, "max_rows": 8, "variable_inputs": []}
+    assert server["accumulate"].traffic().limits["sequences"]
 
 
 def test_the_numbers_are_updated_by_themselves(panel: Traffic) -> None:
     seen = threading.Event()
-    panel.status.observe(lambda change: "responses/s" in change["new"] and seen.set(), "value")  # type: ignore[func-returns-value]
-    panel.running.value = True
+    panel.observe(lambda change: change["new"].get("latency") and seen.set(), "status")  # type: ignore[func-returns-value]
+    panel.sending = True
     assert seen.wait(60)
 
 
 def test_the_last_numbers_stay(panel: Traffic, server: Server) -> None:
     over = threading.Event()
-    panel.status.observe(lambda change: "Last:" in change["new"] and over.set(), "value")  # type: ignore[func-returns-value]
-    panel.running.value = True
+    panel.observe(lambda change: "Last:" in change["new"]["outcome"] and over.set(), "status")  # type: ignore[func-returns-value]
+    panel.sending = True
     answered(panel.load, server)
-    panel.running.value = False
+    panel.sending = False
     assert over.wait(60)
 
 
-def test_a_load_that_cannot_be_sent_shows_the_error(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("dims", "text", "shape"),
+    [([-1], "3", [3]), ([-1, 4], "[2, 4]", [2, 4]), ([-1, -1, 3], "64 x 32 x 3", [64, 32, 3])],
+)
+def test_a_shape_is_read_as_people_write_it(dims: list[int], text: str, shape: list[int]) -> None:
+    assert parse_shapes([{"name": "X", "dims": dims}], {"X": text}) == {"X": shape}
+
+
+@pytest.mark.parametrize("text", ["", "a", "0", "-1", "1, 2"])
+def test_an_invalid_shape_is_rejected(text: str) -> None:
+    with pytest.raises(tnb.TritonError, match=r"input 'X' has variable dimensions \[-1\]: expected 1 positive"):
+        parse_shapes([{"name": "X", "dims": [-1]}], {"X": text})
+
+
+def test_variable_dimensions_are_entered(server: Server) -> None:
     @server.model(max_batch_size=4)
     def words(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
         return X
 
     panel = server["words"].traffic()
-    panel.running.value = True
-    assert not panel.running.value
-    assert "variable dimensions" in panel.status.value
+    assert panel.limits["variable_inputs"] == [{"name": "X", "dims": [-1]}]
+    panel.sending = True
+    assert not panel.sending
+    assert "variable dimensions" in panel.status["outcome"]
     assert server["words"].traffic(shapes={"X": [3]}) is panel
-    panel.running.value = True
-    answered(panel.load, server)
+    assert panel.settings["shapes"] == {"X": "3"}
+    panel.sending = True
+    assert answered(panel.load, server).failed == 0
     panel.close()
 
 
@@ -102,24 +116,27 @@ def test_traffic_that_fails_shows_the_error_and_can_be_restarted(
         raise ValueError("<no luck>")
 
     over = threading.Event()
-    panel.status.observe(lambda change: "The traffic ended" in change["new"] and over.set(), "value")  # type: ignore[func-returns-value]
+    panel.observe(lambda change: "The traffic ended" in change["new"]["outcome"] and over.set(), "status")  # type: ignore[func-returns-value]
     monkeypatch.setattr(tnb.Load, "_open_loop", break_off)
-    panel.running.value = True
+    panel.sending = True
     assert over.wait(60)
-    assert "&lt;no luck&gt;" in panel.status.value
-    assert not panel.running.value
-    assert panel.running.description == "Send"
+    assert "<no luck>" in panel.status["outcome"]
+    assert "&lt;no luck&gt;" in panel.last_state()
+    assert not panel.sending
+    monkeypatch.undo()
+    panel.sending = True
+    assert panel.load is not None
 
 
 def test_sequences_are_sent_to_a_stateful_model(server: Server) -> None:
     panel = server["accumulate"].traffic()
-    panel.running.value = True
+    panel.sending = True
     assert answered(panel.load, server).failed == 0
     panel.close()
 
 
 def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server) -> None:
-    panel.running.value = True
+    panel.sending = True
     load = answered(panel.load, server)
     panel.close()
     assert load.wait(60).requests == load.sent
@@ -138,7 +155,7 @@ def test_the_last_numbers_are_kept_as_plain_html(panel: Traffic) -> None:
 
 
 def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server) -> None:
-    panel.running.value = True
+    panel.sending = True
     load = answered(panel.load, server)
     server.stop()
     load.wait(60)

@@ -26,6 +26,7 @@ EXCEPT = {
     ("backends/minimal.py", "backend"),
     ("backends/minimal.py", "errors"),
     ("notebook/magics.py", "server"),
+    ("profile/load_curves.py", "figures"),
     ("profile/result.py", "figures"),
     ("profile/sweep_result.py", "figures"),
     ("recording/comparison.py", "figures"),

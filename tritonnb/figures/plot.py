@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.figures import batch_sizes, latency, overview, queue, slots, steps, timeline
+from tritonnb.figures import batch_sizes, ensemble_graph, latency, latency_cdf, overview, queue, slots, steps, timeline
 from tritonnb.figures.picture import Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FIGURES: dict[str, ModuleType] = {
     "timeline": timeline, "slots": slots, "steps": steps,
-    "batch_sizes": batch_sizes, "latency": latency, "queue": queue,
+    "graph": ensemble_graph, "batch_sizes": batch_sizes, "latency": latency, "latency_cdf": latency_cdf, "queue": queue,
 }  # fmt: skip
 
 
@@ -87,6 +87,32 @@ class Plot:
         """Draw a histogram of the latency with its quantiles."""
         return self._draw("latency", ax, start_ms, end_ms)
 
+    def latency_cdf(
+        self, ax: Axes | None = None, *, log: bool = True, start_ms: float | None = None, end_ms: float | None = None
+    ) -> Figure:
+        """Draw the cumulative distribution of the latency: the share of requests that took at most so long.
+
+        Percentiles are labelled only if enough requests ran: p99 from 1,000 on. ``log`` selects a logarithmic axis.
+
+        Examples
+        --------
+        >>> from tritonnb import constant, fixed, simulate
+        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", constant(50, 20), fixed(10))
+        >>> rec.plot.latency_cdf().alt[:57]
+        'Cumulative distribution of the latency of 1,000 requests,'
+        """
+        return self._draw("latency_cdf", ax, start_ms, end_ms, log=log)
+
+    def graph(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
+        """Draw the graph of an ensemble, with the mean queue and execution time of each step.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is not of an ensemble.
+        """
+        return self._draw("graph", ax, start_ms, end_ms)
+
     def queue(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
         """Draw queue time and execution time of requests, and the queue depth, over time."""
         return self._draw("queue", ax, start_ms, end_ms)
@@ -114,12 +140,14 @@ class Plot:
         assert isinstance(figure, Picture)
         return figure.svg()
 
-    def _draw(self, name: str, ax: Axes | None, start_ms: float | None, end_ms: float | None) -> Figure:
+    def _draw(
+        self, name: str, ax: Axes | None, start_ms: float | None, end_ms: float | None, **options: bool
+    ) -> Figure:
         figure, excerpt = _figure(name), self._excerpt(start_ms, end_ms)
         if excerpt is not self._recording and not (excerpt.batches or excerpt.refused):
             figure.describe(self._recording)  # raises if the figure cannot be drawn of this recording
             return figure_of(draw_empty(axes_for(ax, 1.0, "Nothing was executed in this time range.")))
-        return figure_of(figure.draw(excerpt, ax))
+        return figure_of(figure.draw(excerpt, ax, **options))
 
     def _excerpt(self, start_ms: float | None, end_ms: float | None) -> Recording:
         if start_ms is None and end_ms is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, NullFormatter
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 if TYPE_CHECKING:
@@ -116,6 +119,18 @@ def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
         spine.set_visible(side in keep.split())
     ax.tick_params(axis="y", length=0)
     ax.tick_params(labelsize=8)
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Label a logarithmic axis with plain numbers instead of powers of ten."""
+    formatter = FuncFormatter(lambda value, position: f"{value:g}")
+    axis.set_major_formatter(formatter)
+    axis.set_minor_formatter(formatter if _decades(axis) < 1 else NullFormatter())
+
+
+def _decades(axis: Axis) -> float:
+    low, high = sorted(axis.get_view_interval())
+    return math.log10(high / low)
 
 
 def panel_above(ax: Axes, share: float, title: str) -> Axes:

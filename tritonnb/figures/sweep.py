@@ -32,9 +32,9 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
         ax.text(value, place, f"{2 * SPACE}{_trial_text(trial)}", va="center", fontsize=8, color=INK)
     ax.set_yticks(places, [trial.edits_text() or "running configuration" for trial in shown])
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.75 * max(values) or 1)
+    ax.set_xlim(0, 2.2 * max(values) or 1)  # room for the labels
     strip_spines(ax, keep="bottom left")
-    ax.set_xlabel(_axis(sweep), fontsize=8)
+    ax.set_xlabel(f"{_axis(sweep)}\n{sweep.remark}", fontsize=8)
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:
         ax.axvline(sweep.constraint.bounds["p99"], color=LIMIT, linestyle="--", linewidth=1)
     ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)
@@ -44,7 +44,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 def describe(sweep: SweepResult) -> str:
     """The alternative text."""
     listed = "; ".join(f"{trial.edits_text()}: {_trial_text(trial)}" for trial in sweep.trials[:_ROWS])
-    return f"{sweep.verdict()} {listed}."
+    return f"{sweep.verdict()} {listed}. {sweep.remark}"
 
 
 def _style(sweep: SweepResult, trial: Trial) -> tuple[str, str]:

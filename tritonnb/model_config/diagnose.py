@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -18,6 +18,7 @@ from google.protobuf import text_format
 from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.all_problems import syntax_errors, violated_rules
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
@@ -51,6 +52,9 @@ _FIELD_OF_ERROR: tuple[tuple[str, str], ...] = (
     (r"version policy", "version_policy"),
 )
 
+#: Which field of a tensor a validation error concerns.
+_ASPECTS_OF_TENSORS = ((r"reshape", "reshape"), (r"\bdim(?:s|ensions?)?\b", "dims"), (r"data[_-]type", "data_type"))
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Generic[T]):
@@ -70,7 +74,7 @@ class Diagnosis(Generic[T]):
     checked: T | None = None
 
 
-def diagnose(text: str, check: Callable[[pb.ModelConfig], T]) -> Diagnosis[T]:
+def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") -> Diagnosis[T]:
     """Parse and check a configuration.
 
     Parameters
@@ -78,16 +82,34 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T]) -> Diagnosis[T]:
     text : str
     check : callable
         ``check(config)`` raises `TritonError` for a configuration that a server would reject.
+    name : str, optional
+        The name of the model, which the text may omit.
+
+    Returns
+    -------
+    Diagnosis
+        With all problems, first the one that a server reports.
     """
-    try:
-        parsed = read_text(text)
-    except ConfigSyntaxError as error:
-        return Diagnosis(list(error.problems))
+    if errors := syntax_errors(text):
+        return Diagnosis([_problem_of_syntax(text, error) for error in errors])
+    parsed = parse_text(text)
     try:
         checked = check(parsed.config)
     except TritonError as error:
-        return Diagnosis([problem_of(error.message, text, parsed, error.hint)], parsed)
+        first = problem_of(error.message, text, parsed, error.hint)
+        return Diagnosis([first, *_further_problems(first, text, parsed, name)], parsed)
     return Diagnosis([], parsed, checked)
+
+
+def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str) -> Iterator[Problem]:
+    """The problems that remain when the first one is fixed; only those with a position in the text."""
+    config = type(parsed.config)()
+    config.CopyFrom(parsed.config)
+    config.name = config.name or name
+    for message in violated_rules(config, _paths):
+        problem = problem_of(message, text, parsed)
+        if problem.line and message not in first.message:
+            yield problem
 
 
 def read_text(text: str) -> ParsedConfig:
@@ -109,13 +131,17 @@ def read_text(text: str) -> ParsedConfig:
     try:
         return parse_text(text)
     except ConfigSyntaxError as error:
-        line, column = error.line, error.column
-        if any(part in error.detail for part in _ABOUT_PREVIOUS_TOKEN):
-            *_, previous = tokens_before(text, line, column)
-            line, column = previous.line, previous.column
-        fix = fix_for_syntax(text, error)
-        error.add_problems([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
+        error.add_problems([_problem_of_syntax(text, error)])
         raise
+
+
+def _problem_of_syntax(text: str, error: ConfigSyntaxError) -> Problem:
+    line, column = error.line, error.column
+    if any(part in error.detail for part in _ABOUT_PREVIOUS_TOKEN):
+        *_, previous = tokens_before(text, line, column)
+        line, column = previous.line, previous.column
+    fix = fix_for_syntax(text, error)
+    return Problem(error.message, line, column, fix, "" if fix is None else fix.hint)
 
 
 class ProblemContext:
@@ -163,12 +189,14 @@ def position_of(message: str, config: pb.ModelConfig, positions: Mapping[str, Po
 
 def _paths(message: str, config: pb.ModelConfig) -> list[str]:
     quoted = re.findall(r"'([^']+)'", message)
+    aspect = next((field for pattern, field in _ASPECTS_OF_TENSORS if re.search(pattern, message)), "name")
     tensors = [
-        f"{kind}[{index}]"
+        f"{kind}[{index}].{field}"
         for kind in ("input", "output")
         if kind in message
         for index, tensor in enumerate(getattr(config, kind))
         if tensor.name in quoted
+        for field in dict.fromkeys((aspect, "name"))
     ]
     patterns = [
         path.format(*match.groups()) for pattern, path in _FIELD_OF_ERROR if (match := re.search(pattern, message))

@@ -83,7 +83,11 @@ def parse_text(text: str | bytes) -> ParsedConfig:
     """
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     parser = _Parser(raw)
-    return ParsedConfig(parser.config(), parser.positions, parser.written)
+    try:
+        return ParsedConfig(parser.config(), parser.positions, parser.written)
+    except ConfigSyntaxError as error:
+        error.statement = parser.statement
+        raise
 
 
 class _Parser:
@@ -91,6 +95,7 @@ class _Parser:
         self._tokenizer = Tokenizer(text)
         self._token: Token = self._tokenizer.next()
         self._end = 0  # of the last consumed token
+        self.statement = 0  # start of the innermost statement
         self.positions: dict[str, Position] = {}
         self.written = Value(0, len(text))
 
@@ -104,6 +109,7 @@ class _Parser:
 
     def _field(self, message: Message, path: str, into: Value) -> None:
         start = self._token
+        self.statement = start.start
         if self._try("["):
             raise self._extension_error(message)
         name = self._identifier()

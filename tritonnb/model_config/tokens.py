@@ -71,10 +71,13 @@ class ConfigSyntaxError(InvalidArgumentError):
         From 1.
     detail : str
         The parser's message, as Triton logs it.
+    statement : int
+        Offset in bytes of the innermost statement that was being parsed.
     """
 
     def __init__(self, line: int, column: int, detail: str) -> None:
         super().__init__(f"{line}:{column}: {detail}")
+        self.statement = 0
         self.line = line
         self.column = column
         self.detail = detail

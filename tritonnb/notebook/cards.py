@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.statistics_entry import DurationEntry, StatisticsEntry
+from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from tritonnb.server.server import Server
 
 #: The phases of an execution: statistics field, label and colour.
-PHASES = (("compute_input", "input", INPUT), ("compute_infer", "infer", COMPUTE), ("compute_output", "output", OUTPUT))
+PHASES: tuple[tuple[Part, str, str], ...] = (
+    ("compute_input", "input", INPUT),
+    ("compute_infer", "infer", COMPUTE),
+    ("compute_output", "output", OUTPUT),
+)
 _BAR_EM = 12
 
 
@@ -33,9 +37,14 @@ def server_card(server: Server) -> str:
         counts = [stats["inference_count"], stats["execution_count"], _mean_batch(stats)] if stats else ["", "", ""]
         rows.append([*key, _state(entry), *runs, *counts])
     titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
-    link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
-    return f"<p><b>tritonnb server</b> at {link}</p>{_table(titles, rows) if rows else ''}{rest}"
+    return f"{server_title(server)}{_table(titles, rows) if rows else ''}{rest}"
+
+
+def server_title(server: Server) -> str:
+    """Return a server's address as HTML."""
+    link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
+    return f"<p><b>tritonnb server</b> at {link}</p>"
 
 
 def server_text(server: Server) -> str:
@@ -85,7 +94,7 @@ def model_card(model: ModelHandle) -> str:
     return (
         f"<p><b>model '{html.escape(model.name)}'</b>, version {', '.join(metadata['versions'])}, "
         f"{html.escape(metadata['platform'])}: {html.escape(describe_scheduling(config))}</p>"
-        f"{_table(('', 'tensor', 'datatype', f'shape{batched}'), rows)}"
+        f"{_table(('kind', 'tensor', 'datatype', f'shape{batched}'), rows)}"
         f"{statistics_card(stats)}"
     )
 

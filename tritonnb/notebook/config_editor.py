@@ -29,13 +29,13 @@ from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import StaticFallback
+from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
-_STATIC = Path(__file__).parent / "static"
 _POLL_S = 1.0
 
 _APPLIED = {
@@ -103,8 +103,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         What the latest requests would have experienced under the text: ``text`` and ``figures``; empty without a draft.
     """
 
-    _esm = _STATIC / "config_editor.js"
-    _css = _STATIC / "config_editor.css"
+    _esm = javascript("config_editor")
+    _css = stylesheet("config_editor")
     model = traitlets.Unicode().tag(sync=True)
     text = traitlets.Unicode().tag(sync=True)
     report = traitlets.Dict().tag(sync=True)
@@ -332,8 +332,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self.status = {**self.status, "outcome": outcome, "level": level}
 
     def _report(self, text: str) -> dict[str, Any]:
-        report: dict[str, Any] = report_on(text, self._checked, self._running, self._running_text, self._failure)
-        return report
+        return report_on(text, self._checked, self._model().name, self._running, self._running_text, self._failure)
 
     def _checked(self, config: Any) -> Any:
         server = self._model().server

@@ -19,13 +19,17 @@ from tritonnb.notebook.config_form import form_of
 Check = Callable[[Any], Any]
 
 
-def report_on(text: str, check: Check, running: Any, running_text: str, failure: tuple[str, str] | None) -> Any:
+def report_on(
+    text: str, check: Check, name: str, running: Any, running_text: str, failure: tuple[str, str] | None
+) -> dict[str, Any]:
     """Check the text of a configuration.
 
     Parameters
     ----------
     text : str
     check : callable
+    name : str
+        The name of the model.
     running : ModelConfig or None
         None if the model failed to load.
     running_text : str
@@ -38,7 +42,7 @@ def report_on(text: str, check: Check, running: Any, running_text: str, failure:
     dict
         ``text``, ``problems``, ``form``, ``effect`` and ``diff``, as plain values.
     """
-    diagnosis, problems = diagnose(text, check), []
+    diagnosis, problems = diagnose(text, check, name), []
     if diagnosis.parsed is not None and failure is not None and failure[0] == text:
         problems.append(problem_of(failure[1], text, diagnosis.parsed))
     effect = ""

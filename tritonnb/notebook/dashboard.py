@@ -1,14 +1,17 @@
-"""``server.dashboard()``: a server's models, one of them opened in tabs.
+"""``server.dashboard()``: a server's models, one of them opened: live, over time, its configuration and statistics.
 
-One worker thread asks the server every quarter of a second and sends what has changed, so the dashboard is updated
-while a cell runs; browser messages are only passed to that thread. A model that failed to load is listed with its
-reason and its configuration; once a corrected configuration is applied, its traffic panel and batch view are opened.
+One worker thread asks the server four times a second and sends what has changed, so the dashboard is updated while a
+cell runs; browser messages are only passed to that thread. A model that failed to load is listed with its reason and
+its configuration; once a corrected configuration is applied, its traffic panel and batch view are opened.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import html
+import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,9 +19,11 @@ import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.batch_view import LiveBatchView
-from tritonnb.notebook.cards import model_card, server_card
+from tritonnb.notebook.cards import model_card, server_card, server_title
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
+from tritonnb.notebook.dashboard_parts import Charts, Graph, ModelList, Tiles
 from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.traffic import Traffic, open_panels, open_traffic
 from tritonnb.notebook.worker import Job, Worker
@@ -27,7 +32,9 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
-_POLL_S = 0.25
+_POLL_S, _END_S = 0.25, 5.0
+#: The share of time that may be spent on the picture for notebooks without a kernel.
+_PICTURE_SHARE = 0.01
 W = TypeVar("W", ConfigEditor, Traffic)
 
 #: The open dashboards, by server and the model with which they were opened.
@@ -54,57 +61,91 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, server: Server, model: str | None = None) -> None:
         self._server = server
-        self._card = widgets.HTML()
-        self._choice = widgets.Dropdown(description="model")
-        self._statistics = widgets.HTML()
-        self._tabs = widgets.Tab()
+        self._monitor = ServerMonitor(server)
+        self._title, self._card, self._statistics = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._models, self._tiles, self._charts, self._graph = ModelList(), Tiles(), Charts(), Graph()
         self._model: ModelHandle | None = None
         self._served = False
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor | Traffic] = []
         self._view: LiveBatchView | None = None
-        self._live = widgets.VBox()
+        self._picture = ""
+        self._picture_after_s = 0.0
+        self._live, self._configuration = widgets.VBox(), widgets.VBox()
+        tabs = {
+            "Live": self._live, "Configuration": self._configuration,
+            "Statistics": self._statistics, "Server": self._card,
+        }  # fmt: skip
+        self._tabs = widgets.Tab(tuple(tabs.values()), titles=tuple(tabs), selected_index=0)
+        self._main = widgets.VBox([self._tiles, self._tabs])
+        self._body = widgets.HBox([self._models, self._main])
         self._worker = Worker("tritonnb dashboard", self._run, self._refresh, _POLL_S)
-        super().__init__([self._card, self._choice, self._tabs])
-        self.add_class(LIVE)
-        self.add_class("tnb-dashboard")
-        for card in (self._card, self._statistics):
-            card.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
+        super().__init__([self._title, self._body])
+        self._add_classes()
         try:
+            self._monitor.update()
+            self._refresh_models()
+            self._models.selected = model or next(iter(self._names), "")
+            self._open_selected()
             self._refresh()
-            if model is not None:
-                self._choice.value = model
-            self._open_chosen()
         except BaseException:
             self.close()
             raise
-        self._choice.observe(lambda change: self._worker.submit(self._open_chosen), "value")
+        self._models.observe(lambda change: self._worker.submit(self._open_selected), "selected")
+        atexit.register(self._worker.stop)  # a kernel that exits closes its sockets: stop sending before
         self._worker.start()
 
     def show(self, model: str) -> None:
         """Select a model."""
-        self._choice.value = model
+        self._models.selected = model
 
     def close(self) -> None:
         """Close the dashboard; the server and its models are not affected."""
         open_dashboards.remove(self._server, self)
         self._worker.stop()
         self._worker.join()
+        atexit.unregister(self._worker.stop)
+        if self._server.alive:
+            with contextlib.suppress(TritonError, RuntimeError):  # it stops in the meantime
+                self._monitor.close()
         self._close_view()
-        for widget in (*self._own, self._live, self._card, self._choice, self._statistics, self._tabs):
+        parts = (self._title, self._card, self._statistics, self._models, self._tiles, self._charts, self._graph)
+        for widget in (*self._own, *parts, self._tabs, self._live, self._configuration, self._main, self._body):
             widget.close()
         super().close()
 
     def last_state(self) -> str:
-        """Return the last state of server, model and configuration as HTML."""
-        config = "" if self._editor is None else self._editor.text
-        return f"{self._card.value}{self._statistics.value}<pre>{html.escape(config)}</pre>"
+        """Return the last state of server, model and configuration as HTML, and the batches as a picture."""
+        tiles = "".join(
+            f"<li>{tile['label']}: <b>{tile['value']}</b> {tile['unit']} ({html.escape(tile['note'])})</li>"
+            for tile in self._tiles.tiles
+        )
+        config = "" if self._editor is None else f"<pre>{html.escape(self._editor.text)}</pre>"
+        name = "" if self._model is None else f"<p><b>{html.escape(self._model.name)}</b></p>"
+        server = re.sub(r"</?a\b[^>]*>", "", self._card.value)  # the address is not served any more
+        return f"{name}<ul>{tiles}</ul>{self._picture}{self._statistics.value}{config}{server}"
 
     def refresh_last_state(self) -> bool:
-        """Read the counters of the server and the model again."""
+        """Read the counters of the server and the model again, and draw the batches if no browser shows them."""
         if self._server.alive:
             self._show_counters()
+        if self._view is not None and self._view.refresh_last_state():
+            self._draw_picture()
         return True
+
+    def _add_classes(self) -> None:
+        self.add_class(LIVE)
+        self.add_class("tnb-dashboard")
+        self._title.add_class("tnb-title")
+        self._body.add_class("tnb-body")
+        self._models.add_class("tnb-side")
+        self._main.add_class("tnb-main")
+        for card in (self._title, self._card, self._statistics):
+            card.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
+
+    @property
+    def _names(self) -> list[str]:
+        return [model["name"] for model in self._models.models]
 
     # --- on the worker thread -------------------------------------------------------------------
 
@@ -120,55 +161,89 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def _show_stopped(self) -> None:
         self._worker.stop()
         open_dashboards.remove(self._server, self)
-        self._choice.disabled = True
-        self._card.value = f"<p><b>The server has been stopped.</b> This is its last state.</p>{self._card.value}"
+        if self._view is not None:
+            self._view.ended.wait(_END_S)  # it takes its last events
+        self._draw_picture()
+        self._models.ended = True
+        self._title.value = f"<p><b>The server has been stopped.</b> This is its last state.</p>{self._title.value}"
         self.keep_last_state(at_once=True)
 
     def _refresh(self) -> None:
-        self._show_counters()
-        failed = self._server.call(self._server.engine.failures)
-        names = [*self._server, *failed]
-        if list(self._choice.options) != names:
-            chosen = self._choice.value
-            self._choice.options = names
-            self._choice.value = chosen if chosen in names else next(iter(names), None)
-        if self._model is not None and self._model.name in names and (self._model.name not in failed) != self._served:
-            self._show_live()
+        is_over = self._monitor.update()
+        self._refresh_models()
+        names = self._names
+        if self._models.selected not in names:
+            self._models.selected = next(iter(names), "")
+        model = self._model
+        if model is not None and model.name in names:
+            self._show_counters()
+            if self._is_failed(model.name) == self._served:
+                self._show_live()
+            if is_over and self._served:
+                self._show_activity(model)
+            if time.monotonic() > self._picture_after_s and self._monitor.is_idle(model.name):
+                self._draw_picture()
         self.keep_last_state()
 
+    def _refresh_models(self) -> None:
+        self._models.models = self._monitor.models()
+
     def _show_counters(self) -> None:
+        self._title.value = server_title(self._server)
         self._card.value = server_card(self._server)
         if self._model is not None:
             self._statistics.value = model_card(self._model)
 
-    def _open_chosen(self) -> None:
-        # Read the current value: while the options are replaced, the event reports another one for a moment.
-        name = self._choice.value
-        if name is None or (self._model is not None and self._model.name == name):
+    def _show_activity(self, model: ModelHandle) -> None:
+        self._tiles.tiles = self._monitor.tiles(model.name)
+        self._charts.series = self._monitor.series(model.name)
+        self._charts.marks = self._monitor.marks(model.name)
+        if self._graph in self._live.children:
+            self._graph.graph = self._monitor.graph(model.name)
+
+    def _is_failed(self, name: str) -> bool:
+        return bool(self._server.call(self._server.engine.failure, name))
+
+    def _draw_picture(self) -> None:
+        """Draw the batches for notebooks without a kernel; it takes long, so it is not done often."""
+        if self._view is None:
             return
-        model = self._model = self._server[name]
-        self._statistics.value = model_card(model)
-        self._editor = self._open_part(open_editors, edit_config)
-        self._show_live()
-        tabs = {"Live": self._live, "Configuration": self._editor, "Statistics": self._statistics}
-        self._tabs.children = tuple(tabs.values())
-        self._tabs.titles = tuple(tabs)
-        self._tabs.selected_index = 0
-        self.keep_last_state(at_once=True)
+        begin = time.monotonic()
+        self._picture = self._view.last_state()
+        self._picture_after_s = time.monotonic() + (time.monotonic() - begin) / _PICTURE_SHARE
+
+    def _open_selected(self) -> None:
+        name = self._models.selected
+        if name not in self._names:
+            return
+        if self._model is None or self._model.name != name:
+            model = self._model = self._server[name]
+            self._statistics.value = model_card(model)
+            self._editor = self._open_part(open_editors, edit_config)
+            self._configuration.children = (self._editor,)
+            self._show_live()
+            self.keep_last_state(at_once=True)
+        self._models.shown = name
 
     def _show_live(self) -> None:
         """Show traffic and batches of the model, or the reason why it failed to load."""
         assert self._model is not None
         self._close_view()
         model = self._model
-        if self._server.call(self._server.engine.failure, model.name):
+        if self._is_failed(model.name):
             self._served = False
+            self._tiles.tiles = []
             self._live.children = (self._statistics,)
             return
+        picture: widgets.Widget
         traffic = self._open_part(open_panels, open_traffic)
-        if not model.config.HasField("ensemble_scheduling"):  # an ensemble has no batches of its own
-            self._view = LiveBatchView(model)
-        self._live.children = (traffic,) if self._view is None else (traffic, self._view)
+        if model.config.HasField("ensemble_scheduling"):  # an ensemble has no batches of its own
+            picture = self._graph
+            self._graph.graph = self._monitor.graph(model.name)
+        else:
+            picture = self._view = LiveBatchView(model)
+        self._show_activity(model)
+        self._live.children = (traffic, picture, self._charts)
         self._served = True  # last: if the model is not available yet, the next poll tries again
 
     def _open_part(self, registry: OpenViews[W], open_one: Callable[[ModelHandle], W]) -> W:
@@ -183,6 +258,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def _close_view(self) -> None:
         """Close the batch view; the editor with unsaved changes and the traffic panel stay open."""
         view, self._view = self._view, None
+        self._picture = ""
         self._live.children = ()
         if view is not None:
             view.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?:default )?\{[^}]*\};\n", re.MULTILINE)
 
 
@@ -13,7 +13,7 @@ def join_modules(entry: Path) -> str:
     """Return a module and everything that it imports as the source of one module.
 
     The modules share one scope then, so a name may be defined in one of them only, and imports are not renamed.
-    Modules import ``{names}`` from files of their own directory, and export in statements of their own.
+    Modules import ``{names}`` from files by relative paths, and export in statements of their own.
 
     Parameters
     ----------
@@ -30,12 +30,13 @@ def join_modules(entry: Path) -> str:
     def add(path: Path) -> None:
         source = path.read_text("utf-8")
         for name in _IMPORT.findall(source):
-            if path.with_name(name) not in sources:
-                add(path.with_name(name))
+            imported = (path.parent / name).resolve()
+            if imported not in sources:
+                add(imported)
         joined = _IMPORT.sub("", source)
         if unsupported := re.search(r"^import .*$", joined, re.MULTILINE):
             raise ValueError(f"{path.name}: expected 'import {{ names }} from \"./file.js\";', got {unsupported[0]!r}")
-        sources[path] = joined if path == entry else _EXPORT.sub("", joined)
+        sources[path] = joined if path == entry.resolve() else _EXPORT.sub("", joined)
 
-    add(entry)
+    add(entry.resolve())
     return "\n".join(sources.values())

@@ -31,8 +31,8 @@ _INTERVAL_S = 2.0
 _STYLE = f"""<style>
 .jp-OutputArea:has(.{LIVE}) .tnb-last-state {{ display: none; }}
 .jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
+.tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
 </style>"""
-_REMARK = "Last state; without its kernel it cannot change."
 
 #: The displayed widgets by shell; weak, so that widgets that are not used any more are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
@@ -93,8 +93,14 @@ class StaticFallback:
             _keep_at_end_of_cells(self, InteractiveShell.instance())
 
     def _show(self, data: dict[str, str], *, update: bool) -> None:
-        state = f"{_STYLE}<div class='tnb-last-state'>{data['text/html']}<p><i>{_REMARK}</i></p></div>"
+        state = f"{_STYLE}<div class='tnb-last-state'>{banner(time.time())}{data['text/html']}</div>"
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
+
+
+def banner(saved_s: float) -> str:
+    """Return the remark above a last state, as HTML: when it was saved, in seconds since the epoch."""
+    saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(saved_s))
+    return f"<p class='tnb-saved'><b>Saved at {saved}; the kernel is gone.</b> This last state cannot change.</p>"
 
 
 def as_text(markup: str) -> str:

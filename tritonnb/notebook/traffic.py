@@ -1,7 +1,7 @@
 """``server["digits"].traffic()``: a panel that sends requests to a model until it is stopped.
 
 The numbers shown come from the load itself; they are updated at most five times a second, also while a cell runs.
-A changed control takes effect at once: the running load is stopped and a new one is started.
+A changed setting takes effect at once: the running load is stopped and a new one is started.
 """
 
 from __future__ import annotations
@@ -9,28 +9,39 @@ from __future__ import annotations
 import html
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import ipywidgets
+import anywidget
 import numpy as np
+import numpy.typing as npt
+import traitlets
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.profile.load import load
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
+from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 #: The update interval, and the window of the rate and the latencies.
 _UPDATE_S, _WINDOW_S = 0.2, 2.0
+_BINS = 32
 _OPEN, _CLOSED = "open loop", "closed loop"
 _IDLE = "No traffic."
-_NARROW = {"width": "11em"}
+
+_SETTINGS: dict[str, Any] = {
+    "loop": _OPEN, "arrivals": "poisson", "rate": 200.0, "burst": 8, "clients": 8, "rows": 1,
+    "sequence_length": SEQUENCE_LENGTH, "http": False, "shapes": {}, "revision": 0,
+}  # fmt: skip
 
 #: The open panels.
 open_panels: OpenViews[Traffic] = OpenViews()
@@ -39,11 +50,14 @@ open_panels: OpenViews[Traffic] = OpenViews()
 def open_traffic(model: ModelHandle, **options: Any) -> Traffic:
     """Return the traffic panel of a model, the same one until it is closed."""
     panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
+    shapes = options.pop("shapes", None)
     panel.options |= options
+    if shapes:
+        panel.change(shapes={name: ", ".join(map(str, shape)) for name, shape in shapes.items()})
     return panel
 
 
-class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
+class Traffic(StaticFallback, anywidget.AnyWidget):
     """Controls for sending requests to a model.
 
     Parameters
@@ -56,144 +70,201 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
         The current or the last load.
     options : dict of str to Any
         Arguments of `tritonnb.load` for which the panel has no control.
+    sending : bool
+        Whether requests are sent; setting it starts or stops the traffic.
+    settings : dict
+        ``loop`` (``"open loop"`` or ``"closed loop"``), ``arrivals``, ``rate`` (requests/s), ``burst``, ``clients``,
+        ``rows``, ``sequence_length``, ``http``, ``shapes`` (text by input), and ``revision``, which the browser
+        increments with each change.
+    status : dict
+        What was measured; ``outcome`` instead while nothing is sent; ``revision`` of the settings that took effect.
     """
+
+    _esm = javascript("traffic")
+    _css = stylesheet("traffic")
+    model = traitlets.Unicode().tag(sync=True)
+    sending = traitlets.Bool(False).tag(sync=True)
+    settings = traitlets.Dict().tag(sync=True)
+    limits = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
 
     def __init__(self, model: ModelHandle) -> None:
         self.load: Load | None = None
         self.options: dict[str, Any] = {}
-        self._model = model
-        self._sequences = bool(model.served.config.HasField("sequence_batching"))
-        self.running = ipywidgets.ToggleButton(
-            description="Send", icon="play", tooltip="Start or stop the traffic", layout={"width": "8em"}
+        self._handle = model
+        self._used: dict[str, Any] | None = None  # the options of the running load
+        self._revision = 0  # of the settings that took effect
+        self._following = threading.RLock()  # messages of the browser may arrive on several threads
+        config = model.served.config
+        self._sequences = config.HasField("sequence_batching")
+        super().__init__(
+            model=model.name,
+            settings=_SETTINGS,
+            limits={
+                "sequences": self._sequences,
+                "max_rows": max(1, config.max_batch_size),
+                "variable_inputs": variable_inputs(config),
+            },
+            status={"outcome": _IDLE, "level": "", "revision": 0},
         )
-        self.loop = ipywidgets.ToggleButtons(
-            options=[_OPEN, _CLOSED],
-            tooltips=[
-                "Requests arrive independently of the responses",
-                "Each client waits for its response before it sends the next request",
-            ],
-            style={"button_width": "8em"},
-        )
-        self.arrivals = ipywidgets.Dropdown(options=["poisson", "constant", "burst"], description="arrivals")
-        self.rate = ipywidgets.FloatLogSlider(
-            200, min=0, max=4, step=0.05, description="requests/s", readout_format=".0f", continuous_update=False
-        )
-        self.burst = ipywidgets.BoundedIntText(8, min=1, max=1000, description="per burst", layout=_NARROW)
-        self.clients = ipywidgets.IntSlider(8, min=1, max=128, description="clients", continuous_update=False)
-        self.rows = ipywidgets.BoundedIntText(
-            1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows per request", layout=_NARROW
-        )
-        self.sequence_length = ipywidgets.BoundedIntText(
-            SEQUENCE_LENGTH,
-            min=1,
-            max=100_000,
-            description="requests per sequence",
-            layout={"width": "14em"},
-            style={"description_width": "initial"},
-        )
-        self.http = ipywidgets.Checkbox(False, description="over HTTP", indent=False)
-        self.status = ipywidgets.HTML(_IDLE)
-        super().__init__([ipywidgets.HBox([self.running, self.loop]), ipywidgets.HBox(), self.status])
         self.add_class(LIVE)
-        self.add_class("tnb-traffic")
-        self._arrange()
-        self.running.observe(self._switch, "value")
-        for control in (self.loop, self.arrivals):
-            control.observe(self._arrange, "value")
-        for control in (*self._settings(), self.loop):
-            control.observe(self._restart, "value")
+        self.observe(self._follow_settings, ["sending", "settings"])
+
+    def change(self, **settings: Any) -> None:
+        """Change some of the settings."""
+        self.settings = {**self.settings, **settings}
 
     def close(self) -> None:
-        """Stop the load and close the widgets."""
-        open_panels.remove(self._model.server, self)
+        """Stop the load and close the widget."""
+        open_panels.remove(self._handle.server, self)
         if self.load is not None:
             self.load.stop()
-        for widget in (self.running, self.loop, self.status, *self._settings(), *self.children):
-            widget.close()
         super().close()
 
     def last_state(self) -> str:
         """Return the last numbers as HTML."""
-        return f"<p><b>Traffic on '{html.escape(self._model.name)}'</b></p><p>{self.status.value}</p>"
-
-    def _settings(self) -> list[ipywidgets.Widget]:
-        return [self.arrivals, self.rate, self.burst, self.clients, self.rows, self.sequence_length, self.http]
+        return f"<p><b>Traffic on '{html.escape(self.model)}'</b>: {html.escape(_in_words(self.status))}</p>"
 
     # --- user input ---------------------------------------------------------------------------
 
-    def _arrange(self, change: object = None) -> None:
-        """Show the controls that apply to the chosen kind of load."""
-        open_loop = self.loop.value == _OPEN
-        controls = [self.arrivals, self.rate] if open_loop else [self.clients]
-        if open_loop and self.arrivals.value == "burst":
-            controls.append(self.burst)
-        controls.append(self.rows)
-        if self._sequences:
-            controls.append(self.sequence_length)
-        self.children[1].children = [*controls, self.http]
-        self.children[1].layout.flex_flow = "row wrap"
+    def _follow_settings(self, change: object) -> None:
+        """Start, restart or stop the load, if what is wanted differs from what runs."""
+        with self._following:
+            try:
+                self._switch(self._load_options() if self.sending else None)
+            except (TritonError, RuntimeError) as error:
+                self._used = None
+                self.sending = False
+                self._show_outcome(f"Not sent: {error}", "error")
+            self._revision = self.settings["revision"]
+            self.status = {**self.status, "revision": self._revision}
 
-    def _switch(self, change: object) -> None:
-        on = self.running.value
-        self.running.description, self.running.icon = ("Stop", "stop") if on else ("Send", "play")
-        previous = self.load
-        if on:
-            self._start()
+    def _switch(self, wanted: dict[str, Any] | None) -> None:
+        if wanted == self._used:
+            return
+        previous = self.load if self._used is not None else None
+        self._used = wanted
+        if wanted is not None:
+            self._start(wanted)
         if previous is not None:
             previous.stop()
 
-    def _restart(self, change: object) -> None:
-        if self.running.value:
-            self._switch(change)
-
-    def _start(self) -> None:
-        try:
-            self.load = load(self._model, **self._load_options(), **self.options)
-        except (TritonError, RuntimeError) as error:
-            self.running.value = False
-            self.status.value = f"<b>Not sent:</b> {html.escape(str(error))}"
-        else:
-            threading.Thread(target=self._follow, args=(self.load,), name="tritonnb-traffic", daemon=True).start()
+    def _start(self, options: dict[str, Any]) -> None:
+        current = self.load = load(self._handle, **options)
+        threading.Thread(target=self._follow, args=(current,), name="tritonnb-traffic", daemon=True).start()
 
     def _load_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"over": "http" if self.http.value else "process", "rows": self.rows.value}
-        if self.loop.value == _OPEN:
-            options |= {"rate": self.rate.value, "arrivals": self.arrivals.value, "burst": self.burst.value}
+        settings = self.settings
+        options: dict[str, Any] = {"over": "http" if settings["http"] else "process", "rows": settings["rows"]}
+        if settings["loop"] == _OPEN:
+            options |= {name: settings[name] for name in ("rate", "arrivals", "burst")}
         else:
-            options["clients"] = self.clients.value
+            options["clients"] = settings["clients"]
         if self._sequences:
-            options["sequence_length"] = self.sequence_length.value
-        return options
+            options["sequence_length"] = settings["sequence_length"]
+        if self.limits["variable_inputs"] and "inputs" not in self.options:
+            options["shapes"] = parse_shapes(self.limits["variable_inputs"], settings["shapes"])
+        return options | self.options
 
     # --- display, on its own thread -----------------------------------------------------------
 
     def _follow(self, current: Load) -> None:
         while not current.done and current is self.load:
-            self.status.value = describe(current)
+            self.status = {"outcome": "", "revision": self._revision, **measure(current)}
             self.keep_last_state()
             with suppress(Exception):  # `_outcome` shows the exception that ended the load
                 current.wait(_UPDATE_S)
         if current is self.load:
-            self.running.value = False
-            self.status.value = _outcome(current)
+            self._used = None
+            self.sending = False
+            self._show_outcome(*_outcome(current))
             self.keep_last_state(at_once=True)
 
-
-def _outcome(ended: Load) -> str:
-    try:
-        return f"{_IDLE} Last: {html.escape(ended.result.verdict())}"
-    except Exception as error:  # shown to the user, whatever it is
-        return f"<b>The traffic ended:</b> {html.escape(str(error))}"
+    def _show_outcome(self, outcome: str, level: str) -> None:
+        self.status = {"outcome": outcome, "level": level, "revision": self._revision}
 
 
-def describe(current: Load) -> str:
-    """Return the numbers of a load over the last two seconds, as HTML."""
-    counts = f"{current.sent:,} sent · {current.in_flight:,} in flight · {current.failed:,} failed"
+def variable_inputs(config: pb.ModelConfig) -> list[dict[str, Any]]:
+    """Return the required inputs with variable dimensions: ``name`` and ``dims``, without the batch dimension."""
+    required = [tensor for tensor in config.input if not tensor.optional]
+    return [{"name": tensor.name, "dims": list(tensor.dims)} for tensor in required if -1 in tensor.dims]
+
+
+def parse_shapes(variable: Sequence[Mapping[str, Any]], texts: Mapping[str, str]) -> dict[str, list[int]]:
+    """Return the entered shapes of inputs with variable dimensions.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a shape is missing or has something else than positive integers.
+
+    Examples
+    --------
+    >>> parse_shapes([{"name": "IMAGE", "dims": [-1, -1, 3]}], {"IMAGE": "64, 32, 3"})
+    {'IMAGE': [64, 32, 3]}
+    """
+    shapes = {}
+    for tensor in variable:
+        name, dims, text = tensor["name"], tensor["dims"], texts.get(tensor["name"], "")
+        values = text.replace("×", " ").replace("x", " ").replace(",", " ").strip("[]() ").split()
+        if not all(value.isdecimal() and int(value) > 0 for value in values) or len(values) != len(dims):
+            raise InvalidArgumentError(
+                f"input '{name}' has variable dimensions {dims}: expected {len(dims)} positive integers, got "
+                f"{text.strip() or 'nothing'}: enter its shape"
+            )
+        shapes[name] = [int(value) for value in values]
+    return shapes
+
+
+def measure(current: Load) -> dict[str, Any]:
+    """Return the numbers of a load: totals, and the rate and latencies of the last two seconds."""
+    totals = {"sent": current.sent, "in_flight": current.in_flight, "failed": current.failed}
     responses = current.latest_responses(20_000)
     recent = responses[responses[:, COMPLETED] > time.monotonic_ns() - _WINDOW_S * 1e9]
     succeeded = recent[recent[:, ERROR] == 0]
     if not len(succeeded):
-        return f"{counts} · <i>no successful response in the last {_WINDOW_S:.0f} s</i>"
-    rate = len(succeeded) / max(1e-3, min(_WINDOW_S, (time.monotonic_ns() - int(responses[0, INTENDED])) / 1e9))
-    p50, p99 = np.percentile((succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6, [50, 99])
-    return f"{counts} · <b>{rate:,.0f} responses/s</b> · latency p50 <b>{p50:.2f} ms</b>, p99 <b>{p99:.2f} ms</b>"
+        return {**totals, "rate": 0.0, "latency": None}
+    seconds = max(1e-3, min(_WINDOW_S, (time.monotonic_ns() - int(responses[0, INTENDED])) / 1e9))
+    latencies_ms = np.sort(succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6
+    return {**totals, "rate": len(succeeded) / seconds, "latency": describe_latencies(latencies_ms)}
+
+
+def describe_latencies(ordered_ms: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Return number, p50, p99 and a histogram with logarithmic bins of latencies, which are sorted.
+
+    Examples
+    --------
+    >>> described = describe_latencies(np.array([1.0, 2.0, 10.0]))
+    >>> described["n"], described["p50_ms"], sum(described["counts"])
+    (3, 2.0, 3)
+    """
+    low = max(1e-3, float(ordered_ms[0]))
+    edges = np.geomspace(low, max(low * 1.5, float(ordered_ms[-1]) * 1.001), _BINS + 1)
+    counts, _ = np.histogram(ordered_ms, edges)
+    return {
+        "n": len(ordered_ms),
+        "p50_ms": quantile(ordered_ms, 0.5),
+        "p99_ms": quantile(ordered_ms, 0.99),
+        "edges_ms": edges.tolist(),
+        "counts": counts.tolist(),
+    }
+
+
+def _outcome(ended: Load) -> tuple[str, str]:
+    try:
+        return f"{_IDLE} Last: {ended.result.verdict()}", ""
+    except Exception as error:  # shown to the user, whatever it is
+        return f"The traffic ended: {error}", "error"
+
+
+def _in_words(status: Mapping[str, Any]) -> str:
+    if status["outcome"]:
+        return str(status["outcome"])
+    words = f"{status['sent']:,} sent, {status['in_flight']:,} in flight, {status['failed']:,} failed"
+    latency = status["latency"]
+    if latency is None:
+        return words
+    return (
+        f"{words}; {status['rate']:,.0f} responses/s, latency p50 {latency['p50_ms']:.2f} ms, "
+        f"p99 {latency['p99_ms']:.2f} ms (n = {latency['n']:,}, last {_WINDOW_S:.0f} s)"
+    )

@@ -168,6 +168,20 @@ class LoadResult:
 
         return load_figure.draw(self, ax)
 
+    def plot_cdf(self, ax: Axes | None = None, *, log: bool = True) -> Figure:
+        """Draw the cumulative distribution of the latency since the intended send times.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            By default a new figure is drawn.
+        log : bool, optional
+            Whether the axis of the latency is logarithmic.
+        """
+        from tritonnb.figures import latency_cdf
+
+        return latency_cdf.draw_load(self.latencies_ms, ax, log=log)
+
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each completed request; times in milliseconds from the first intended send time.
 

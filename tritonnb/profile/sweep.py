@@ -321,6 +321,14 @@ class Sweep:
         """`SweepResult.plot`, after waiting for the end."""
         return self.wait().plot(ax)
 
+    def plot_pareto(self, ax: Axes | None = None) -> Figure:
+        """`SweepResult.plot_pareto`, after waiting for the end."""
+        return self.wait().plot_pareto(ax)
+
+    def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
+        """`SweepResult.plot_throughput_latency`, after waiting for the end."""
+        return self.wait().plot_throughput_latency(ax)
+
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end."""
         return self.wait().apply()

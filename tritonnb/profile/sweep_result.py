@@ -17,11 +17,14 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
+from tritonnb.profile.load_curves import plot_throughput_latency, simulate_load_curve
 from tritonnb.profile.perf_analyzer import perf_analyzer_command
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.trial import Trial
 from tritonnb.profile.workload import LoadOptions
+from tritonnb.recording.recording import Recording
 from tritonnb.simulation.run import instance_count
+from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
@@ -88,7 +91,7 @@ class SweepResult:
         return next((trial for trial in self.trials if trial.meets and not trial.extrapolated), self.trials[0])
 
     def _is_better(self, other: Trial) -> bool:
-        """Whether it is better than the running configuration by more than rng explains."""
+        """Whether it is better than the running configuration by more than the noise."""
         if not other.meets or other.extrapolated or not self.running.meets:
             return other.meets and not other.extrapolated
         if self.by_rate:
@@ -146,13 +149,59 @@ class SweepResult:
         return self.model
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """A bar for other configuration, the best on top: its rate, or its latency.
+        """Draw a bar for each configuration, the best on top: its rate, or its p99 latency.
 
-        Into ``ax``, or a new figure that a notebook shows.
+        Parameters
+        ----------
+        ax : Axes, optional
+            By default a new figure is drawn.
         """
         from tritonnb.figures import sweep as sweep_figure
 
         return sweep_figure.draw(self, ax)
+
+    def plot_pareto(self, ax: Axes | None = None) -> Figure:
+        """Draw rate against p99 latency: the Pareto front, the chosen and the running configuration, the constraint.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            By default a new figure is drawn.
+        """
+        from tritonnb.figures import pareto
+
+        return pareto.draw(self, ax)
+
+    def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
+        """Draw latency against throughput of `load_curves`, with the predictions of queueing theory.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            By default a new figure is drawn.
+        """
+        return plot_throughput_latency(self.load_curves(), ax)
+
+    def load_curves(self) -> dict[str, list[Recording]]:
+        """Simulate the running and the best configuration at different rates, see `simulate_load_curve`.
+
+        Returns
+        -------
+        dict of str to list of Recording
+            ``"running"``, and ``"best"`` if it is another one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model is stateful, or no configuration satisfies the constraint.
+        """
+        service = table(self.service_times) if self.service_times else self.running.recording.service()
+        trials = {"running": self.running} | ({} if self.best is self.running else {"best": self.best})
+        rows = int(self.traffic.get("rows") or 1)
+        return {
+            name: simulate_load_curve(trial.config, service, rows=rows, seed=self.traffic.get("seed", 0))
+            for name, trial in trials.items()
+        }
 
     def verdict(self) -> str:
         """Summarize the result in one or two sentences."""
@@ -176,6 +225,15 @@ class SweepResult:
             text += f"the measurement noise of {self.noise:.0%}: {trial_text(first)}."
         return f"{text}{limit}{self._unmeasured()}"
 
+    @property
+    def remark(self) -> str:
+        """How the numbers were obtained, and from how many requests."""
+        n = min(len(trial.latencies_ms) for trial in [*self.trials, self.running])
+        requests = f"Percentiles of at least {n:,} requests."
+        if self.running.recording.simulated:
+            return f"Simulated; instances are assumed not to share cores: verify with live=True. {requests}"
+        return f"Measured with a real load. {requests}"
+
     def _unmeasured(self) -> str:
         beyond = [trial.edits_text() for trial in self.trials if trial.extrapolated]
         if not beyond:
@@ -187,7 +245,7 @@ class SweepResult:
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for other configuration, the best first.
+        """One row for each other configuration, the best first.
 
         Raises
         ------
@@ -213,7 +271,7 @@ class SweepResult:
         cells = self._cells()
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join([self.verdict(), *(f"  {line}" for line in lines)])
+        return "\n".join([self.verdict(), *(f"  {line}" for line in lines), self.remark])
 
     def _repr_html_(self) -> str:
         head, *rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells()]
@@ -221,6 +279,7 @@ class SweepResult:
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{html.escape(self.remark)}</p>"
         )
 
 
@@ -233,7 +292,9 @@ def trial_text(trial: Trial) -> str:
 def _show(value: object) -> str:
     if isinstance(value, bool):
         return "✓" if value else "✗"
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and math.isfinite(value):  # three digits: a simulation is not more precise
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
 
 
 def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:

@@ -121,7 +121,7 @@ def simulate_trial(
     config: pb.ModelConfig,
 ) -> Trial:
     """Simulate a configuration with the given arrivals."""
-    recording = Recording(run(config, arrivals, known.service, seed), {config.name: config})
+    recording = Recording(run(config, arrivals, known.service, seed), {config.name: config}, simulated=True)
     latencies = np.array([request.latency_ns for request in recording.requests], np.float64) / 1e6
     refused = len(recording.refused)
     begin = min((request.received_ns for request in recording.requests), default=0)
@@ -159,10 +159,10 @@ def find_highest_rate(
             trial, rate=rate, latencies_ms=settled_ms, meets=not trial.refused and constraint.holds(settled_ms)
         )
 
-    capacity = min(max_rate, _capacity(config, known.service) / rows)
-    above = capacity
+    most = min(max_rate, capacity(config, known.service) / rows)
+    above = most
     for share in _SHARES:
-        best = at(capacity * share)
+        best = at(most * share)
         if best.meets:
             break
         above = best.rate
@@ -231,7 +231,7 @@ def virtual_arrivals(workload: OpenLoop | ClosedLoopWorkload) -> Arrivals:
     return ClosedLoop(workload.clients, int(workload.requests), workload.think_ms, workload.rows)
 
 
-def _capacity(config: pb.ModelConfig, service: Service) -> float:
-    """Rows a second of all instances at their best batch rows: more cannot be served."""
+def capacity(config: pb.ModelConfig, service: Service) -> float:
+    """Rows per second of all instances at their most efficient batch size: more cannot be served."""
     sizes = range(1, max(1, config.max_batch_size) + 1)
     return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)

@@ -1,0 +1,94 @@
+"""The cumulative distribution of latencies: the share of requests that took at most so long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tritonnb.figures.palette import COMPUTE, INK, LIGHT
+from tritonnb.figures.picture import axes_for, figure_of
+from tritonnb.figures.scale import SPACE, draw_empty, label_log_axis, strip_spines
+from tritonnb.telemetry.quantiles import quantile
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+Latencies = Sequence[float] | npt.NDArray[np.float64]
+#: Labels of points left of this share of the axis are below the curve, others above it.
+_LEFT = 0.2
+#: The labelled percentiles, and the requests that are needed for one: ten above it.
+_PERCENTILES = {50: 20, 90: 100, 99: 1000, 99.9: 10_000}
+
+
+def draw(rec: Recording, ax: Axes | None = None, *, log: bool = True) -> Axes:
+    """Draw it; see `Plot.latency_cdf`."""
+    return draw_latencies(latencies_of(rec), ax, describe(rec), log=log)
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    return describe_latencies(latencies_of(rec))
+
+
+def latencies_of(rec: Recording) -> list[float]:
+    """The latencies of the requests that ran, in ms."""
+    return [request.latency_ns / 1e6 for request in rec.requests]
+
+
+def draw_load(latencies_ms: Latencies, ax: Axes | None = None, *, log: bool = True) -> Figure:
+    """Draw it; see `LoadResult.plot_cdf`."""
+    return figure_of(draw_latencies(latencies_ms, ax, describe_latencies(latencies_ms), log=log))
+
+
+def draw_latencies(latencies_ms: Latencies, ax: Axes | None, alt: str, *, log: bool) -> Axes:
+    """Draw the distribution of latencies in ms."""
+    ax = axes_for(ax, 3.2, alt)
+    ordered = np.sort(np.asarray(latencies_ms, np.float64))
+    if not len(ordered):
+        return draw_empty(ax)
+    shares = np.arange(1, len(ordered) + 1) / len(ordered) * 100
+    ax.step(np.concatenate([ordered[:1], ordered]), np.concatenate([[0.0], shares]), where="post", color=COMPUTE)
+    if log and ordered[0] > 0:
+        ax.set_xscale("log")
+        label_log_axis(ax.xaxis)
+    for percent, value in _percentiles(ordered).items():
+        ax.plot([value, value], [0, percent], color=LIGHT, linewidth=1, zorder=0)
+        ax.plot(value, percent, "o", color=INK, markersize=4)
+        is_left = ax.transAxes.inverted().transform(ax.transData.transform((value, 0)))[0] < _LEFT
+        label = f"{SPACE}p{percent:g} {value:.3g} ms{2 * SPACE}"
+        ax.text(value, percent, label, fontsize=8, color=INK, ha="left" if is_left else "right",
+                va="top" if is_left else "bottom")  # fmt: skip
+    ax.set_ylim(0, 103)
+    ax.set_xlabel(f"latency (ms{', logarithmic' if log else ''}), n = {len(ordered):,}", fontsize=8)
+    ax.set_ylabel("requests (%)", fontsize=8)
+    strip_spines(ax, keep="bottom left")
+    return ax
+
+
+def describe_latencies(latencies_ms: Latencies) -> str:
+    """The alternative text of `draw_latencies`.
+
+    Examples
+    --------
+    >>> describe_latencies([1.0, 2.0, 9.0])
+    'Cumulative distribution of the latency of 3 requests, 1 to 9 ms; too few requests for percentiles.'
+    """
+    if not len(latencies_ms):
+        return "Cumulative distribution of the latency. Nothing was executed."
+    ordered = sorted(latencies_ms)
+    known = [f"p{percent:g} {value:.3g} ms" for percent, value in _percentiles(ordered).items()]
+    words = ", ".join(known) if known else "too few requests for percentiles"
+    return (
+        f"Cumulative distribution of the latency of {len(ordered):,} request{'s' if len(ordered) > 1 else ''}, "
+        f"{ordered[0]:.3g} to {ordered[-1]:.3g} ms; {words}."
+    )
+
+
+def _percentiles(ordered: Latencies) -> dict[float, float]:
+    needed = {percent: count for percent, count in _PERCENTILES.items() if len(ordered) >= count}
+    return {percent: quantile(ordered, percent / 100) for percent in needed}

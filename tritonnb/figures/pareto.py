@@ -1,0 +1,103 @@
+"""The Pareto plot of a sweep: rate against p99 latency, with those configurations that no other one beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tritonnb.figures.palette import COMPUTE, GREY, INK, LIMIT, REFUSAL, SELECTION
+from tritonnb.figures.picture import axes_for, figure_of
+from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
+from tritonnb.profile.trial import Trial
+
+if TYPE_CHECKING:
+    from tritonnb.profile.sweep_result import SweepResult
+
+#: Labelled configurations of the front; others are points only.
+_LABELS = 8
+
+
+def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
+    """Draw it; see `SweepResult.plot_pareto`."""
+    ax = axes_for(ax, 4.2, describe(sweep))
+    trials = _measured(sweep)
+    front = pareto_front(trials)
+    groups = {
+        "satisfies the constraint": ([trial for trial in trials if trial.meets], "o", COMPUTE, COMPUTE),
+        "violates the constraint": ([trial for trial in trials if not trial.meets], "X", REFUSAL, "none"),
+    }
+    for label, (group, marker, edge, face) in groups.items():
+        if group:
+            latencies, rates = [trial.percentile(99) for trial in group], [trial.rate for trial in group]
+            ax.scatter(latencies, rates, marker=marker, edgecolors=edge, facecolors=face or edge, label=label, zorder=2)
+    ax.step([trial.percentile(99) for trial in front], [trial.rate for trial in front], where="post", color=GREY,
+            linewidth=1.2, label="Pareto front", zorder=1)  # fmt: skip
+    running = sweep.running
+    if len(running.latencies_ms):
+        ax.plot(running.percentile(99), running.rate, "D", mfc="none", mec=INK, ms=9, label="running configuration")
+    chosen = sweep.best if any(trial.meets for trial in [*sweep.trials, running]) else None
+    if chosen is not None:
+        ax.plot(chosen.percentile(99), chosen.rate, "*", color=SELECTION, mec=INK, ms=15, label="chosen", zorder=3)
+    _draw_constraint(ax, sweep)
+    _draw_labels(ax, front, chosen)
+    ax.set_xscale("log")
+    ax.margins(x=0.25, y=0.15)
+    label_log_axis(ax.xaxis)
+    ax.set_xlabel(f"p99 latency (ms, logarithmic){_sizes(trials)}", fontsize=8)
+    ax.set_ylabel("requests/s", fontsize=8)
+    ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1))
+    strip_spines(ax, keep="bottom left")
+    ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)
+    return figure_of(ax)
+
+
+def describe(sweep: SweepResult) -> str:
+    """The alternative text."""
+    front = "; ".join(
+        f"{trial.edits_text() or 'running'}: {trial.rate:,.0f} requests/s, p99 {trial.percentile(99):.3g} ms"
+        for trial in pareto_front(_measured(sweep))
+    )
+    return f"Rate against p99 latency of {len(sweep.trials)} configurations. Pareto front: {front}. {sweep.verdict()}"
+
+
+def pareto_front(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials of which none has both a lower p99 and a higher rate, by ascending p99."""
+    front: list[Trial] = []
+    for trial in sorted(trials, key=lambda trial: (trial.percentile(99), -trial.rate)):
+        if not front or trial.rate > front[-1].rate:
+            front.append(trial)
+    return front
+
+
+def _measured(sweep: SweepResult) -> list[Trial]:
+    return [trial for trial in [*sweep.trials, sweep.running] if len(trial.latencies_ms)]
+
+
+def _draw_constraint(ax: Axes, sweep: SweepResult) -> None:
+    if sweep.constraint is not None and "p99" in sweep.constraint.bounds:
+        bound = sweep.constraint.bounds["p99"]
+        ax.axvline(bound, color=LIMIT, linestyle="--", linewidth=1.2)
+        ax.text(bound, 1, f"{SPACE}{sweep.constraint.text}", transform=ax.get_xaxis_transform(), fontsize=8, va="top",
+                color=INK)  # fmt: skip
+
+
+def _draw_labels(ax: Axes, front: Sequence[Trial], chosen: Trial | None) -> None:
+    """Label the chosen configuration and some of the front, spread over it."""
+    spread = {round(index) for index in np.linspace(0, len(front) - 1, min(len(front), _LABELS)).tolist()}
+    labelled = {id(trial): trial for trial in [*(front[index] for index in spread), *([chosen] if chosen else [])]}
+    for trial in labelled.values():
+        text = f"{2 * SPACE}{trial.edits_text() or 'running'}"
+        ax.annotate(text, (trial.percentile(99), trial.rate), xytext=(3, 5), textcoords="offset points", fontsize=7.5,
+                    color=INK)  # fmt: skip
+
+
+def _sizes(trials: Sequence[Trial]) -> str:
+    counts = sorted({len(trial.latencies_ms) for trial in trials})
+    if not counts:
+        return ""
+    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return f", n = {n} requests for a configuration"

@@ -1,0 +1,105 @@
+"""Throughput against latency: where latency rises steeply as the load approaches the capacity; beside it theory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.figures.palette import GREY, INK
+from tritonnb.figures.palette import series as series_colour
+from tritonnb.figures.picture import axes_for, figure_of
+from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
+from tritonnb.profile.load_curves import Runs
+from tritonnb.profile.theory import Theory, theory
+from tritonnb.recording.recording import Recording
+from tritonnb.telemetry.quantiles import quantile
+
+_MARKERS = "osD^v"
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One run: requests per second, latencies in ms."""
+
+    n: int
+    p99_ms: float
+    theory: Theory
+
+    @classmethod
+    def of(cls, rec: Recording) -> _Point:
+        ordered = sorted(request.latency_ns / 1e6 for request in rec.requests)
+        return cls(len(ordered), quantile(ordered, 0.99), theory(rec))
+
+
+def draw(runs: Runs, ax: Axes | None = None) -> Figure:
+    """Draw it; see `tritonnb.plot_throughput_latency`."""
+    named = dict(runs) if isinstance(runs, Mapping) else {"": runs}
+    series = {name: _points(recordings) for name, recordings in named.items()}
+    if not any(series.values()):
+        raise InvalidArgumentError("plot_throughput_latency expected at least one recording, got none")
+    ax = axes_for(ax, 4.0, describe(series))
+    for number, (name, points) in enumerate(series.items()):
+        _draw_series(ax, f"{name}: " if name else "", points, series_colour(number), _MARKERS[number % len(_MARKERS)])
+    _draw_theory(ax, next(iter(series.values())))
+    ax.set_yscale("log")
+    label_log_axis(ax.yaxis)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("throughput (requests/s)", fontsize=8)
+    ax.set_ylabel("latency (ms, logarithmic)", fontsize=8)
+    ax.legend(fontsize=8, frameon=False, loc="upper left")
+    strip_spines(ax, keep="bottom left")
+    counts = sorted({point.n for points in series.values() for point in points})
+    simulated = all(rec.simulated for recordings in named.values() for rec in recordings)
+    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    ax.set_title(f"n = {n} requests for a point{', simulated' if simulated else ''}", loc="right", fontsize=8)
+    return figure_of(ax)
+
+
+def describe(series: Mapping[str, Sequence[_Point]]) -> str:
+    """The alternative text."""
+    sentences = []
+    for name, points in series.items():
+        if points:
+            first, last = points[0], points[-1]
+            sentences.append(
+                f"{name or 'Of'} {first.theory.throughput:,.0f} to {last.theory.throughput:,.0f} requests/s, mean "
+                f"latency rises from {first.theory.latency_ms:.3g} to {last.theory.latency_ms:.3g} ms and p99 from "
+                f"{first.p99_ms:.3g} to {last.p99_ms:.3g} ms; the capacity is {_capacity(last):,.0f} requests/s."
+            )
+    return f"Latency against throughput. {' '.join(sentences)}"
+
+
+def _points(recordings: Sequence[Recording]) -> list[_Point]:
+    return sorted(map(_Point.of, recordings), key=lambda point: point.theory.throughput)
+
+
+def _capacity(point: _Point) -> float:
+    return point.theory.saturation / point.theory.rows
+
+
+def _draw_series(ax: Axes, name: str, points: Sequence[_Point], color: str, marker: str) -> None:
+    throughput = [point.theory.throughput for point in points]
+    means = [point.theory.latency_ms for point in points]
+    ax.plot(throughput, means, f"-{marker}", color=color, markersize=4, label=f"{name}mean")
+    ax.plot(throughput, [point.p99_ms for point in points], f"--{marker}", color=color, markersize=4, mfc="white",
+            label=f"{name}p99")  # fmt: skip
+    capacity = max(map(_capacity, points))
+    ax.axvline(capacity, color=color, linewidth=1, linestyle=":")
+    ax.text(capacity, 0.02, f"{SPACE}capacity {capacity:,.0f}/s{SPACE}", fontsize=8, color=INK, ha="right",
+            transform=ax.get_xaxis_transform())  # fmt: skip
+
+
+def _draw_theory(ax: Axes, points: Sequence[_Point]) -> None:
+    lines = {
+        "M/D/1: without batching": [point.theory.unbatched_latency_ms for point in points],
+        "Inoue's bound of the mean": [point.theory.latency_bound_ms or np.inf for point in points],
+    }
+    for (label, values), style in zip(lines.items(), ("-.", ":"), strict=True):
+        known = [(point.theory.rate, value) for point, value in zip(points, values, strict=True) if np.isfinite(value)]
+        if known:
+            ax.plot(*zip(*known, strict=True), style, color=GREY, linewidth=1.6, label=label)

@@ -1,0 +1,107 @@
+// The list of models: state, name, rate, and a curve of the rate; arrow keys move, Enter or a click selects.
+
+import { formatNumber, niceCeiling, pathOf } from "../shared/curves.js";
+import { connect, createBusyHint, make, makeSvg } from "../shared/dom.js";
+
+const WIDTH = 40;
+const HEIGHT = 14;
+const SYMBOLS = { READY: "●", UNAVAILABLE: "✕", FAILED: "✕", LOADING: "◌", UNLOADING: "◌" };
+
+// A model without requests lately has no curve, so that there is room for its name.
+function drawCurve(curve) {
+  if (!curve.some((count) => count > 0)) return null;
+  const top = niceCeiling(Math.max(...curve, 1));
+  const x = (index) => (index * WIDTH) / Math.max(1, curve.length - 1);
+  const d = pathOf(curve, x, (value) => HEIGHT - 1 - ((HEIGHT - 2) * value) / top);
+  const size = { width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true" };
+  return makeSvg("svg", size, makeSvg("path", { class: "tnb-curve", d }));
+}
+
+function describe({ name, state, rate, scheduling, reason }) {
+  const requests = rate ? `, ${formatNumber(rate)} requests per second` : "";
+  return `${name}, ${state.toLowerCase()}${requests}. ${reason || scheduling}`;
+}
+
+let lists = 0;
+
+function render({ model, el }) {
+  lists += 1;
+  const id = `tnb-models-${lists}`;
+  const hint = createBusyHint("The kernel is busy: the model is shown when the running cell ends.");
+  const list = make("ul", { class: "tnb-models", role: "listbox", tabIndex: 0, aria: { label: "Models" } });
+  let active = "";
+
+  const names = () => model.get("models").map(({ name }) => name);
+
+  function activate(name) {
+    active = name;
+    for (const item of list.children) item.classList.toggle("tnb-active", item.dataset.name === name);
+    const item = [...list.children].find(({ dataset }) => dataset.name === name);
+    item?.scrollIntoView({ block: "nearest" });
+    if (item) list.setAttribute("aria-activedescendant", item.id);
+  }
+
+  function select(name) {
+    if (model.get("ended")) return;
+    activate(name);
+    model.set("selected", name);
+    model.save_changes();
+    if (model.get("shown") !== name) hint.wait();
+  }
+
+  // Rows stay the same elements, so that a click during an update is not lost.
+  function createRow({ name }, index) {
+    const item = make("li", { role: "option", id: `${id}-${index}`, data: { name } });
+    item.addEventListener("click", () => select(name));
+    return item;
+  }
+
+  function drawRow(item, entry) {
+    const { name, state, rate, curve } = entry;
+    item.dataset.state = state;
+    item.title = describe(entry);
+    item.setAttribute("aria-label", describe(entry));
+    item.replaceChildren(
+      make("span", { class: "tnb-state", aria: { hidden: "true" } }, SYMBOLS[state] ?? "○"),
+      make("span", { class: "tnb-name" }, name),
+      drawCurve(curve) ?? "",
+      make("span", { class: "tnb-rate" }, rate ? `${formatNumber(rate)}/s` : ""),
+    );
+  }
+
+  function draw() {
+    const models = model.get("models");
+    const shown = [...list.children].map(({ dataset }) => dataset.name);
+    if (shown.join("\n") !== names().join("\n")) list.replaceChildren(...models.map(createRow));
+    models.forEach((entry, index) => drawRow(list.children[index], entry));
+    activate(names().includes(active) ? active : model.get("selected"));
+    drawSelection();
+  }
+
+  function drawSelection() {
+    for (const item of list.children) {
+      item.setAttribute("aria-selected", String(item.dataset.name === model.get("selected")));
+    }
+    if (model.get("shown") === model.get("selected")) hint.done();
+  }
+
+  list.addEventListener("keydown", (event) => {
+    const all = names();
+    const at = all.indexOf(active);
+    const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 };
+    if (event.key in moves) activate(all[Math.max(0, Math.min(all.length - 1, moves[event.key]))]);
+    else if (event.key === "Enter" || event.key === " ") select(active);
+    else if (/^\w$/.test(event.key) && !event.ctrlKey && !event.metaKey) {
+      const rotated = [...all.slice(at + 1), ...all.slice(0, at + 1)];
+      activate(rotated.find((name) => name.toLowerCase().startsWith(event.key.toLowerCase())) ?? active);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+
+  const root = { class: "tnb-model-list tnb-controls" };
+  el.append(make("div", root, list, hint.node));
+  return connect(model, { "change:models": draw, "change:selected": drawSelection, "change:shown": drawSelection });
+}
+
+export default { render };

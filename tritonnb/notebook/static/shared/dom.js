@@ -1,0 +1,56 @@
+// Creates elements of HTML and SVG, and connects a view to the traits of its widget.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+const CONTROLS = ["button", "input", "select", "summary", "textarea"];
+
+// An element: `data` and `aria` are sets of attributes, other properties are those of the DOM.
+// JupyterLab must not take the keys of what can have the focus; it looks for the attribute from there upwards.
+function make(tag, properties = {}, ...children) {
+  const { class: name, data, aria, role, ...rest } = properties;
+  const node = Object.assign(document.createElement(tag), rest);
+  if (name) node.className = name;
+  if (role) node.setAttribute("role", role);
+  Object.assign(node.dataset, data ?? {});
+  if (CONTROLS.includes(tag) || "tabIndex" in properties) node.dataset.lmSuppressShortcuts = "true";
+  for (const [key, value] of Object.entries(aria ?? {})) node.setAttribute(`aria-${key}`, value);
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+function makeSvg(tag, attributes = {}, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+// Calls `listeners` by event now and later; returns a function that disconnects them.
+function connect(model, listeners) {
+  for (const [event, listener] of Object.entries(listeners)) {
+    model.on(event, listener);
+    listener();
+  }
+  return () => {
+    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+  };
+}
+
+// Shows a hint if the kernel does not react to an action soon: while a cell runs, it cannot.
+function createBusyHint(text, delayMs = 700) {
+  const node = make("span", { class: "tnb-hint", role: "status" });
+  let timer = null;
+  return {
+    node,
+    wait() {
+      timer ??= setTimeout(() => { node.textContent = text; }, delayMs);
+    },
+    done() {
+      clearTimeout(timer);
+      timer = null;
+      node.textContent = "";
+    },
+  };
+}
+
+export { connect, createBusyHint, make, makeSvg };

@@ -1,0 +1,18 @@
+// The tiles: one number each, with its unit and what it is computed from.
+
+import { connect, make } from "../shared/dom.js";
+
+function render({ model, el }) {
+  const tiles = make("div", { class: "tnb-tiles tnb-controls", role: "list", aria: { label: "Numbers" } });
+  el.append(tiles);
+  return connect(model, {
+    "change:tiles": () => tiles.replaceChildren(...model.get("tiles").map(({ label, value, unit, note }) => make(
+      "div", { class: "tnb-tile", role: "listitem", title: note },
+      make("span", { class: "tnb-label" }, label),
+      make("span", { class: "tnb-number" }, make("b", {}, value), ` ${unit}`),
+      make("small", {}, note),
+    ))),
+  });
+}
+
+export default { render };
