@@ -81,7 +81,7 @@ def test_a_last_state_begins_with_when_it_was_saved(outputs: Outputs, name: str)
 
 def test_a_dashboard_has_a_picture_of_the_batches(outputs: Outputs) -> None:
     _, still = outputs["dashboard"]
-    assert 'src="data:image/png' in still["text/html"]
+    assert 'src="data:image/svg+xml' in still["text/html"]
 
 
 def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: Outputs) -> None:
