@@ -393,26 +393,3 @@ def test_a_constraint_holds_of_latencies() -> None:
     assert constraint.holds(np.array([1.0, 2.0, 3.0]))
     assert not constraint.holds(np.array([1.0, 2.0, 5.0]))
     assert not constraint.holds(np.array([]))
-
-
-def test_where_a_running_sweep_was_shown_its_result_appears(
-    server: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-    updated = threading.Event()
-
-    class Handle:
-        def display(self, data: dict[str, str], raw: bool) -> None:
-            shown.append(data["text/plain"])
-
-        def update(self, data: dict[str, str], raw: bool) -> None:
-            shown.append(data["text/plain"])
-            updated.set()
-
-    monkeypatch.setattr("IPython.display.DisplayHandle", Handle)
-    gate.close()
-    sweep = tnb.sweep(server["held"], count=[1], clients=1, requests=1, live=True)
-    sweep._ipython_display_()
-    gate.open()
-    assert updated.wait(60)
-    assert shown == ["<Sweep: 0 of 2 configurations tried>", repr(sweep.wait())]
