@@ -77,7 +77,13 @@ class TraceSource:
     def for_model(self, model: str) -> TraceSource:
         """The part that concerns one model."""
         agreements = {name: agreement for name, agreement in self.agreements.items() if name == model}
-        return TraceSource(self.notes, self.sampled, agreements)
+        notes = [note for note in self.notes if not note.startswith("model '") or note.startswith(f"model '{model}'")]
+        return TraceSource(tuple(notes), self.sampled, agreements)
+
+    def remarks(self) -> list[str]:
+        """What a reader of the recording has to know, one sentence each without a period."""
+        agreements = [f"model '{name}': {agreement}" for name, agreement in self.agreements.items() if agreement.batches]
+        return [*filter(None, [self.sampled]), *self.notes, *agreements]
 
     @property
     def agreement(self) -> Agreement:

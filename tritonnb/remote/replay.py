@@ -104,7 +104,7 @@ class _Replayer:
         self._batches = batches
         serials = {id(request): serial for serial, (request, _) in enumerate(requests, 1)}
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
-        self._arrivals = _arrivals(requests, batches, self._members, bool(config.max_batch_size))
+        self._arrivals = _arrivals(requests, batches, self._members, config.max_batch_size)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
         self._now = 0
@@ -220,12 +220,12 @@ def _arrivals(
     requests: Sequence[tuple[TracedRequest, int]],
     batches: Sequence[TracedBatch],
     members: Sequence[tuple[int, ...]],
-    batching: bool,
+    max_batch_size: int,
 ) -> list[_Arrival]:
     """When each request reached the scheduler, in the order of the batches where the times do not determine it."""
     arrivals = []
     for serial, (request, rows) in enumerate(requests, 1):
-        simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(batching)), serial)
+        simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(max_batch_size > 0)), serial)
         leaves_ns = 0 if request.executed else request.ended_ns
         arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
     times = [request.queued_ns for request, _ in requests]
@@ -236,9 +236,10 @@ def _arrivals(
             arrival.batch, arrival.position = number, position
             arrival.time_ns = latest = min(max(latest, arrival.time_ns), batch.start_ns)
     for number, batch in enumerate(batches):
+        rows = sum(arrivals[serial - 1].request.batch_size for serial in members[number])
         begin = bisect.bisect_left(times, batch.start_ns - QUEUE_NS)
         for arrival in arrivals[begin : bisect.bisect_right(times, batch.start_ns)]:
-            if arrival.batch > number:
+            if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
                 arrival.time_ns = max(arrival.time_ns, batch.start_ns + 1)
     arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
     return arrivals
