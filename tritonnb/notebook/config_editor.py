@@ -19,7 +19,6 @@ import anywidget
 import traitlets
 
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
@@ -31,6 +30,7 @@ from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
@@ -108,8 +108,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     status = traitlets.Dict().tag(sync=True)
     schema = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle, path: Path | None) -> None:
-        self._handle: ModelHandle | None = model
+    def __init__(self, model: ModelHandle | RemoteModelHandle, path: Path | None) -> None:
+        self._handle: ModelHandle | RemoteModelHandle | None = model
         self._path = path
         self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
@@ -321,10 +321,9 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         return report
 
     def _checked(self, config: Any) -> Any:
-        server = self._model().server
-        return server.run(server.engine.check(self._model().name, config))
+        return self._model().check_config(config)
 
-    def _model(self) -> ModelHandle:
+    def _model(self) -> ModelHandle | RemoteModelHandle:
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle
@@ -332,17 +331,13 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _failure_of_file(self) -> tuple[str, str] | None:
         """The file's text and the reason why the model failed to load, or None if it is served."""
         model = self._model()
-        failure = model.server.call(model.server.engine.failure, model.name)
+        failure = model.load_failure()
         return (self._file.text or "", failure) if failure else None
 
     def _running_config(self) -> Any:
         """The running configuration; None if the model failed to load."""
         model = self._model()
-        if model.server.call(model.server.engine.failure, model.name):
-            return None
-        running = pb.ModelConfig()
-        running.CopyFrom(model.server.call(model.server.engine.model, model.name).config)
-        return running
+        return None if model.load_failure() else model.running_config()
 
 
 def _scheduling(config: Any) -> Any:

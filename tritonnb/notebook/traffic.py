@@ -24,6 +24,7 @@ from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
 
 if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
 
 #: The update interval, and the window of the rate and the latencies.
@@ -36,7 +37,7 @@ _NARROW = {"width": "11em"}
 open_panels: OpenViews[Traffic] = OpenViews()
 
 
-def open_traffic(model: ModelHandle, **options: Any) -> Traffic:
+def open_traffic(model: ModelHandle | RemoteModelHandle, **options: Any) -> Traffic:
     """Return the traffic panel of a model, the same one until it is closed."""
     panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
     panel.options |= options
@@ -58,7 +59,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
         Arguments of `tritonnb.load` for which the panel has no control.
     """
 
-    def __init__(self, model: ModelHandle) -> None:
+    def __init__(self, model: ModelHandle | RemoteModelHandle) -> None:
         self.load: Load | None = None
         self.options: dict[str, Any] = {}
         self._model = model
@@ -92,6 +93,8 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
             style={"description_width": "initial"},
         )
         self.http = ipywidgets.Checkbox(False, description="over HTTP", indent=False)
+        if hasattr(model, "address"):  # another server is reached as its connection says
+            self.http.layout.display = "none"
         self.status = ipywidgets.HTML(_IDLE)
         super().__init__([ipywidgets.HBox([self.running, self.loop]), ipywidgets.HBox(), self.status])
         self.add_class(LIVE)

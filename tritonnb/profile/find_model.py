@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -41,6 +41,9 @@ def find_model(
         raise InvalidArgumentError(f"over expected 'process', 'http' or 'grpc', got {over!r}")
     if isinstance(model, RemoteModel):
         return model
+    address: Any = getattr(model, "address", None)  # of `tritonnb.remote`, which is above this package
+    if address is not None:
+        return cast(RemoteModel, address(name) if callable(address) else address)
     if isinstance(model, str):
         if over == "process":
             raise InvalidArgumentError(f"over='process' expected a model of this process, got the URL '{model}'")

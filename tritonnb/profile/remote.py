@@ -52,7 +52,9 @@ class RemoteModel:
     access: Access = field(default_factory=Access)
 
     @classmethod
-    def parse(cls, url: str, name: str | None = None, over: str | None = None) -> RemoteModel:
+    def parse(
+        cls, url: str, name: str | None = None, over: str | None = None, access: Access | None = None
+    ) -> RemoteModel:
         """Read a URL, with or without a scheme and the path of a model.
 
         Parameters
@@ -62,6 +64,8 @@ class RemoteModel:
             Name of the model, if the URL does not contain it and the server has several models.
         over : str, optional
             ``"http"`` or ``"grpc"``, for a URL without a scheme.
+        access : Access, optional
+            Headers, TLS and time limit.
 
         Raises
         ------
@@ -84,8 +88,31 @@ class RemoteModel:
         named = unquote(parts["name"] or "")
         if named and name not in (None, named):
             raise InvalidArgumentError(f"name expected '{named}' for the URL '{url}', got '{name}': give one of them")
-        model = cls(scheme, parts["authority"], parts["prefix"], named or name or "", int(parts["version"] or -1))
+        address = (scheme, parts["authority"], parts["prefix"])
+        model = cls(*address, named or name or "", int(parts["version"] or -1), access or Access())
         return model if model.name else replace(model, name=model._only_name())
+
+    @staticmethod
+    def split(url: str) -> tuple[str, str, str]:
+        """Split the URL of a server into scheme, ``HOST:PORT``, and the path before ``/v2``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is not the URL of a server.
+
+        Examples
+        --------
+        >>> RemoteModel.split("triton:8000")
+        ('http', 'triton:8000', '')
+        """
+        parts = _URL.fullmatch(url)
+        scheme = "" if parts is None else (parts["scheme"] or "http").lower()
+        if parts is None or scheme not in _PROTOCOLS or parts["name"]:
+            raise InvalidArgumentError(
+                f"URL of a server expected http://HOST:PORT, https://…, grpc://HOST:PORT or grpcs://…, got '{url}'"
+            )
+        return scheme, parts["authority"], parts["prefix"]
 
     @property
     def protocol(self) -> str:

@@ -25,7 +25,7 @@ class Agreement:
     Examples
     --------
     >>> print(Agreement(200, 190, "batch 7: …", {"other requests": 10}))
-    190 of 200 batches are the same in a replay of the scheduler (95 %); 10 other requests. First difference: batch 7: …
+    190 of 200 batches are the same in a replay of the scheduler (95%); 10 other requests. First difference: batch 7: …
     """
 
     batches: int
