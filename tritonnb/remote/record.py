@@ -6,7 +6,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_file import read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
+
+Collect = Callable[[], list[TracedRequest]]
 
 #: A file of the series for so many traces: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
@@ -46,7 +49,7 @@ def record(
     if not models:
         raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
     settings = server.trace_settings()
-    collect = _collector(server.url, settings, trace_file, receiver)
+    open_source = _source(server.url, settings, trace_file, receiver)
     if receiver is None and server.url.startswith("http") and server.metadata().get("version", "").startswith("2.51"):
         warnings.warn(_CRASH_WARNING, stacklevel=3)
     configs = {name: server.config(name) for name in models}
@@ -58,10 +61,11 @@ def record(
         changes["log_frequency"] = _LOG_FREQUENCY
     before = _counted(server, models)
     recording = Recording()
-    with changed_settings(server, models, changes):
-        yield recording
-        counted = _counted(server, models) - before
-    requests = _wait(collect, models, counted // trace_rate, timeout_s)
+    with open_source() as collect:
+        with changed_settings(server, models, changes):
+            yield recording
+            counted = _counted(server, models) - before
+        requests = _wait(collect, models, counted // trace_rate, timeout_s)
     notes = _missing(requests, models, counted // trace_rate)
     full = recording_of(requests, configs, trace_rate, notes)
     recording.source = full.source
@@ -119,13 +123,13 @@ def _counted(server: RemoteServer, models: Sequence[str]) -> int:
 # --- traces ---------------------------------------------------------------------------------------
 
 
-def _collector(
+def _source(
     url: str,
     settings: Mapping[str, Any],
     trace_file: str | os.PathLike[str] | None,
     receiver: OtlpReceiver | None,
-) -> Callable[[], list[TracedRequest]]:
-    """A function that returns the requests that were traced since now."""
+) -> Callable[[], AbstractContextManager[Collect]]:
+    """Where the traces come from: a context whose function returns the requests that were traced since it began."""
     is_sending = settings.get("trace_mode") == OPENTELEMETRY
     if is_sending != (receiver is not None):
         mode = settings.get("trace_mode", "triton")
@@ -136,7 +140,9 @@ def _collector(
         )
         raise InvalidArgumentError(f"record: {url} traces in the mode '{mode}': {remedy}")
     if receiver is not None:
-        return _received(receiver)
+        if not receiver.alive:
+            raise InvalidArgumentError("record: the OTLP receiver has been closed")
+        return partial(_received, receiver)
     path = trace_file or settings.get("trace_file")
     if not path:
         raise InvalidArgumentError(
@@ -148,24 +154,27 @@ def _collector(
             f"record: the directory of the server's trace file '{settings.get('trace_file')}' cannot be read at "
             f"'{local.parent}': pass trace_file= with its path on this machine, or a receiver"
         )
-    return _new_in_files(local)
+    return partial(_new_in_files, local)
 
 
-def _received(receiver: OtlpReceiver) -> Callable[[], list[TracedRequest]]:
-    if not receiver.alive:
-        raise InvalidArgumentError("record: the OTLP receiver has been closed")
+@contextmanager
+def _received(receiver: OtlpReceiver) -> Iterator[Collect]:
     received: list[TracedRequest] = []
     receiver.flush()
-    receiver.subscribe(received.append)
 
     def collect() -> list[TracedRequest]:
         receiver.flush()
         return list(received)
 
-    return collect
+    receiver.subscribe(received.append)
+    try:
+        yield collect
+    finally:
+        receiver.unsubscribe(received.append)
 
 
-def _new_in_files(path: Path) -> Callable[[], list[TracedRequest]]:
+@contextmanager
+def _new_in_files(path: Path) -> Iterator[Collect]:
     """The requests in a trace file and its series that were written since now."""
     before = _stamps(path)
 
@@ -177,7 +186,7 @@ def _new_in_files(path: Path) -> Callable[[], list[TracedRequest]]:
                     entries += read_entries(file.read_text("utf-8", "replace"))[0]
         return list(requests_of(entries))
 
-    return collect
+    yield collect
 
 
 def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
@@ -191,7 +200,7 @@ def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _wait(
-    collect: Callable[[], list[TracedRequest]], models: Sequence[str], count: int, timeout_s: float
+    collect: Collect, models: Sequence[str], count: int, timeout_s: float
 ) -> list[TracedRequest]:
     """Wait until the traces of so many requests are there, or no more come."""
     deadline = time.monotonic() + timeout_s

@@ -1,0 +1,216 @@
+"""Recordings of traces: batches, reasons, agreement, and predictions, compared with what the server did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tritonnb as tnb
+from tests.remote.servers import ServerProcess
+from tests.remote.traffic import send
+
+REQUESTS = 2000
+#: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
+LOADS = [
+    ("one", {"rate": 300}),
+    ("delay", {"rate": 300}),
+    ("two", {"rate": 400}),
+    ("one", {"clients": 12}),
+    ("delay", {"clients": 12}),
+    ("two", {"clients": 12}),
+]
+
+
+def record_load(server: ServerProcess, model: str, requests: int, **traffic: int) -> tuple[tnb.Recording, list[list[str]]]:
+    """A recording of a load, and the batches that the model logged during it."""
+    before = len(server.logged(model))
+    with tnb.connect(server.grpc) as remote, remote.record(model, rows=False) as recording:
+        send(server.grpc, model, requests, **traffic)
+    return recording, server.logged(model)[before:]
+
+
+def ids_of_batches(recording: tnb.Recording) -> list[tuple[str, ...]]:
+    ids = {request.serial: request.id for request in recording.requests}
+    return [tuple([ids[serial] for serial in batch.requests if serial is not None]) for batch in recording.batches]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("model", "traffic"), LOADS, ids=lambda value: str(value))
+def test_a_trace_has_the_batches_that_ran(remote_server: ServerProcess, model: str, traffic: dict[str, int]) -> None:
+    recording, logged = record_load(remote_server, model, REQUESTS, **traffic)
+    assert len(recording.requests) == REQUESTS
+    assert Counter(ids_of_batches(recording)) == Counter(map(tuple, logged))
+    assert recording.batch_sizes() == dict(sorted(Counter(map(len, logged)).items()))
+    agreement = recording.agreement
+    assert agreement is not None
+    print(f"\n{'Triton' if remote_server.is_triton else 'tritonnb'} {model} {traffic}: {agreement}")
+    assert agreement.share >= 0.95, agreement
+    assert agreement.share == 1 or agreement.difference.startswith("batch ")
+    for batch in recording.batches:
+        is_inferred = bool(batch.reason.facts.get("inferred"))
+        assert is_inferred == (batch.reason.rule != "unknown")
+        assert batch.why.endswith("(inferred)") == is_inferred
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("model", "rate", "delay_us"), [("delay", 150, 0), ("one", 200, 3000)])
+def test_what_if_predicts_a_run_under_another_configuration(
+    remote_server: ServerProcess, model: str, rate: int, delay_us: int
+) -> None:
+    recording, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+    with tnb.connect(remote_server.grpc) as remote, remote[model].config as config:
+        config.dynamic_batching.max_queue_delay_microseconds = delay_us
+        config.apply()
+        actual, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+    predicted = recording.what_if(max_queue_delay_microseconds=delay_us).after.summary()
+    measured = actual.summary()
+    for name in ("mean_batch_size", "latency_p50_ms"):
+        print(f"\n{model} {delay_us} µs {name}: predicted {predicted[name]:.2f}, measured {measured[name]:.2f}")
+        assert predicted[name] == pytest.approx(measured[name], rel=0.15), name
+
+
+@pytest.mark.slow
+def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
+    with tnb.connect(remote_server.grpc) as remote, remote.record("two") as recording:
+        send(remote_server.grpc, "two", 200, clients=6, rows=3)
+    assert {request.size for request in recording.requests} == {1, 2, 3}
+    assert recording.source is not None
+    assert not any("batch sizes count requests" in note for note in recording.source.notes)
+    assert max(recording.batch_sizes()) <= 8
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def entries(requests: int, *, every: int = 1) -> list[dict]:
+    """The trace of a server whose only instance takes 5 ms for each batch, with requests every 1 ms."""
+    written: list[dict] = []
+    free = number = 0
+    queue = [(serial, serial * 1_000_000) for serial in range(1, requests + 1)]
+    while queue:
+        start = max(free, queue[0][1]) + 50_000
+        batch = [request for request in queue if request[1] <= start][:8]
+        queue = queue[len(batch) :]
+        free = start + 5_000_000
+        for position, (serial, queued) in enumerate(batch):
+            number += 1
+            if number % every:
+                continue
+            stamps = {
+                "REQUEST_START": queued - 1000,
+                "QUEUE_START": queued,
+                "COMPUTE_START": start,
+                "COMPUTE_INPUT_END": start + 1000,
+                "COMPUTE_OUTPUT_START": free - 1000,
+                "COMPUTE_END": free,
+                "REQUEST_END": free + 10_000 + position,
+            }
+            written.append({"id": serial, "model_name": "m", "model_version": 1, "request_id": f"r{serial}"})
+            written += [{"id": serial, "timestamps": [{"name": name, "ns": ns}]} for name, ns in stamps.items()]
+    return written
+
+
+CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }'
+
+
+def test_a_file_is_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(100)))
+    recording = tnb.Recording.from_trace(path, CONFIG)
+    assert (len(recording.requests), recording.agreement.share) == (100, 1.0)
+    assert recording.instances == ["m_0_0"]
+    recording.plot.timeline()
+    recording.to_perfetto(tmp_path / "perfetto.json")
+    recording.save(tmp_path / "recording")
+    assert repr(tnb.Recording.load(tmp_path / "recording")) == repr(recording)
+    assert "count" in repr(recording.what_if(count=2))
+
+
+def test_a_series_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
+    whole = entries(100)
+    for number in range(12):
+        part = whole[number * len(whole) // 12 : (number + 1) * len(whole) // 12]
+        (tmp_path / f"trace.json.{number}").write_text(json.dumps(part))
+    series = tnb.Recording.from_trace(tmp_path / "trace.json", CONFIG)
+    assert ids_of_batches(series) == ids_of_batches(tnb.Recording.from_trace(list(tmp_path.glob("*.json.*")), CONFIG))
+    assert len(series.requests) == 100
+
+
+def test_a_file_that_was_cut_off_has_the_requests_before_the_cut(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    text = json.dumps(entries(100))
+    path.write_text(text[: len(text) // 2])
+    recording = tnb.Recording.from_trace(path, CONFIG)
+    assert 45 <= len(recording.requests) <= 50
+    assert any("cut off after" in note for note in recording.source.notes)
+
+
+def test_a_sampled_trace_is_recognised_and_refuses_what_needs_every_request(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(2000, every=10)))
+    recording = tnb.Recording.from_trace(path, CONFIG)
+    assert "sampled" in recording.source.sampled
+    recording.plot.latency()
+    for refused in (
+        *(recording.batch_sizes, recording.arrivals, recording.diagnoses, recording.what_if, recording.view),
+        *(recording.plot, recording.plot.timeline, recording.plot.batch_sizes, lambda: tnb.theory(recording)),
+    ):
+        with pytest.raises(tnb.TritonError, match="expected a recording of every request, got a sample"):
+            refused()
+    assert repr(recording).startswith("Sample of 200 traced requests")
+    assert "1 of 10" in tnb.Recording.from_trace(path, CONFIG, trace_rate=10).source.sampled
+
+
+def test_another_configuration_than_the_server_had_does_not_agree(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(200)))
+    for other in ("max_batch_size: 4 dynamic_batching { }", "max_batch_size: 8"):
+        agreement = tnb.Recording.from_trace(path, other).agreement
+        assert agreement.share < 0.5
+        assert agreement.difference
+
+
+def test_without_a_configuration_there_are_batches_and_no_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(50)))
+    recording = tnb.Recording.from_trace(path)
+    assert {batch.reason.rule for batch in recording.batches} == {"unknown"}
+    assert "the configuration of the model was not given" in recording.batches[0].why
+    assert str(recording.agreement).startswith("not replayed")
+    with pytest.raises(tnb.TritonError, match="expected the configuration of model 'm', got none: give config="):
+        recording.what_if(count=2)
+
+
+def test_configurations_come_by_name_or_from_a_repository(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(50)))
+    (tmp_path / "repository" / "m").mkdir(parents=True)
+    (tmp_path / "repository" / "m" / "config.pbtxt").write_text(CONFIG)
+    for config in (tmp_path / "repository", {"m": CONFIG}, {"max_batch_size": 8, "dynamic_batching": {}}):
+        assert tnb.Recording.from_trace(path, config).agreement.share == 1
+    with pytest.raises(tnb.TritonError, match="one of the models in the trace \\('m'\\), got one of 'other'"):
+        tnb.Recording.from_trace(path, CONFIG.replace('"m"', '"other"'))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "expected an OTLP trace message in JSON"),
+        ("[1]", "expected a list of objects with an 'id'"),
+        ("text", "expected an OTLP trace message in protobuf"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(content)
+    with pytest.raises(tnb.TritonError, match=f"trace file '{path}': {message}"):
+        tnb.Recording.from_trace(path)
+    with pytest.raises(tnb.TritonError, match="expected a file, or a series missing.0"):
+        tnb.Recording.from_trace(tmp_path / "missing")
+    shutil.rmtree(tmp_path)
