@@ -1,7 +1,7 @@
 """The scheduler, replayed on the recorded arrivals and executions of a trace, to infer why batches were sent.
 
-The replay follows the recording: an instance becomes available when the recording says that it took its next batch, and
-the scheduler then decides what that batch contains. Where it decides otherwise, the batch counts as different, and the
+The replay follows the recording: an instance becomes available shortly before its next recorded execution, as soon as
+it was free and the last request of the batch had come, and the scheduler then decides what the batch contains. Where it decides otherwise, the batch counts as different, and the
 replay continues from the recorded state: one difference does not cause others.
 
 A trace does not determine the order of what happened within a fraction of a millisecond: time stamps are taken by
@@ -101,17 +101,21 @@ class _Replayer:
     ) -> None:
         self._config = config
         self._instance_count = instance_count
-        self._batches = batches
+        #: In the order in which they were formed: threads of instances may start a little later than others.
+        self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))
+        self._batches = batches = [batches[number] for number in self._order]
         serials = {id(request): serial for serial, (request, _) in enumerate(requests, 1)}
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
-        self._arrivals = _arrivals(requests, batches, self._members, config.max_batch_size)
+        delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
+        self._taken = _taken(batches, delay_ns)
+        self._arrivals = _arrivals(requests, self._taken, self._members, config.max_batch_size)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
         self._now = 0
         self._scheduler = self._new_scheduler()
 
     def run(self) -> Replay:
-        reasons: list[Reason | None] = []
+        reasons: list[Reason | None] = [None] * len(self._batches)
         causes: Counter[str] = Counter()
         first = ""
         for number, batch in enumerate(self._batches):
@@ -120,10 +124,10 @@ class _Replayer:
             if cause:
                 causes[cause] += 1
                 first = first or self._difference(number, batch, execute, cause)
-                reasons.append(None)
             else:
                 assert execute is not None
-                reasons.append(Reason(execute.reason.rule, _facts(execute, batch)))
+                facts = _facts(execute, batch, self._taken[number])
+                reasons[self._order[number]] = Reason(execute.reason.rule, facts)
             for serial in self._members[number]:
                 self._waiting.pop(serial, None)
             if cause:
@@ -132,9 +136,10 @@ class _Replayer:
 
     def _take(self, number: int, batch: TracedBatch) -> Execute | None:
         """What the scheduler sends when the instance of this batch becomes available."""
-        self._arrive_until(batch.start_ns, number)
-        self._wake_until(batch.start_ns)
-        self._now = max(self._now, batch.start_ns)
+        time_ns = self._taken[number]
+        self._arrive_until(time_ns, number)
+        self._wake_until(time_ns)
+        self._now = max(self._now, time_ns)
         self._grow(self._members[number])
         decisions = self._scheduler.instance_idle(batch.lane, self._now)
         wake = self._scheduler.next_wake_ns
@@ -202,23 +207,23 @@ class _Replayer:
         if tuple([request.serial for request in execute.requests]) != self._members[number]:
             return OTHER_REQUESTS
         latest_ns = max(request.queued_ns for request in batch.requests)
-        return LATE if latest_ns - _due_ns(execute, batch) > DISPATCH_NS else ""
+        return LATE if latest_ns - _due_ns(execute, batch, self._taken[number]) > DISPATCH_NS else ""
 
     def _difference(self, number: int, batch: TracedBatch, execute: Execute | None, cause: str) -> str:
         begin_ns = self._arrivals[0].time_ns
-        text = f"batch {number + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
+        text = f"batch {self._order[number] + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
         recorded = pluralize(len(batch.requests), "request")
         if execute is None:
             return f"{text}: the server sent {recorded}, while the scheduler waits for max_queue_delay or more rows"
         if cause == LATE:
-            late_ms = (batch.start_ns - _due_ns(execute, batch)) / 1e6
+            late_ms = (batch.start_ns - _due_ns(execute, batch, self._taken[number])) / 1e6
             return f"{text}: the server sent it {late_ms:.1f} ms after the scheduler does ({explain(execute.reason)})"
         return f"{text}: the server sent {recorded}, the scheduler sends {explain(execute.reason)}"
 
 
 def _arrivals(
     requests: Sequence[tuple[TracedRequest, int]],
-    batches: Sequence[TracedBatch],
+    taken: Sequence[int],
     members: Sequence[tuple[int, ...]],
     max_batch_size: int,
 ) -> list[_Arrival]:
@@ -229,18 +234,18 @@ def _arrivals(
         leaves_ns = 0 if request.executed else request.ended_ns
         arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
     times = [request.queued_ns for request, _ in requests]
-    for number, batch in enumerate(batches):
+    for number, taken_ns in enumerate(taken):
         latest = 0
         for position, serial in enumerate(members[number]):
             arrival = arrivals[serial - 1]
             arrival.batch, arrival.position = number, position
-            arrival.time_ns = latest = min(max(latest, arrival.time_ns), batch.start_ns)
-    for number, batch in enumerate(batches):
+            arrival.time_ns = latest = min(max(latest, arrival.time_ns), taken_ns)
+    for number, taken_ns in enumerate(taken):
         rows = sum(arrivals[serial - 1].request.batch_size for serial in members[number])
-        begin = bisect.bisect_left(times, batch.start_ns - QUEUE_NS)
-        for arrival in arrivals[begin : bisect.bisect_right(times, batch.start_ns)]:
+        begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
+        for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
             if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
-                arrival.time_ns = max(arrival.time_ns, batch.start_ns + 1)
+                arrival.time_ns = max(arrival.time_ns, taken_ns + 1)
     arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
     return arrivals
 
@@ -249,19 +254,38 @@ def _executions(decisions: Sequence[Decision]) -> list[Execute]:
     return [decision for decision in decisions if isinstance(decision, Execute)]
 
 
-def _due_ns(execute: Execute, batch: TracedBatch) -> int:
+def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
+    """The key by which batches are sorted: a queue without priorities is first in, first out."""
+    if config.dynamic_batching.priority_levels:
+        return batch.start_ns
+    return min(request.queued_ns for request in batch.requests)
+
+
+def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
+    """When the instances took the batches, at the earliest: what came later may be in the next one."""
+    taken: list[int] = []
+    latest_ns = batches[-1].start_ns if batches else 0
+    for batch in reversed(batches):
+        latest_ns = min(latest_ns, batch.start_ns)
+        queued = [request.queued_ns for request in batch.requests]
+        earliest_ns = max(batch.free_ns, max(queued), min(queued) + delay_ns, batch.start_ns - DISPATCH_NS)
+        taken.append(min(earliest_ns, latest_ns))
+    return taken[::-1]
+
+
+def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
     """When the scheduler sends the batch, if an instance is idle then."""
     facts = execute.reason.facts
-    formed_ns = batch.start_ns - facts.get("ready_ns", 0)
+    formed_ns = taken_ns - facts.get("ready_ns", 0)
     oldest_ns = min(request.queued_ns for request in batch.requests)
     return max(batch.free_ns, formed_ns if facts.get("delay_ns") else oldest_ns)
 
 
-def _facts(execute: Execute, batch: TracedBatch) -> dict[str, Any]:
+def _facts(execute: Execute, batch: TracedBatch, taken_ns: int) -> dict[str, Any]:
     """The facts of the decision, with the times of the recorded instance."""
     facts = {**execute.reason.facts, "inferred": True}
     if "instance" in facts:
         facts["has_run"] = batch.free_ns > 0
-        if batch.free_ns < _due_ns(execute, batch):
-            facts["idle_ns"], facts["ready_ns"] = batch.start_ns - batch.free_ns if batch.free_ns else 0, 0
+        if batch.free_ns < _due_ns(execute, batch, taken_ns):
+            facts["idle_ns"], facts["ready_ns"] = taken_ns - batch.free_ns if batch.free_ns else 0, 0
     return facts
