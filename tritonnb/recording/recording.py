@@ -29,7 +29,7 @@ from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
-from tritonnb.simulation.service import Service, table
+from tritonnb.simulation.service import Service, Varying, table
 
 if TYPE_CHECKING:
     import pandas
@@ -319,6 +319,15 @@ class Recording:
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
+    def _varying_service(self) -> Service:
+        """The recorded service times: the medians, with the variation of a server that shares its machine."""
+        service = self.service()
+        if self.source is None:
+            return service
+        medians_ns = {size: service(size) for size in self.batch_sizes()}
+        batches = sorted(self.batches, key=lambda batch: batch.sent_ns)
+        return Varying(service, tuple([batch.compute_ns / max(1, medians_ns[batch.size]) for batch in batches]))
+
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: object) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
@@ -328,7 +337,8 @@ class Recording:
         Parameters
         ----------
         service : Service, optional
-            Service-time model; by default the recorded one (`service`).
+            Service-time model; by default the recorded one (`service`). For a recording of a trace its times vary as
+            they did on the server.
         seed : int, optional
             Seed of random service times.
         **edits
@@ -352,10 +362,9 @@ class Recording:
         if name not in self.configs:
             raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
         config = self.configs[name]
+        times = service or self._varying_service()
         runs = [
-            Recording(
-                run(candidate, self.arrivals(), service or self.service(), seed), {name: candidate}, simulated=True
-            )
+            Recording(run(candidate, self.arrivals(), times, seed), {name: candidate}, simulated=True)
             for candidate in (config, with_overrides(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
