@@ -20,7 +20,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2]
 #: A model that logs its batches: the ids of the requests of each execution.
-MODEL = '''
+MODEL = """
 import json
 import time
 
@@ -39,8 +39,8 @@ class TritonPythonModel:
         self.log.flush()
         time.sleep(0.004 + 0.0005 * sum(map(len, rows)))
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in rows]
-'''
-CONFIG = '''
+"""
+CONFIG = """
 backend: "python"
 max_batch_size: 8
 input {{ name: "X" data_type: TYPE_FP32 dims: 1 }}
@@ -48,7 +48,7 @@ output {{ name: "Y" data_type: TYPE_FP32 dims: 1 }}
 instance_group {{ count: {instances} kind: KIND_CPU }}
 dynamic_batching {{ max_queue_delay_microseconds: {delay_us} }}
 parameters {{ key: "log" value {{ string_value: "{log}" }} }}
-'''
+"""
 
 
 @dataclass

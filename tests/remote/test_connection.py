@@ -9,6 +9,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
+from tritonnb.remote.config import RemoteConfig
 
 
 @pytest.fixture(params=["http", "grpc"])
@@ -77,6 +78,12 @@ def test_a_sweep_with_live_trials_restores_the_configuration(remote: tnb.Remote)
     assert model.config.text == before
 
 
+def interrupt_after_applying(config: RemoteConfig) -> None:
+    with config:
+        config.apply()
+        raise KeyboardInterrupt
+
+
 def test_a_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
@@ -87,10 +94,10 @@ def test_a_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
         assert config.apply() == "reloaded"
         assert model.config.dynamic_batching.max_queue_delay_microseconds == 9000
     assert model.config.text == before
-    with pytest.raises(KeyboardInterrupt), model.config as config:
-        config.dynamic_batching.max_queue_delay_microseconds = 8000
-        config.apply()
-        raise KeyboardInterrupt
+    config = model.config
+    config.dynamic_batching.max_queue_delay_microseconds = 8000
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_after_applying(config)
     assert model.config.text == before
     config.max_batch_size = -3
     with pytest.raises(tnb.TritonError, match="max_batch_size"):
@@ -161,5 +168,5 @@ def test_traffic_reaches_a_remote_model(remote: tnb.Remote) -> None:
 
 
 def test_an_unknown_model_is_named_with_the_known_ones(remote: tnb.Remote) -> None:
-    with pytest.raises(tnb.TritonError, match="has no model 'ones'; did you mean 'one'.*'delay', 'one', 'two'"):
+    with pytest.raises(tnb.TritonError, match=r"has no model 'ones'; did you mean 'one'.*'delay', 'one', 'two'"):
         remote["ones"]

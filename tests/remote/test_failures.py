@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -112,10 +112,10 @@ def test_a_server_that_is_killed(
             use(remote, server.kill)
         text = str(failure.value)
         print(f"\n{use.__name__}: {text}")
-        sentences = ("no HTTP server of the v2 protocol responds at", "the server closed the connection", "Connect call failed")
-        assert any(sentence in text for sentence in sentences)
-        with pytest.raises(tnb.TritonError, match="not restored|no HTTP server|closed"):
+        assert "no HTTP server of the v2 protocol responds at" in text or "the server closed the connection" in text
+        with suppress(tnb.TritonError):  # the configuration cannot be restored
             remote.close()
+        with pytest.raises(tnb.TritonError, match="the connection has been closed"):
             remote.index()
 
 

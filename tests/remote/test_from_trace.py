@@ -25,7 +25,9 @@ LOADS = [
 ]
 
 
-def record_load(server: ServerProcess, model: str, requests: int, **traffic: int) -> tuple[tnb.Recording, list[list[str]]]:
+def record_load(
+    server: ServerProcess, model: str, requests: int, **traffic: int
+) -> tuple[tnb.Recording, list[list[str]]]:
     """A recording of a load, and the batches that the model logged during it."""
     before = len(server.logged(model))
     with tnb.connect(server.grpc) as remote, remote.record(model, rows=False) as recording:
@@ -211,6 +213,6 @@ def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> 
     path.write_text(content)
     with pytest.raises(tnb.TritonError, match=f"trace file '{path}': {message}"):
         tnb.Recording.from_trace(path)
-    with pytest.raises(tnb.TritonError, match="expected a file, or a series missing.0"):
+    with pytest.raises(tnb.TritonError, match=r"expected a file, or a series missing\.0"):
         tnb.Recording.from_trace(tmp_path / "missing")
     shutil.rmtree(tmp_path)

@@ -12,7 +12,9 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 
-def send(url: str, model: str, requests: int, *, rate: float = 0, clients: int = 0, rows: int = 1, seed: int = 1) -> None:
+def send(
+    url: str, model: str, requests: int, *, rate: float = 0, clients: int = 0, rows: int = 1, seed: int = 1
+) -> None:
     """Send requests whose ids are their numbers, and wait for all responses.
 
     Give ``rate`` (requests per second) or ``clients``; each request has 1 to ``rows`` rows.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.config_editor import ConfigEditor, open_editors
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
     from tritonnb.remote.model import RemoteModelHandle
 
 
@@ -36,7 +37,7 @@ class RemoteConfigEditor(ConfigEditor):
         handle = self._handle
         super().close()
         if handle is not None and handle.server.alive:
-            handle.server.restore(handle.name)
+            cast("Remote", handle.server).restore(handle.name)
 
     def __enter__(self) -> RemoteConfigEditor:
         return self

@@ -158,8 +158,8 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._rows: deque[list[str]] = deque(maxlen=_INTERVALS)
         self._closed = False
         self.status = widgets.HTML(
-            f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and mean "
-            "times, but no single batches and no reasons."
+            f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and "
+            "mean times, but no single batches and no reasons."
         )
         self.table, self.batch_sizes = widgets.HTML(), widgets.HTML()
         super().__init__([self.status, self.table, self.batch_sizes])

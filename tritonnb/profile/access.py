@@ -88,7 +88,9 @@ class Access:
             try:
                 roots = None if credentials is None else Path(credentials).read_bytes()
             except OSError as error:
-                raise InvalidArgumentError(f"ssl expected a file of certificates, got {credentials!r}: {error}") from None
+                raise InvalidArgumentError(
+                    f"ssl expected a file of certificates, got {credentials!r}: {error}"
+                ) from None
             credentials = grpc.ssl_channel_credentials(roots)
         if not isinstance(credentials, grpc.ChannelCredentials):
             got = type(credentials).__name__
@@ -101,7 +103,11 @@ class Access:
         return tuple((name.lower(), value) for name, value in self.headers.items())
 
     def fetch(
-        self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+        self,
+        url: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
         """Send a GET, or a POST if there is a body; return the body and the headers of the response.
 

@@ -28,7 +28,9 @@ _BATCH_PARTS = ("compute_input", "compute_infer", "compute_output")
 class RemoteServer(Protocol):
     """What is asked of a server; all methods raise `TritonError`."""
 
-    access: Access
+    @property
+    def access(self) -> Access:
+        """Headers, TLS and time limit."""
 
     @property
     def url(self) -> str:
@@ -114,7 +116,9 @@ class HttpServer:
 
     def statistics(self, name: str = "", version: int = -1) -> list[dict[str, Any]]:
         """The statistics of a model, or of all: one entry for each version."""
-        entries: list[dict[str, Any]] = self._get(f"{model_path(name, version) if name else '/models'}/stats")["model_stats"]
+        entries: list[dict[str, Any]] = self._get(f"{model_path(name, version) if name else '/models'}/stats")[
+            "model_stats"
+        ]
         return entries
 
     def load(self, name: str, config: str | None = None) -> None:
@@ -220,9 +224,9 @@ class GrpcServer:
         """A client for calls; it closes its channel, and its errors are `TritonError`."""
         from tritonclient.grpc import service_pb2_grpc
 
-        with self.access.channel(self.scheme, self.authority) as channel:
-            with grpc_errors(self.url, self.access.timeout_s):
-                yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        errors = grpc_errors(self.url, self.access.timeout_s)
+        with self.access.channel(self.scheme, self.authority) as channel, errors:
+            yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
 def remote_server(scheme: str, authority: str, prefix: str, access: Access) -> HttpServer | GrpcServer:

@@ -44,7 +44,9 @@ class Agreement:
         causes = "".join(f"; {count} {cause}" for cause, count in self.causes.items())
         first = f". First difference: {self.difference}" if self.difference else ""
         batches = pluralize(self.batches, "batch", "batches")
-        return f"{self.identical} of {batches} are the same in a replay of the scheduler ({self.share:.0%}){causes}{first}"
+        return (
+            f"{self.identical} of {batches} are the same in a replay of the scheduler ({self.share:.0%}){causes}{first}"
+        )
 
     def __add__(self, other: Agreement) -> Agreement:
         causes = {
@@ -82,7 +84,9 @@ class TraceSource:
 
     def remarks(self) -> list[str]:
         """What a reader of the recording has to know, one sentence each without a period."""
-        agreements = [f"model '{name}': {agreement}" for name, agreement in self.agreements.items() if agreement.batches]
+        agreements = [
+            f"model '{name}': {agreement}" for name, agreement in self.agreements.items() if agreement.batches
+        ]
         return [*filter(None, [self.sampled]), *self.notes, *agreements]
 
     @property

@@ -14,7 +14,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.profile.access import TIMEOUT_S, Access
 from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.remote_server import RemoteServer, remote_server
+from tritonnb.profile.remote_server import GrpcServer, HttpServer, remote_server
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
@@ -75,12 +75,12 @@ class Remote:
 
     Attributes
     ----------
-    server : RemoteServer
+    server : HttpServer or GrpcServer
         The calls of the protocol.
     metrics_url : str or None
     """
 
-    def __init__(self, server: RemoteServer, metrics_url: str | None = None) -> None:
+    def __init__(self, server: HttpServer | GrpcServer, metrics_url: str | None = None) -> None:
         self.server = server
         self.metrics_url = metrics_url
         self._metadata = server.metadata()
@@ -164,13 +164,13 @@ class Remote:
             If nothing responds there.
         """
         if self.metrics_url is None:
-            raise InvalidArgumentError(f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()")
+            raise InvalidArgumentError(
+                f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()"
+            )
         from prometheus_client.parser import text_string_to_metric_families
 
         content, _ = self.server.access.fetch(self.metrics_url)
-        samples = (
-            sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples
-        )
+        samples = (sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples)
         return {f"{sample.name}{_labels(sample.labels)}": float(sample.value) for sample in samples}
 
     def record(
@@ -224,7 +224,13 @@ class Remote:
         self.require_extension("trace")
         names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
         return record(
-            self.server, names, trace_file=trace_file, receiver=receiver, trace_rate=trace_rate, rows=rows, timeout_s=timeout
+            self.server,
+            names,
+            trace_file=trace_file,
+            receiver=receiver,
+            trace_rate=trace_rate,
+            rows=rows,
+            timeout_s=timeout,
         )
 
     def require_extension(self, name: str) -> None:
@@ -245,8 +251,9 @@ class Remote:
     def restore(self, name: str) -> None:
         """Restore the configuration that a model had before it was changed through this connection."""
         restore = self._restorations.pop(name, None)
-        if restore is not None:
-            restore()
+        failures = _restore({name: restore}) if restore is not None else []
+        if failures:
+            raise failures[0]
 
     def keep(self, name: str) -> None:
         """Leave the changed configuration of a model on the server when the connection is closed."""
@@ -303,7 +310,7 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _restore(restorations: dict[str, Callable[[], object]]) -> list[TritonError]:
     """Restore all configurations; the errors of those that could not be restored."""
-    failures = []
+    failures: list[TritonError] = []
     while restorations:
         name, restore = restorations.popitem()
         try:

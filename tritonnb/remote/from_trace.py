@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import Message
-
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
@@ -61,7 +59,7 @@ def recording_of(
     said = [*notes]
     if len(complete) < len(every):
         left_out = pluralize(len(every) - len(complete), "request")
-        said.append(f"{left_out} left out: the trace begins after or ends before {'it' if len(every) - len(complete) == 1 else 'they'} ended")
+        said.append(f"{left_out} left out, of which the trace contains only a part")
     models = models_of(complete, configs)
     agreements: dict[str, Agreement] = {}
     for model in models:
@@ -96,7 +94,11 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
     if isinstance(config, str | os.PathLike) and os.path.isdir(config):
         found = {name: Path(config) / name / "config.pbtxt" for name in models}
         return {name: read_config(path, name=name) for name, path in found.items() if path.is_file()}
-    if isinstance(config, Mapping) and config and not config.keys() & {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}:
+    if (
+        isinstance(config, Mapping)
+        and config
+        and not config.keys() & {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
+    ):
         return {name: read_config(value, name=name) for name, value in config.items() if name in models}
     only: Any = config
     message = read_config(only, name="")
@@ -126,7 +128,9 @@ def _files(paths: Paths) -> list[Path]:
         if path.is_file():
             files.append(path)
         elif not series:
-            raise InvalidArgumentError(f"trace file '{path}' expected a file, or a series {path.name}.0, …; got neither")
+            raise InvalidArgumentError(
+                f"trace file '{path}' expected a file, or a series {path.name}.0, …; got neither"
+            )
         if not re.fullmatch(r"\.\d+", path.suffix):
             files += series
     return list(dict.fromkeys(files))
@@ -182,7 +186,11 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
             "trace with level TENSORS, too, to count rows"
         )
     configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
-    if config is not None and model.instance_count > configured and not any(group.gpus for group in config.instance_group):
+    if (
+        config is not None
+        and model.instance_count > configured
+        and not any(group.gpus for group in config.instance_group)
+    ):
         yield (
             f"model '{model.name}': {model.instance_count} batches ran at the same time, and the configuration has "
             f"{pluralize(configured, 'instance')}"

@@ -105,7 +105,8 @@ class SpanCollector:
 
     def __init__(self, on_request: Callable[[TracedRequest], None]) -> None:
         self._on_request = on_request
-        #: Requests without their ``compute`` span, by the id of their span; and the events of such spans without theirs.
+        #: Requests without their ``compute`` span, and the events of such spans without their request, by the id of the
+        #: span of the request.
         self._requests: dict[str | bytes, TracedRequest] = {}
         self._executions: dict[str | bytes, list[tuple[str, int]]] = {}
 

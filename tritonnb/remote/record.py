@@ -146,7 +146,8 @@ def _source(
     path = trace_file or settings.get("trace_file")
     if not path:
         raise InvalidArgumentError(
-            f"record: {url} has no trace file: start it with --trace-config triton,file=PATH, or in the mode opentelemetry"
+            f"record: {url} has no trace file: start it with --trace-config triton,file=PATH, or with "
+            "--trace-config mode=opentelemetry"
         )
     local = Path(path)
     if not local.parent.is_dir() or not os.access(local.parent, os.R_OK):
@@ -199,9 +200,7 @@ def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
     return dict(sorted(stamps.items(), key=lambda item: (len(item[0].name), item[0].name)))
 
 
-def _wait(
-    collect: Collect, models: Sequence[str], count: int, timeout_s: float
-) -> list[TracedRequest]:
+def _wait(collect: Collect, models: Sequence[str], count: int, timeout_s: float) -> list[TracedRequest]:
     """Wait until the traces of so many requests are there, or no more come."""
     deadline = time.monotonic() + timeout_s
     last, changed_s = -1, time.monotonic()

@@ -1,8 +1,9 @@
 """The scheduler, replayed on the recorded arrivals and executions of a trace, to infer why batches were sent.
 
 The replay follows the recording: an instance becomes available shortly before its next recorded execution, as soon as
-it was free and the last request of the batch had come, and the scheduler then decides what the batch contains. Where it decides otherwise, the batch counts as different, and the
-replay continues from the recorded state: one difference does not cause others.
+it was free and the last request of the batch had come. The scheduler then decides what the batch contains. Where it
+decides otherwise, the batch counts as different, and the replay continues from the recorded state: one difference does
+not cause others.
 
 A trace does not determine the order of what happened within a fraction of a millisecond: time stamps are taken by
 different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order that

@@ -91,8 +91,12 @@ class TracedModel:
         text = "a replay of the scheduler forms another batch here" if self.reasons else self.unknown
         idle_ns = batch.start_ns - batch.free_ns if batch.free_ns else 0
         facts = {
-            **{"requests": len(batch.requests), "rows": sum(self.rows[request.key] for request in batch.requests)},
-            **{"instance": batch.lane, "idle_ns": idle_ns, "has_run": batch.free_ns > 0, "cause": text},
+            "requests": len(batch.requests),
+            "rows": sum(self.rows[request.key] for request in batch.requests),
+            "instance": batch.lane,
+            "idle_ns": idle_ns,
+            "has_run": batch.free_ns > 0,
+            "cause": text,
         }
         return Reason(UNKNOWN, facts)
 
