@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -59,17 +60,25 @@ def test_a_trace_has_the_batches_that_ran(remote_server: ServerProcess, model: s
         assert batch.why.endswith("(inferred)") == is_inferred
 
 
+def mean_compute_ms(recording: tnb.Recording, size: int) -> float:
+    return fmean(batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("model", "rate", "delay_us"), [("delay", 150, 0), ("one", 200, 3000)])
 def test_what_if_predicts_a_run_under_another_configuration(
     remote_server: ServerProcess, model: str, rate: int, delay_us: int
 ) -> None:
-    recording, _ = record_load(remote_server, model, REQUESTS, rate=rate)
-    with tnb.connect(remote_server.grpc) as remote, remote[model].config as config:
-        config.dynamic_batching.max_queue_delay_microseconds = delay_us
-        config.apply()
-        actual, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+    for _ in range(4):
+        recording, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+        with tnb.connect(remote_server.grpc) as remote, remote[model].config as config:
+            config.dynamic_batching.max_queue_delay_microseconds = delay_us
+            config.apply()
+            actual, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+        # Other work of the machine changes the execution times from one run to the next, which no one can predict.
+        if mean_compute_ms(actual, 1) == pytest.approx(mean_compute_ms(recording, 1), rel=0.05):
+            break
     predicted = recording.what_if(max_queue_delay_microseconds=delay_us).after.summary()
     measured = actual.summary()
     for name in ("mean_batch_size", "latency_p50_ms"):

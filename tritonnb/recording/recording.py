@@ -23,13 +23,14 @@ from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.recorded_times import recorded_times
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
-from tritonnb.simulation.service import Service, Varying, table
+from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     import pandas
@@ -319,15 +320,6 @@ class Recording:
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
-    def _varying_service(self) -> Service:
-        """The recorded service times: the medians, with the variation of a server that shares its machine."""
-        service = self.service()
-        if self.source is None:
-            return service
-        medians_ns = {size: service(size) for size in self.batch_sizes()}
-        batches = sorted(self.batches, key=lambda batch: batch.sent_ns)
-        return Varying(service, tuple([batch.compute_ns / max(1, medians_ns[batch.size]) for batch in batches]))
-
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: object) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
@@ -362,7 +354,7 @@ class Recording:
         if name not in self.configs:
             raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
         config = self.configs[name]
-        times = service or self._varying_service()
+        times = service or (self.service() if self.source is None else recorded_times(self))
         runs = [
             Recording(run(candidate, self.arrivals(), times, seed), {name: candidate}, simulated=True)
             for candidate in (config, with_overrides(config, edits))

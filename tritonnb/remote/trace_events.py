@@ -201,8 +201,20 @@ def _ensemble_executed(
     model: TracedModel, request: TracedRequest, rows: int, children: list[TracedRequest]
 ) -> EnsembleExecuted:
     executions = [child.compute for child in children if child.executed]
-    parts = [sum(times[part + 1] - times[part] for times in executions) for part in range(3)]
-    started_ns = min((times[0] for times in executions), default=request.ended_ns)
-    times_ns = (request.received_ns, request.queued_ns, started_ns)
-    key = (model.name, model.version, model.serials[request.key], rows)
-    return EnsembleExecuted(request.ended_ns, *key, *times_ns, *parts, "")
+    compute_input, compute_infer, compute_output = (
+        sum(times[part + 1] - times[part] for times in executions) for part in range(3)
+    )
+    return EnsembleExecuted(
+        time_ns=request.ended_ns,
+        model=model.name,
+        version=model.version,
+        serial=model.serials[request.key],
+        size=rows,
+        received_ns=request.received_ns,
+        queued_ns=request.queued_ns,
+        started_ns=min((times[0] for times in executions), default=request.ended_ns),
+        compute_input_ns=compute_input,
+        compute_infer_ns=compute_infer,
+        compute_output_ns=compute_output,
+        failed="",
+    )
