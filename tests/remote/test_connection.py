@@ -9,6 +9,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
+from tritonnb.figures.picture import Picture
 from tritonnb.remote.config import RemoteConfig
 
 
@@ -49,8 +50,10 @@ def test_a_model_has_statistics_and_their_figures(remote: tnb.Remote) -> None:
     model(X=[[3.0], [4.0]])
     after = model.stats()
     assert after["inference_count"] - before["inference_count"] == 2
-    assert "1 batch of 2 rows" in model.plot.batch_sizes(since=before).alt
-    assert "A request takes" in model.plot.parts(since=before).alt
+    for figure, words in ((model.plot.batch_sizes, "1 batch of 2 rows"), (model.plot.parts, "A request takes")):
+        picture = figure(since=before)
+        assert isinstance(picture, Picture)
+        assert words in picture.alt
     assert "one" in model._repr_html_()
     assert "rows in" in repr(model)
 

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,9 +44,11 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 @contextmanager
-def server_to_kill(tmp_path: Path, triton: bool, **options: object) -> Iterator[ServerProcess]:
+def server_to_kill(
+    tmp_path: Path, triton: bool, *, trace: Sequence[str] = (), control: str = "explicit"
+) -> Iterator[ServerProcess]:
     write_model(tmp_path / "repository", "one")
-    with start(tmp_path / "repository", triton=triton, **options) as server:
+    with start(tmp_path / "repository", triton=triton, trace=trace, control=control) as server:
         yield server
 
 

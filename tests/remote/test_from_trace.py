@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,9 +96,9 @@ def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def entries(requests: int, *, every: int = 1) -> list[dict]:
+def entries(requests: int, *, every: int = 1) -> list[dict[str, Any]]:
     """The trace of a server whose only instance takes 5 ms for each batch, with requests every 1 ms."""
-    written: list[dict] = []
+    written: list[dict[str, Any]] = []
     free = number = 0
     queue = [(serial, serial * 1_000_000) for serial in range(1, requests + 1)]
     while queue:
@@ -223,7 +224,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> 
     shutil.rmtree(tmp_path)
 
 
-def request(key: int, parent: int, model: str, times: dict[str, int]) -> list[dict]:
+def request(key: int, parent: int, model: str, times: dict[str, int]) -> list[dict[str, Any]]:
     head = {"id": key, "model_name": model, "model_version": 1, **({"parent_id": parent} if parent else {})}
     return [head, *({"id": key, "timestamps": [{"name": name, "ns": ns}]} for name, ns in times.items())]
 

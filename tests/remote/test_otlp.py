@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ STAMPS = {"REQUEST_START": 0, "QUEUE_START": 1, "REQUEST_END": 9}
 COMPUTE = {"COMPUTE_START": 2, "COMPUTE_INPUT_END": 3, "COMPUTE_OUTPUT_START": 7, "COMPUTE_END": 8}
 
 
-def spans(requests: int, batch: int = 4) -> list[dict]:
+def spans(requests: int, batch: int = 4) -> list[dict[str, Any]]:
     """The two spans of each request, in the JSON form; requests of a batch differ by nanoseconds."""
     made = []
     for number in range(1, requests + 1):
@@ -47,11 +48,11 @@ def spans(requests: int, batch: int = 4) -> list[dict]:
     return made
 
 
-def as_json(items: list[dict]) -> bytes:
+def as_json(items: list[dict[str, Any]]) -> bytes:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": items}]}]}).encode()
 
 
-def as_protobuf(items: list[dict]) -> bytes:
+def as_protobuf(items: list[dict[str, Any]]) -> bytes:
     message = ExportTraceServiceRequest()
     scope = message.resource_spans.add().scope_spans.add()
     for item in items:

@@ -7,13 +7,13 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.trace_file import read_entries
 from tritonnb.scheduling.reasons import RULES, pluralize
 from tritonnb.telemetry.perfetto import to_perfetto
+from tritonnb.telemetry.trace_entry import TraceEntry
 
 _OUTPUT = "trace.perfetto.json"
 
@@ -74,7 +74,7 @@ def explanation(recording: Recording) -> str:
 
 
 def _write_timeline(files: Sequence[Path], output: Path) -> Path:
-    entries: list[dict[str, Any]] = []
+    entries: list[TraceEntry] = []
     for file in files:
         try:
             entries += read_entries(file.read_text("utf-8"))[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
@@ -83,7 +83,7 @@ def model_card(model: ModelHandle) -> str:
         return f"<p><b>model '{html.escape(model.name)}'</b>: not ready ({html.escape(str(error))})</p>"
 
 
-def served_model_card(name: str, metadata: dict[str, Any], stats: dict[str, Any], config: Any) -> str:
+def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsEntry, config: Any) -> str:
     """Return the tensors, scheduler and statistics of a model that is served, as HTML."""
     batched = " (first dimension: the rows of the batch)" if config.max_batch_size else ""
     rows = [

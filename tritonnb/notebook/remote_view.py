@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import ipywidgets as widgets
 
@@ -20,6 +20,7 @@ from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.record import changed_settings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.remote.model import RemoteModelHandle
@@ -175,7 +176,7 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._rows.appendleft(_interval(new, self._read_s - self._began_s, now - self._read_s))
         self._last, self._read_s = stats, now
         self.table.value = _table(self._rows)
-        self.batch_sizes.value = statistics_card(difference(stats, self._first))
+        self.batch_sizes.value = statistics_card(cast("StatisticsEntry", difference(stats, self._first)))
         self.keep_last_state()
 
     def close(self) -> None:

@@ -151,7 +151,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
 
     def _start(self) -> None:
         try:
-            self.load = load(getattr(self._model, "address", self._model), **self._load_options(), **self.options)
+            self.load = load(self._model, **self._load_options(), **self.options)
         except (TritonError, RuntimeError) as error:
             self.running.value = False
             self.status.value = f"<b>Not sent:</b> {html.escape(str(error))}"

@@ -11,12 +11,16 @@ from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import InProcessTarget, Target
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
 
 def find_model(
-    model: ModelHandle | Server | RemoteModel | str, name: str | None = None, over: str | None = None
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
+    name: str | None = None,
+    over: str | None = None,
 ) -> ModelHandle | RemoteModel:
     """Find a model.
 

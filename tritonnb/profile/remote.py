@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import unquote
 
 from google.protobuf import json_format
@@ -13,6 +12,7 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedE
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.access import Access
 from tritonnb.profile.remote_server import GrpcServer, HttpServer, model_path, remote_server
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: The accepted URLs; without a scheme the protocol is HTTP or the one of ``over``.
 _URL = re.compile(
@@ -150,7 +150,7 @@ class RemoteModel:
         """
         return self.server.config(self.name, self.version)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> StatisticsEntry:
         """The entry of the model in the statistics extension; errors as `config`."""
         return self.server.statistics(self.name, self.version)[-1]
 

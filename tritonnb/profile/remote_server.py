@@ -16,6 +16,7 @@ from google.protobuf import json_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.access import Access, grpc_errors
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: The fields of a duration in the statistics, by the part of the response that contains them.
 _REQUEST_PARTS = (
@@ -51,7 +52,7 @@ class RemoteServer(Protocol):
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
         """The configuration of a model."""
 
-    def statistics(self, name: str = "", version: int = -1) -> list[dict[str, Any]]:
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
         """The statistics of a model, or of all: one entry for each version."""
 
     def load(self, name: str, config: str | None = None) -> None:
@@ -114,9 +115,9 @@ class HttpServer:
         config: pb.ModelConfig = json_format.ParseDict(fields, pb.ModelConfig(), ignore_unknown_fields=True)
         return config
 
-    def statistics(self, name: str = "", version: int = -1) -> list[dict[str, Any]]:
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
         """The statistics of a model, or of all: one entry for each version."""
-        entries: list[dict[str, Any]] = self._get(f"{model_path(name, version) if name else '/models'}/stats")[
+        entries: list[StatisticsEntry] = self._get(f"{model_path(name, version) if name else '/models'}/stats")[
             "model_stats"
         ]
         return entries
@@ -189,7 +190,7 @@ class GrpcServer:
         response = self._call("ModelConfig", name=name, version=_version_text(version))
         return pb.ModelConfig.FromString(response.config.SerializeToString())
 
-    def statistics(self, name: str = "", version: int = -1) -> list[dict[str, Any]]:
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
         """The statistics of a model, or of all: one entry for each version."""
         response = self._call("ModelStatistics", name=name, version=_version_text(version))
         return [_statistics(model) for model in response.model_stats]
@@ -251,9 +252,9 @@ def _values(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _statistics(model: Any) -> dict[str, Any]:
+def _statistics(model: Any) -> StatisticsEntry:
     """The statistics of a model version in the form of the HTTP endpoint."""
-    return {
+    entry: Any = {
         "name": model.name,
         "version": model.version,
         "last_inference": model.last_inference,
@@ -264,6 +265,8 @@ def _statistics(model: Any) -> dict[str, Any]:
             {"batch_size": batch.batch_size, **_durations(batch, _BATCH_PARTS)} for batch in model.batch_stats
         ],
     }
+    statistics: StatisticsEntry = entry
+    return statistics
 
 
 def _durations(message: Any, parts: Sequence[str]) -> dict[str, dict[str, int]]:

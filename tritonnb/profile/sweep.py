@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
@@ -47,7 +49,7 @@ Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 
 def sweep(
-    model: ModelHandle | Server | RemoteModel | str,
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,
     *,
     constraint: str | None = None,

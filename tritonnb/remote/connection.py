@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -177,7 +178,7 @@ class Remote:
         self,
         models: str | Sequence[str] | None = None,
         *,
-        trace_file: str | None = None,
+        trace_file: str | os.PathLike[str] | None = None,
         receiver: OtlpReceiver | None = None,
         trace_rate: int = 1,
         rows: bool = True,

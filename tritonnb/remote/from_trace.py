@@ -20,6 +20,7 @@ from tritonnb.remote.trace_events import TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.trace_entry import TraceEntry
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Configs = AnyConfig | Mapping[str, AnyConfig] | None
@@ -137,7 +138,7 @@ def _files(paths: Paths) -> list[Path]:
 
 
 def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
-    entries: list[dict[str, Any]] = []
+    entries: list[TraceEntry] = []
     requests: list[TracedRequest] = []
     collector = SpanCollector(requests.append)
     for file in files:

@@ -18,6 +18,7 @@ from tritonnb.model_config.validate import validate
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.remote.config import RemoteConfig
 from tritonnb.remote.infer import Outputs, infer
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.figures.statistics import StatisticsPlot
@@ -105,7 +106,7 @@ class RemoteModelHandle:
         return self._remote.server.model_metadata(self.name, self.version)
 
     @with_short_traceback
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> StatisticsEntry:
         """The entry of this model (by default its latest version) in the statistics extension.
 
         Returns

@@ -18,6 +18,7 @@ from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_file import read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
 Collect = Callable[[], list[TracedRequest]]
@@ -180,7 +181,7 @@ def _new_in_files(path: Path) -> Iterator[Collect]:
     before = _stamps(path)
 
     def collect() -> list[TracedRequest]:
-        entries: list[dict[str, Any]] = []
+        entries: list[TraceEntry] = []
         for file, stamp in _stamps(path).items():
             if before.get(file) != stamp:
                 with suppress(InvalidArgumentError, OSError):  # a file that is being written

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.telemetry.trace_entry import TraceEntry
 
 #: How an entry begins, in files of Triton and of this server.
 _BEGINNING = '{"id":'
 
 
-def read_entries(text: str) -> tuple[list[dict[str, Any]], str]:
+def read_entries(text: str) -> tuple[list[TraceEntry], str]:
     """Read the entries of a trace file, which may be cut off.
 
     Parameters
@@ -23,7 +23,7 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], str]:
 
     Returns
     -------
-    list of dict
+    list of TraceEntry
         The entries that can be read.
     str
         What is missing; empty if the file is whole.
@@ -47,13 +47,13 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], str]:
     return entries, missing
 
 
-def _salvage(text: str) -> tuple[list[dict[str, Any]], str]:
+def _salvage(text: str) -> tuple[list[TraceEntry], str]:
     """The entries before the point where the file was cut off; entries that cannot be read are skipped."""
     begin = text.find("[")
     if begin < 0 or text[:begin].strip():
         raise InvalidArgumentError("expected a list of objects with an 'id'")
     decoder = json.JSONDecoder()
-    entries: list[dict[str, Any]] = []
+    entries: list[TraceEntry] = []
     unreadable, at = 0, text.find(_BEGINNING, begin)
     while at >= 0:
         try:
@@ -69,12 +69,12 @@ def _salvage(text: str) -> tuple[list[dict[str, Any]], str]:
     return entries, skipped or f"cut off after {len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
 
 
-def requests_of(entries: Iterable[Mapping[str, Any]]) -> Iterator[TracedRequest]:
+def requests_of(entries: Iterable[TraceEntry]) -> Iterator[TracedRequest]:
     """Combine entries into requests, in the order in which they appear.
 
     Parameters
     ----------
-    entries : iterable of mapping
+    entries : iterable of TraceEntry
         Those of all files of a series: the entries of a request may be in several files.
 
     Examples
