@@ -47,9 +47,10 @@ def load(
     Parameters
     ----------
     model : ModelHandle, Server, RemoteModelHandle, Remote or str
-        ``server["name"]``, ``remote["name"]`` of `connect`, or any server of the v2 protocol: ``http://HOST:PORT/v2/models/NAME`` or
-        ``grpc://HOST:PORT/v2/models/NAME``. A server, and a URL without the path of a model, need ``name``, unless
-        there is only one model. Without a scheme the protocol is HTTP, or the one of ``over``.
+        ``server["name"]``, ``remote["name"]`` of `connect`, or any server of the v2 protocol:
+        ``http://HOST:PORT/v2/models/NAME`` or ``grpc://HOST:PORT/v2/models/NAME``. A server, and a URL without the path
+        of a model, need ``name``, unless there is only one model. Without a scheme the protocol is HTTP, or the one of
+        ``over``.
     name : str, optional
         Name of the model, if ``model`` does not determine it.
     rate : float, optional
