@@ -58,11 +58,12 @@ def find_model(
         raise InvalidArgumentError(
             f"model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
         )
-    if name not in (None, model.name):
+    handle = cast("ModelHandle", model)
+    if name not in (None, handle.name):
         raise InvalidArgumentError(
-            f"name expected '{model.name}', the name of the given model, got '{name}': give one of them"
+            f"name expected '{handle.name}', the name of the given model, got '{name}': give one of them"
         )
-    return model
+    return handle
 
 
 def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
