@@ -94,17 +94,12 @@ def view(recording: Recording) -> BatchView:
         got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
         raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
     selected = recording.for_model(models[0])
-    return BatchView(history_of(selected), selected)
-
-
-def history_of(recording: Recording) -> Json:
-    """Return the `BatchView.history` of a recording of one model, or of its configuration if it is empty."""
-    begin, end = recording.span_ns
-    name = recording.events[0].model if recording.events else next(iter(recording.configs))
-    feed = Feed(name, recording.configs.get(name, pb.ModelConfig()), begin, keep=_MAX_RECORDED, sample=False)
-    feed.fold(map(pack, recording.events))
+    begin, end = selected.span_ns
+    config = selected.configs.get(models[0], pb.ModelConfig())
+    feed = Feed(models[0], config, begin, keep=_MAX_RECORDED, sample=False)
+    feed.fold(map(pack, selected.events))
     feed.flush(end)
-    return feed.history(end)
+    return BatchView(feed.history(end), selected)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):

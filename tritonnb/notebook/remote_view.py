@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.batch_view import BatchView, history_of
+from tritonnb.core.events import pack
+from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.cards import statistics_card
+from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
+from tritonnb.remote.live_events import LiveEvents
 from tritonnb.remote.record import changed_settings
-from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two updates, and between two readings of the statistics.
 _UPDATE_S, _INTERVAL_S = 1.0, 1.0
-#: Requests that are shown, and intervals of the statistics.
-_MAX_REQUESTS, _INTERVALS = 2000, 10
+#: Intervals of the statistics that are shown.
+_INTERVALS = 10
 
 
 class _Updater:
@@ -63,7 +65,8 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     Attributes
     ----------
-    batches : BatchView
+    batches : BatchView or None
+        None until the first batches have come.
     status : ipywidgets.HTML
         Says where the batches come from, and how many were received.
     """
@@ -72,33 +75,41 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.name = model.name
         self._receiver = receiver
         self._config = model.running_config()
-        self._requests: deque[TracedRequest] = deque(maxlen=_MAX_REQUESTS)
-        self._received = self._shown = 0
+        self._events = LiveEvents(model.name, self._config)
+        self._feed: Feed | None = None
         self._settings = ExitStack()
         changes = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": "-1"}
         model.server.require_extension("trace")
         self._settings.enter_context(changed_settings(model.server.server, [model.name], changes))
-        receiver.subscribe(self._add)
+        receiver.subscribe(self._events.add)
         self._closed = False
         self.status = widgets.HTML(self._text())
-        self.batches = BatchView(history_of(self._empty()))
-        super().__init__([self.status, self.batches])
+        self.batches: BatchView | None = None
+        super().__init__([self.status])
         self.add_class(LIVE)
         self._updater = _Updater(f"tritonnb remote view {model.name}", self.refresh, self._fail, _UPDATE_S)
 
     def recording(self) -> Recording:
-        """Return what is shown as a recording."""
-        requests = list(self._requests)
-        return recording_of(requests, {self.name: self._config}, 1) if requests else self._empty()
+        """Return the newest requests as a recording."""
+        return recording_of(list(self._events.requests), {self.name: self._config}, 1)
 
     def refresh(self) -> None:
         """Show what has been received; the view does so every second."""
-        if self._shown != self._received:
-            self._shown = self._received
-            recording = self.recording()
-            if recording.batches:
-                self.batches.history = history_of(recording)
+        events = self._events.take()
         self.status.value = self._text()
+        if not events:
+            return
+        now_ns = max(event.time_ns for event in events)
+        if self._feed is None:
+            self._feed = Feed(self.name, self._config, events[0].time_ns)
+        self._feed.fold(map(pack, events))
+        delivery = self._feed.flush(now_ns)
+        if self.batches is None:  # its first picture shows the time span of the first batches
+            self.batches = BatchView(self._feed.history(now_ns), self.recording())
+            self.children = [self.status, self.batches]
+        else:
+            self.batches.send(delivery)
+            self.batches.history = self._feed.history(now_ns)
 
     def close(self) -> None:
         """Stop following the model, restore its trace settings, and close the view.
@@ -112,32 +123,24 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             return
         self._closed = True
         self._updater.stop()
-        self._receiver.unsubscribe(self._add)
-        for widget in (self.status, self.batches):
+        self._receiver.unsubscribe(self._events.add)
+        for widget in self.children:
             widget.close()
         super().close()
         self._settings.close()
 
     def last_state(self) -> str:
         """Return what is shown as HTML."""
-        return f"<p>{self.status.value}</p>{self.batches.last_state()}"
+        return f"<p>{self.status.value}</p>{'' if self.batches is None else self.batches.last_state()}"
 
     def refresh_last_state(self) -> bool:
         """Show what has been received; return whether there is anything new."""
-        before = self._shown
+        before = self.status.value
         self.refresh()
-        return self._shown != before
-
-    def _add(self, request: TracedRequest) -> None:
-        if request.model == self.name:
-            self._requests.append(request)
-            self._received += 1
-
-    def _empty(self) -> Recording:
-        return Recording((), {self.name: self._config})
+        return bool(self.status.value != before)
 
     def _text(self) -> str:
-        return f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._received:,} requests received."
+        return f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._events.received:,} requests received."
 
     def _fail(self, error: TritonError) -> None:
         self.status.value = f"{self._text()} <b>Ended:</b> {html.escape(str(error))}"

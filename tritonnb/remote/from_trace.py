@@ -65,7 +65,7 @@ def recording_of(
     agreements: dict[str, Agreement] = {}
     for model in models:
         said += _notes_on(model)
-        agreement = _infer_reasons(model)
+        agreement = infer_reasons(model)
         if model.batches:
             agreements[model.name] = agreements.get(model.name, Agreement(0, 0)) + agreement
     sampled = _sampling(models, trace_rate)
@@ -198,7 +198,7 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         )
 
 
-def _infer_reasons(model: TracedModel) -> Agreement:
+def infer_reasons(model: TracedModel) -> Agreement:
     """Replay the scheduler, and set the reasons of the batches."""
     config = model.config
     if config is None:
