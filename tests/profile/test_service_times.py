@@ -136,10 +136,10 @@ def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: S
         assert "extrapolated" in repr(result)
         with pytest.raises(tnb.TritonError, match=r"expected a model of this process, got .*/v2/models/sleeps"):
             result.export(tmp_path)
-        with pytest.raises(tnb.TritonError, match="start that server with --model-control-mode=explicit"):
-            result.apply()
-    with pytest.raises(tnb.TritonError, match="start that server with --model-control-mode=explicit"):
-        tnb.sweep(server.url, "sleeps", max_batch_size=[2], clients=1, live=True).wait()
+        assert result.apply() == "reloaded"
+    live = tnb.sweep(server.url, "sleeps", max_batch_size=[2], clients=4, requests=20, live=True).wait()
+    assert live.trials[0].mean_batch_size <= 2
+    assert server["sleeps"].config.max_batch_size == 8
 
 
 def test_a_sweep_of_measured_times_knows_their_spread(server: Server) -> None:
