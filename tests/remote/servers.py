@@ -63,8 +63,8 @@ class ServerProcess:
     is_triton: bool
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
-        self.process.kill()
+        """End it and the processes of its models at once, as a crash of the machine does."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
@@ -140,7 +140,7 @@ def start(
     else:
         command = [sys.executable, "-m", "tritonnb", "serve", "--http-address=127.0.0.1", *arguments]
     with (repository.parent / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     server = ServerProcess(
         f"http://127.0.0.1:{http}", f"grpc://127.0.0.1:{grpc}", process, trace_file, repository, triton
     )
