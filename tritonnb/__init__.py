@@ -29,6 +29,8 @@ from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.comparison import Comparison, compare
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
+from tritonnb.remote.connection import Remote, connect
+from tritonnb.remote.otlp_receiver import OtlpReceiver, otlp_receiver
 from tritonnb.scheduling.resources import Resource
 from tritonnb.server.nested_loop import allow_nested
 from tritonnb.server.serve import serve
@@ -74,7 +76,9 @@ __all__ = [
     "LoadResult",
     "LogSettings",
     "MetricsOptions",
+    "OtlpReceiver",
     "Recording",
+    "Remote",
     "Resource",
     "Server",
     "Sweep",
@@ -87,6 +91,7 @@ __all__ = [
     "allow_nested",
     "bursts",
     "compare",
+    "connect",
     "constant",
     "doctor",
     "errors",
@@ -95,6 +100,7 @@ __all__ = [
     "linear",
     "load",
     "measured",
+    "otlp_receiver",
     "plot_throughput_latency",
     "poisson",
     "sequences",

@@ -17,10 +17,12 @@ LAYERS = [
     {"runtime", "simulation"},
     {"endpoints", "inprocess", "recording"},
     {"profile", "teaching"},
+    {"remote"},
     {"figures"},
     {"notebook"},
 ]
 #: Figures and views of a recording, a load or a sweep are imported when they are asked for; magics use a server.
+#: `Recording.from_trace` reads a trace, which is more than the events of a recording.
 #: The tutorial backend imports the public modules, as a backend of another package does.
 EXCEPT = {
     ("backends/minimal.py", "backend"),
@@ -36,6 +38,10 @@ EXCEPT = {
     ("recording/recording.py", "notebook"),
     ("recording/recording.py", "teaching"),
     ("teaching/worksheet.py", "notebook"),
+    ("recording/recording.py", "remote"),
+    ("remote/connection.py", "notebook"),
+    ("remote/model.py", "figures"),
+    ("remote/model.py", "notebook"),
 }
 
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}

@@ -43,6 +43,8 @@ SENTENCES = {
 STEPS = {
     "inputs_ready": "its inputs are there: a, b",
     "inflight_free": "fewer than max_inflight_requests 4 of the step were in flight again",
+    "bls_request": "a model sent it while it ran",
+    "unknown": "the reason is not known: no configuration",
 }
 
 
@@ -59,7 +61,7 @@ def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", STEPS)
 def test_the_start_of_a_step_is_explained_with_its_numbers(rule: str) -> None:
-    assert explain(Reason(rule, {"tensors": ("a", "b"), "limit": 4})) == STEPS[rule]
+    assert explain(Reason(rule, {"tensors": ("a", "b"), "limit": 4, "cause": "no configuration"})) == STEPS[rule]
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - SENTENCES.keys() - STEPS.keys()))
@@ -99,3 +101,7 @@ def test_without_preferred_sizes_the_maximum_is_the_size_that_is_reached() -> No
     assert "max_batch_size 8 reached;" in explain(Reason("preferred_size", alone))
     assert "max_batch_size 8 reached;" in explain(Reason("full", alone))
     assert "max_batch_size 8 not reached;" in explain(Reason("delay_exceeded", alone))
+
+
+def test_an_inferred_reason_says_so() -> None:
+    assert explain(Reason("no_delay", {**BATCH, "inferred": True})).endswith("instance 1 idle for 2.1 ms (inferred)")

@@ -397,11 +397,7 @@ def test_a_field_to_try() -> None:
     ("content", "words"),
     [
         (None, "[Errno 2] No such file or directory: '{path}'"),
-        (
-            "{",
-            "trace file '{path}': expected JSON, got an error: Expecting property name enclosed in double quotes: "
-            "line 1 column 2 (char 1)",
-        ),
+        ("{", "trace file '{path}': expected a list of objects with an 'id'"),
         ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
         ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
     ],

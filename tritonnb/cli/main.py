@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import gc
-import json
 import logging
 import os
 import signal
@@ -15,16 +14,15 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from tritonnb.cli import trace
 from tritonnb.cli.doctor import doctor
 from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
-from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.listeners import PortTakenError
 from tritonnb.runtime.repository.drain import ExitTimeoutError
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
-from tritonnb.telemetry.perfetto import to_perfetto
-from tritonnb.telemetry.trace_entry import TraceEntry
 
 logger = logging.getLogger("tritonnb")
 
@@ -60,9 +58,8 @@ def make_parser() -> FlagParser:
         type=Path,
         help="a model repository; existing files are kept (default %(default)s)",
     )
-    trace = commands.add_parser("trace", help="convert trace files to a timeline for https://ui.perfetto.dev")
-    trace.add_argument("files", nargs="+", type=Path, help="trace files of this server or of Triton")
-    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="(default %(default)s)")
+    trace_help = "convert trace files to a timeline for https://ui.perfetto.dev, or explain them"
+    trace.add_arguments(commands.add_parser("trace", help=trace_help))
     commands.add_parser("doctor", help="describe this environment")
     return parser
 
@@ -75,7 +72,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if options.command == "models":
             return _models(options.directory)
         if options.command == "trace":
-            return _trace(options.files, options.output)
+            return trace.run(options)
     except BrokenPipeError:
         raise
     except (OSError, TritonError) as error:
@@ -166,21 +163,6 @@ def _models(directory: Path) -> int:
     from tritonnb.model_zoo import materialize
 
     print(materialize(directory))
-    return 0
-
-
-def _trace(files: Sequence[Path], output: Path) -> int:
-    entries: list[TraceEntry] = []
-    for file in files:
-        try:
-            content = json.loads(file.read_text("utf-8"))
-        except ValueError as error:
-            raise InvalidArgumentError(f"trace file '{file}': expected JSON, got an error: {error}") from None
-        if not (isinstance(content, list) and all(isinstance(entry, dict) and "id" in entry for entry in content)):
-            raise InvalidArgumentError(f"trace file '{file}': expected a list of objects with an 'id'")
-        entries += content
-    output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
-    print(output)
     return 0
 
 

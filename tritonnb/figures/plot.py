@@ -48,6 +48,7 @@ class Plot:
 
     def __call__(self, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
         """Draw an overview: the timeline or the slots, the batch sizes and the latency."""
+        self._recording.require_every_request("plot()")
         return overview.draw(self._excerpt(start_ms, end_ms))
 
     def timeline(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
@@ -143,6 +144,8 @@ class Plot:
     def _draw(
         self, name: str, ax: Axes | None, start_ms: float | None, end_ms: float | None, **options: bool
     ) -> Figure:
+        if name not in ("latency", "latency_cdf"):
+            self._recording.require_every_request(f"plot.{name}()")
         figure, excerpt = _figure(name), self._excerpt(start_ms, end_ms)
         if excerpt is not self._recording and not (excerpt.batches or excerpt.refused):
             figure.describe(self._recording)  # raises if the figure cannot be drawn of this recording

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
@@ -34,11 +34,11 @@ def server_card(server: Server) -> str:
         key = (entry["name"], entry.get("version", ""))
         config = configs.get(key)
         runs = [config.backend or config.platform, describe_scheduling(config)] if config is not None else ["", ""]
-        counts = [stats["inference_count"], stats["execution_count"], _mean_batch(stats)] if stats else ["", "", ""]
-        rows.append([*key, _state(entry), *runs, *counts])
+        counts = [stats["inference_count"], stats["execution_count"], mean_batch_text(stats)] if stats else ["", "", ""]
+        rows.append([*key, state_text(entry), *runs, *counts])
     titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
-    return f"{server_title(server)}{_table(titles, rows) if rows else ''}{rest}"
+    return f"{server_title(server)}{html_table(titles, rows) if rows else ''}{rest}"
 
 
 def server_title(server: Server) -> str:
@@ -53,7 +53,7 @@ def server_text(server: Server) -> str:
     rows = [["model", "version", "rows", "executions", "state"]]
     for entry, stats in versions:
         counts = [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
-        rows.append([entry["name"], entry.get("version", ""), *counts, _state(entry)])
+        rows.append([entry["name"], entry.get("version", ""), *counts, state_text(entry)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     title = f"tritonnb server at {server.url}" if server.url else "tritonnb server without HTTP"
@@ -69,7 +69,8 @@ def _models(server: Server) -> tuple[list[tuple[dict[str, str], StatisticsEntry 
     return versions, [entry["name"] for entry in entries if "state" not in entry]
 
 
-def _state(entry: dict[str, str]) -> str:
+def state_text(entry: dict[str, str]) -> str:
+    """Return the state of an entry of the repository index, with its reason."""
     return entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
 
 
@@ -82,9 +83,13 @@ def model_card(model: ModelHandle) -> str:
             f"<pre style='white-space:pre-wrap'>{html.escape(failure)}</pre>"
         )
     try:
-        metadata, stats, config = model.metadata(), model.stats(), model.config
+        return served_model_card(model.name, model.metadata(), model.stats(), model.config)
     except TritonError as error:
         return f"<p><b>model '{html.escape(model.name)}'</b>: not ready ({html.escape(str(error))})</p>"
+
+
+def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsEntry, config: Any) -> str:
+    """Return the tensors, scheduler and statistics of a model that is served, as HTML."""
     batched = " (first dimension: the rows of the batch)" if config.max_batch_size else ""
     rows = [
         [kind, tensor["name"], tensor["datatype"], " × ".join(_dimension(dim) for dim in tensor["shape"])]
@@ -92,9 +97,9 @@ def model_card(model: ModelHandle) -> str:
         for tensor in metadata[key]
     ]
     return (
-        f"<p><b>model '{html.escape(model.name)}'</b>, version {', '.join(metadata['versions'])}, "
+        f"<p><b>model '{html.escape(name)}'</b>, version {', '.join(metadata['versions'])}, "
         f"{html.escape(metadata['platform'])}: {html.escape(describe_scheduling(config))}</p>"
-        f"{_table(('kind', 'tensor', 'datatype', f'shape{batched}'), rows)}"
+        f"{html_table(('kind', 'tensor', 'datatype', f'shape{batched}'), rows)}"
         f"{statistics_card(stats)}"
     )
 
@@ -107,7 +112,7 @@ def statistics_card(stats: StatisticsEntry) -> str:
     failed = stats["inference_stats"]["fail"]["count"]
     lead = (
         f"<p>{stats['inference_count']} rows of {success['count']} requests in {stats['execution_count']} executions: "
-        f"{_mean_batch(stats)} rows on average. "
+        f"{mean_batch_text(stats)} rows on average. "
         f"A request took {_mean_ms(success)}, of which {_mean_ms(queue)} in the queue."
         f"{f' {failed} failed.' if failed else ''}</p>"
     )
@@ -128,7 +133,7 @@ def statistics_card(stats: StatisticsEntry) -> str:
         )
     legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for _, name, colour in PHASES)
     titles = ("batch size (rows)", "executions", "input ms", "infer ms", "output ms", "ms per row", _Html(legend))
-    return lead + (_table(titles, rows) if rows else "")
+    return lead + (html_table(titles, rows) if rows else "")
 
 
 def describe_scheduling(config: pb.ModelConfig) -> str:
@@ -155,7 +160,8 @@ class _Html(str):
     """Text that already is HTML."""
 
 
-def _table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+def html_table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as HTML; numbers are aligned to the right."""
     lines = [list(row) for row in rows]
     sides = ["right" if all(_is_number(cell) for cell in column) else "left" for column in zip(*lines, strict=True)]
     head = _row("th", titles, sides)
@@ -199,5 +205,6 @@ def _mean_ms(duration: DurationEntry) -> str:
     return f"{_ms(duration):.2f} ms"
 
 
-def _mean_batch(stats: StatisticsEntry) -> str:
+def mean_batch_text(stats: StatisticsEntry) -> str:
+    """Return the mean rows of an execution, or a dash."""
     return f"{stats['inference_count'] / stats['execution_count']:.1f}" if stats["execution_count"] else "–"

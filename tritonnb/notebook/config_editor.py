@@ -33,6 +33,7 @@ from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
@@ -112,8 +113,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     schema = traitlets.Dict().tag(sync=True)
     preview = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle, path: Path | None) -> None:
-        self._handle: ModelHandle | None = model
+    def __init__(self, model: ModelHandle | RemoteModelHandle, path: Path | None) -> None:
+        self._handle: ModelHandle | RemoteModelHandle | None = model
         self._path = path
         self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
@@ -250,8 +251,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         """The edited configuration if it could be applied and differs from the running one."""
         if self.report["effect"] not in ("in place", "reloaded"):
             return None
-        draft: pb.ModelConfig = self._checked(parse_text(self.report["text"]).config)
-        return draft
+        return self._checked(parse_text(self.report["text"]).config)
 
     def _poll(self) -> None:
         """Notice changes of the file and of the running configuration that were made elsewhere."""
@@ -334,11 +334,10 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _report(self, text: str) -> dict[str, Any]:
         return report_on(text, self._checked, self._model().name, self._running, self._running_text, self._failure)
 
-    def _checked(self, config: Any) -> Any:
-        server = self._model().server
-        return server.run(server.engine.check(self._model().name, config))
+    def _checked(self, config: pb.ModelConfig) -> pb.ModelConfig:
+        return self._model().check_config(config)
 
-    def _model(self) -> ModelHandle:
+    def _model(self) -> ModelHandle | RemoteModelHandle:
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle
@@ -346,17 +345,13 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _failure_of_file(self) -> tuple[str, str] | None:
         """The file's text and the reason why the model failed to load, or None if it is served."""
         model = self._model()
-        failure = model.server.call(model.server.engine.failure, model.name)
+        failure = model.load_failure()
         return (self._file.text or "", failure) if failure else None
 
     def _running_config(self) -> Any:
         """The running configuration; None if the model failed to load."""
         model = self._model()
-        if model.server.call(model.server.engine.failure, model.name):
-            return None
-        running = pb.ModelConfig()
-        running.CopyFrom(model.server.call(model.server.engine.model, model.name).config)
-        return running
+        return None if model.load_failure() else model.running_config()
 
 
 def _scheduling(config: Any) -> Any:

@@ -21,6 +21,7 @@ from tritonnb.recording.recording import Recording
 
 if TYPE_CHECKING:
     from tritonnb.notebook.config_editor import ConfigEditor
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
 
 #: Events of the model from which the service times are taken.
@@ -36,12 +37,13 @@ class DraftPreview:
     ----------
     editor : ConfigEditor
         Its trait ``preview`` is set: ``text`` and ``figures``, empty without a draft.
-    model : ModelHandle
+    model : ModelHandle or RemoteModelHandle
+        There is no preview of a model of another server, whose requests are not known.
     """
 
-    def __init__(self, editor: ConfigEditor, model: ModelHandle) -> None:
+    def __init__(self, editor: ConfigEditor, model: ModelHandle | RemoteModelHandle) -> None:
         self._editor = editor
-        self._model: ModelHandle | None = model
+        self._model: ModelHandle | None = None if hasattr(model, "address") else model
         self._draft: pb.ModelConfig | None = None
         self._newest: object = None
         self._jobs = LatestJob(f"tritonnb preview {model.name}")

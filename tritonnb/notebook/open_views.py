@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
     from tritonnb.server.server import Server
 
 W = TypeVar("W")
@@ -20,20 +21,20 @@ class OpenViews(Generic[W]):
     """
 
     def __init__(self) -> None:
-        self._views: WeakKeyDictionary[Server, dict[str | None, W]] = WeakKeyDictionary()
+        self._views: WeakKeyDictionary[Server | Remote, dict[str | None, W]] = WeakKeyDictionary()
 
-    def find(self, server: Server, model: str | None) -> W | None:
+    def find(self, server: Server | Remote, model: str | None) -> W | None:
         """Return the open widget of a model, or None."""
         return self._views.get(server, {}).get(model)
 
-    def open(self, server: Server, model: str | None, create: Callable[[], W]) -> W:
+    def open(self, server: Server | Remote, model: str | None, create: Callable[[], W]) -> W:
         """Return the open widget of a model; create it if there is none."""
         views = self._views.setdefault(server, {})
         if model not in views:
             views[model] = create()
         return views[model]
 
-    def remove(self, server: Server, view: W) -> None:
+    def remove(self, server: Server | Remote, view: W) -> None:
         """Forget a widget; the next `open` creates another one."""
         views = self._views.get(server, {})
         for model in [model for model, other in views.items() if other is view]:

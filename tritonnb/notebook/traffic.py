@@ -30,6 +30,7 @@ from tritonnb.profile.workload import SEQUENCE_LENGTH
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
 
 #: The update interval, and the window of the rate and the latencies.
@@ -47,7 +48,7 @@ _SETTINGS: dict[str, Any] = {
 open_panels: OpenViews[Traffic] = OpenViews()
 
 
-def open_traffic(model: ModelHandle, **options: Any) -> Traffic:
+def open_traffic(model: ModelHandle | RemoteModelHandle, **options: Any) -> Traffic:
     """Return the traffic panel of a model, the same one until it is closed."""
     panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
     shapes = options.pop("shapes", None)
@@ -88,7 +89,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
     limits = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle) -> None:
+    def __init__(self, model: ModelHandle | RemoteModelHandle) -> None:
         self.load: Load | None = None
         self.options: dict[str, Any] = {}
         self._handle = model
@@ -102,6 +103,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
             settings=_SETTINGS,
             limits={
                 "sequences": self._sequences,
+                "remote": hasattr(model, "address"),  # another server is reached as its connection says
                 "max_rows": max(1, config.max_batch_size),
                 "variable_inputs": variable_inputs(config),
             },

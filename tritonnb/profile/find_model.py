@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -11,12 +11,16 @@ from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import InProcessTarget, Target
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
 
 def find_model(
-    model: ModelHandle | Server | RemoteModel | str, name: str | None = None, over: str | None = None
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
+    name: str | None = None,
+    over: str | None = None,
 ) -> ModelHandle | RemoteModel:
     """Find a model.
 
@@ -41,6 +45,9 @@ def find_model(
         raise InvalidArgumentError(f"over expected 'process', 'http' or 'grpc', got {over!r}")
     if isinstance(model, RemoteModel):
         return model
+    address: Any = getattr(model, "address", None)  # of `tritonnb.remote`, which is above this package
+    if address is not None:
+        return cast(RemoteModel, address(name) if callable(address) else address)
     if isinstance(model, str):
         if over == "process":
             raise InvalidArgumentError(f"over='process' expected a model of this process, got the URL '{model}'")
@@ -51,11 +58,12 @@ def find_model(
         raise InvalidArgumentError(
             f"model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
         )
-    if name not in (None, model.name):
+    handle = cast("ModelHandle", model)
+    if name not in (None, handle.name):
         raise InvalidArgumentError(
-            f"name expected '{model.name}', the name of the given model, got '{name}': give one of them"
+            f"name expected '{handle.name}', the name of the given model, got '{name}': give one of them"
         )
-    return model
+    return handle
 
 
 def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:

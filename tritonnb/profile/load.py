@@ -14,12 +14,14 @@ from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
 
 def load(
-    model: ModelHandle | Server | RemoteModel | str,
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,
     *,
     rate: float | None = None,
@@ -44,10 +46,11 @@ def load(
 
     Parameters
     ----------
-    model : ModelHandle, Server or str
-        ``server["name"]``, or any server of the v2 protocol: ``http://HOST:PORT/v2/models/NAME`` or
-        ``grpc://HOST:PORT/v2/models/NAME``. A server, and a URL without the path of a model, need ``name``, unless
-        there is only one model. Without a scheme the protocol is HTTP, or the one of ``over``.
+    model : ModelHandle, Server, RemoteModelHandle, Remote or str
+        ``server["name"]``, ``remote["name"]`` of `connect`, or any server of the v2 protocol:
+        ``http://HOST:PORT/v2/models/NAME`` or ``grpc://HOST:PORT/v2/models/NAME``. A server, and a URL without the path
+        of a model, need ``name``, unless there is only one model. Without a scheme the protocol is HTTP, or the one of
+        ``over``.
     name : str, optional
         Name of the model, if ``model`` does not determine it.
     rate : float, optional

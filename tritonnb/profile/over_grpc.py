@@ -22,7 +22,8 @@ class GrpcTarget(RemoteTarget):
     def __init__(self, model: RemoteModel) -> None:
         super().__init__(model)
         self._version = "" if model.version == -1 else str(model.version)
-        self._channel = model.channel()
+        self._channel = model.access.channel(model.scheme, model.authority)
+        self._metadata = model.access.metadata
         self._infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
         self._encoded: dict[int, service_pb2.ModelInferRequest] = {}
         # The requests of each sequence that wait for the one in flight, because concurrent calls have no order.
@@ -55,7 +56,7 @@ class GrpcTarget(RemoteTarget):
         self._channel.close()
 
     def _call(self, pending: PendingRequest) -> None:
-        pending.handle = call = self._infer.future(self._request(pending))
+        pending.handle = call = self._infer.future(self._request(pending), metadata=self._metadata)
         call.add_done_callback(lambda done: self._done(pending, done))
 
     def _done(self, pending: PendingRequest, call: grpc.Future) -> None:

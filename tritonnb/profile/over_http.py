@@ -6,7 +6,8 @@ import asyncio
 import json
 import time
 
-from tritonnb.profile.remote import RemoteModel, error_text
+from tritonnb.profile.access import error_text
+from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, request_parameters
 from tritonnb.profile.targets import PendingRequest
 from tritonnb.runtime.execution.loop import BackgroundLoop
@@ -19,7 +20,9 @@ class HttpTarget(RemoteTarget):
         super().__init__(model)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 
-        self._client = HttpClient(model.url)
+        context = model.access.ssl_context() if model.scheme == "https" else None
+        self._client = HttpClient(model.url, context)
+        self._headers = dict(model.access.headers)
         self._path = f"{model.path}/infer"
         self._loop = BackgroundLoop("tritonnb-load-http")
         self._encoded: dict[int, tuple[bytes, bytes]] = {}
@@ -98,4 +101,5 @@ class HttpTarget(RemoteTarget):
         head = {"inputs": inputs, "parameters": {"binary_data_output": True, **request_parameters(pending.arrival)}}
         text = json.dumps(head, separators=(",", ":")).encode()
         body = b"".join([text, *tensors])
-        return self._client.head(self._path, len(body), {"Inference-Header-Content-Length": str(len(text))}), body
+        headers = {**self._headers, "Inference-Header-Content-Length": str(len(text))}
+        return self._client.head(self._path, len(body), headers), body

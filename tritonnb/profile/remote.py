@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
 
 from google.protobuf import json_format
 
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-
-# grpcio is imported where it is used: `import tritonnb` does not need it.
-if TYPE_CHECKING:
-    import grpc
+from tritonnb.profile.access import Access
+from tritonnb.profile.remote_server import GrpcServer, HttpServer, model_path, remote_server
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: The accepted URLs; without a scheme the protocol is HTTP or the one of ``over``.
 _URL = re.compile(
@@ -29,8 +21,8 @@ _URL = re.compile(
 )
 _FORMS = "expected HOST:PORT, http://HOST:PORT or grpc://HOST:PORT, with /v2/models/NAME or with the model's name"
 _PROTOCOLS = {"http": "http", "https": "http", "grpc": "grpc", "grpcs": "grpc"}
-#: How long a server may take to response what is asked of it before any traffic, in seconds.
-_TIMEOUT_S = 30
+#: What Triton responds to a load request unless it was started with explicit model control.
+_NOT_EXPLICIT = "explicit model load / unload is not allowed"
 
 
 @dataclass(frozen=True)
@@ -48,6 +40,8 @@ class RemoteModel:
     name : str
     version : int
         -1 lets the server choose.
+    access : Access
+        Headers, TLS and time limit.
     """
 
     scheme: str
@@ -55,9 +49,12 @@ class RemoteModel:
     prefix: str
     name: str
     version: int = -1
+    access: Access = field(default_factory=Access)
 
     @classmethod
-    def parse(cls, url: str, name: str | None = None, over: str | None = None) -> RemoteModel:
+    def parse(
+        cls, url: str, name: str | None = None, over: str | None = None, access: Access | None = None
+    ) -> RemoteModel:
         """Read a URL, with or without a scheme and the path of a model.
 
         Parameters
@@ -67,6 +64,8 @@ class RemoteModel:
             Name of the model, if the URL does not contain it and the server has several models.
         over : str, optional
             ``"http"`` or ``"grpc"``, for a URL without a scheme.
+        access : Access, optional
+            Headers, TLS and time limit.
 
         Raises
         ------
@@ -89,8 +88,31 @@ class RemoteModel:
         named = unquote(parts["name"] or "")
         if named and name not in (None, named):
             raise InvalidArgumentError(f"name expected '{named}' for the URL '{url}', got '{name}': give one of them")
-        model = cls(scheme, parts["authority"], parts["prefix"], named or name or "", int(parts["version"] or -1))
+        address = (scheme, parts["authority"], parts["prefix"])
+        model = cls(*address, named or name or "", int(parts["version"] or -1), access or Access())
         return model if model.name else replace(model, name=model._only_name())
+
+    @staticmethod
+    def split(url: str) -> tuple[str, str, str]:
+        """Split the URL of a server into scheme, ``HOST:PORT``, and the path before ``/v2``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is not the URL of a server.
+
+        Examples
+        --------
+        >>> RemoteModel.split("triton:8000")
+        ('http', 'triton:8000', '')
+        """
+        parts = _URL.fullmatch(url)
+        scheme = "" if parts is None else (parts["scheme"] or "http").lower()
+        if parts is None or scheme not in _PROTOCOLS or parts["name"]:
+            raise InvalidArgumentError(
+                f"URL of a server expected http://HOST:PORT, https://…, grpc://HOST:PORT or grpcs://…, got '{url}'"
+            )
+        return scheme, parts["authority"], parts["prefix"]
 
     @property
     def protocol(self) -> str:
@@ -98,10 +120,14 @@ class RemoteModel:
         return _PROTOCOLS[self.scheme]
 
     @property
+    def server(self) -> HttpServer | GrpcServer:
+        """The server of the model."""
+        return remote_server(self.scheme, self.authority, self.prefix, self.access)
+
+    @property
     def path(self) -> str:
         """Path of the model in an HTTP URL."""
-        version = "" if self.version == -1 else f"/versions/{self.version}"
-        return f"{self.prefix}/v2/models/{quote(self.name, safe='')}{version}"
+        return f"{self.prefix}/v2{model_path(self.name, self.version)}"
 
     @property
     def url(self) -> str:
@@ -117,97 +143,45 @@ class RemoteModel:
 
         Raises
         ------
-        InvalidArgumentError
+        TritonError
             If the server responds with an error, for example for an unknown model.
         UnavailableError
             If no server responds.
         """
-        if self.protocol == "grpc":
-            from tritonclient.grpc import service_pb2
+        return self.server.config(self.name, self.version)
 
-            with self._stub() as stub:
-                request = service_pb2.ModelConfigRequest(name=self.name, version=self._version())
-                return stub.ModelConfig(request, timeout=_TIMEOUT_S).config
-        return json_format.ParseDict(
-            self._fetch_json(f"{self.path}/config"), pb.ModelConfig(), ignore_unknown_fields=True
-        )
-
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> StatisticsEntry:
         """The entry of the model in the statistics extension; errors as `config`."""
-        if self.protocol == "grpc":
-            from tritonclient.grpc import service_pb2
+        return self.server.statistics(self.name, self.version)[-1]
 
-            with self._stub() as stub:
-                request = service_pb2.ModelStatisticsRequest(name=self.name, version=self._version())
-                response = json_format.MessageToDict(
-                    stub.ModelStatistics(request, timeout=_TIMEOUT_S), preserving_proto_field_name=True
-                )
-        else:
-            response = self._fetch_json(f"{self.path}/stats")
-        entry: dict[str, Any] = response["model_stats"][-1]
-        return entry
+    def apply(self, config: pb.ModelConfig) -> None:
+        """Load the model with another configuration, through the load API.
 
-    def _version(self) -> str:
-        return "" if self.version == -1 else str(self.version)
+        Raises
+        ------
+        UnsupportedError
+            If the server was not started with explicit model control.
+        TritonError
+            If the server rejects the configuration; the model continues unchanged.
+        """
+        text = json_format.MessageToJson(config, preserving_proto_field_name=True)
+        try:
+            self.server.load(self.name, text)
+        except TritonError as error:
+            if _NOT_EXPLICIT in error.message:
+                raise UnsupportedError(
+                    f"model '{self.name}': {self.server.url} accepts no configurations: "
+                    "start that server with --model-control-mode=explicit"
+                ) from None
+            raise
 
     def _only_name(self) -> str:
         """The name of the server's only model."""
-        if self.protocol == "grpc":
-            from tritonclient.grpc import service_pb2
-
-            with self._stub() as stub:
-                index = stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(ready=True), timeout=_TIMEOUT_S)
-                names = sorted({model.name for model in index.models})
-        else:
-            models = self._fetch_json(f"{self.prefix}/v2/repository/index", {"ready": True})
-            names = sorted({model["name"] for model in models})
+        names = sorted({model["name"] for model in self.server.index() if model.get("state") == "READY"})
         if len(names) != 1:
             listed = ", ".join(map(repr, names)) or "none"
             server = f"{self.scheme}://{self.authority}{self.prefix}"
             raise InvalidArgumentError(
                 f"URL of a model expected {server}/v2/models/NAME, got {server}: models ready there: {listed}"
             )
-        return str(names[0])
-
-    def _fetch_json(self, path: str, body: dict[str, object] | None = None) -> Any:
-        """Send a GET, or a POST if there is a body, and decode the JSON of the response."""
-        url = f"{self.scheme}://{self.authority}{path}"
-        try:
-            data = None if body is None else json.dumps(body).encode()
-            with urllib.request.urlopen(urllib.request.Request(url, data), timeout=_TIMEOUT_S) as response:
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            raise InvalidArgumentError(f"{url}: {error_text(error.read()) or error}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise UnavailableError(f"no HTTP server of the v2 protocol responds at {url}: {error}") from error
-
-    def channel(self) -> grpc.Channel:
-        """A new gRPC channel to the server."""
-        import grpc
-
-        options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        if self.scheme == "grpcs":
-            return grpc.secure_channel(self.authority, grpc.ssl_channel_credentials(), options)
-        return grpc.insecure_channel(self.authority, options)
-
-    @contextmanager
-    def _stub(self) -> Iterator[Any]:
-        import grpc
-        from tritonclient.grpc import service_pb2_grpc
-
-        with self.channel() as channel:
-            try:
-                yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            except grpc.RpcError as error:
-                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                    where = f"{self.scheme}://{self.authority}"
-                    raise UnavailableError(f"no gRPC server responds at {where}: {error.details()}") from error
-                raise InvalidArgumentError(f"{self.url}: {error.details()}") from error
-
-
-def error_text(content: bytes) -> str:
-    """The error message of a v2 response; empty if the body has none."""
-    try:
-        return str(json.loads(content)["error"])
-    except (ValueError, TypeError, KeyError):
-        return ""
+        return names[0]

@@ -36,6 +36,8 @@ from tritonnb.simulation.service import table
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
@@ -73,7 +75,7 @@ class Measurement:
 
 
 def service_times(
-    model: ModelHandle | Server | RemoteModel | str,
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,
     *,
     sizes: Collection[int] | None = None,

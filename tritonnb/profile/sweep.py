@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import html
 import math
 import os
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
@@ -46,7 +49,7 @@ Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 
 def sweep(
-    model: ModelHandle | Server | RemoteModel | str,
+    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,
     *,
     constraint: str | None = None,
@@ -79,7 +82,7 @@ def sweep(
     Parameters
     ----------
     model, name
-        As for `load`; the result for a URL cannot be applied or exported from this process.
+        As for `load`; the result for a URL cannot be exported from this process.
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
     rate, arrivals, clients, rows, sequence_length, sequences, inputs, shapes, seed
@@ -92,7 +95,8 @@ def sweep(
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
         measurement. If that is not possible, times are extrapolated, and such configurations are never the best.
     live : bool, optional
-        Apply each configuration to the running model and measure a real load; the model is restored at the end.
+        Apply each configuration to the running model and measure a real load; the model is restored at the end. Another
+        server must have been started with explicit model control.
     **fields
         Fields of the configuration, as for `Recording.what_if`, each with a list of values:
         ``max_queue_delay_microseconds=[0, 1000]``, ``count=[1, 2]``, ``preferred_batch_size=[[4], [4, 8]]``.
@@ -132,11 +136,6 @@ def sweep(
     }
     sent: LoadOptions = {**traffic, "inputs": inputs, "shapes": shapes}
     target = find_model(model, name)
-    if live and isinstance(target, RemoteModel):
-        raise InvalidArgumentError(
-            f"live=True expected a model of this process, as server['NAME'], got {target.url}: without live it is "
-            "simulated from measured service times"
-        )
     grid = _grid(target, fields)
     running = grid[0][1]
     if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
@@ -156,7 +155,6 @@ def sweep(
 
     def begin(stopping: Event) -> SweepPlan:
         if live:
-            assert not isinstance(target, RemoteModel)
             run_trial = partial(trial.run_live_trial, target, sent, bound, stopping)
             return SweepPlan([run_trial, run_trial])
         if service is not None:
@@ -183,7 +181,8 @@ def sweep(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    restore = partial(trial.apply_config, target, running) if live and not isinstance(target, RemoteModel) else None
+    original = config_of(target) if isinstance(target, RemoteModel) else running
+    restore = partial(trial.apply_config, target, original) if live else None
     return Sweep(grid, begin, result, restore)
 
 
@@ -264,7 +263,10 @@ class Sweep:
         self._outputs = UpdatedOutputs()
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
-        Thread(target=self._run, name="tritonnb-sweep", daemon=True).start()
+        self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
+        if restore is not None:
+            atexit.register(self._stop_at_exit)
+        self._thread.start()
 
     @property
     def tried(self) -> int:
@@ -381,3 +383,9 @@ class Sweep:
         finally:
             if self._restore is not None:
                 self._restore()
+                atexit.unregister(self._stop_at_exit)
+
+    def _stop_at_exit(self) -> None:
+        """End a live sweep, and let it restore the model, before Python exits."""
+        self.stop()
+        self._thread.join()

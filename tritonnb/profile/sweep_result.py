@@ -17,6 +17,7 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
+from tritonnb.profile.find_model import config_of
 from tritonnb.profile.load_curves import plot_throughput_latency, simulate_load_curve
 from tritonnb.profile.perf_analyzer import perf_analyzer_command
 from tritonnb.profile.remote import RemoteModel
@@ -101,13 +102,14 @@ class SweepResult:
     def apply(self) -> str:
         """Apply the best configuration to the running model, as `ConfigHandle.apply` does.
 
+        On another server it is loaded through the load API, and stays until the model is loaded again.
+
         Raises
         ------
-        InvalidArgumentError
-            If the model is not one of this process.
+        TritonError
+            If the server does not accept it.
         """
-        model = self._model_of_this_process("apply")
-        return trial.apply_config(model, with_overrides(model.served.config, self.best.edits))
+        return trial.apply_config(self.model, with_overrides(config_of(self.model), self.best.edits))
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
         """Write the model with the best configuration to a model repository for Triton.
@@ -122,7 +124,12 @@ class SweepResult:
         InvalidArgumentError
             If the model is not one of this process, or has no files.
         """
-        return export(self._model_of_this_process("export"), self.best.config, repository)
+        if isinstance(self.model, RemoteModel):
+            raise InvalidArgumentError(
+                f"export expected a model of this process, got {self.model.url}: write best.config to its config.pbtxt "
+                "there"
+            )
+        return export(self.model, self.best.config, repository)
 
     def perf_analyzer(self, url: str = "localhost:8000") -> str:
         """Return a command of Triton's Perf Analyzer with the same workload, to verify the result on another server.
@@ -139,14 +146,6 @@ class SweepResult:
         """
         rate = self.traffic.get("rate") or self.best.rate
         return perf_analyzer_command(self.model.name, self.traffic, rate, url)
-
-    def _model_of_this_process(self, what: str) -> ModelHandle:
-        if isinstance(self.model, RemoteModel):
-            raise InvalidArgumentError(
-                f"{what} expected a model of this process, got {self.model.url}: write best.config to its config.pbtxt "
-                "there, or send it with the load API of that server"
-            )
-        return self.model
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """Draw a bar for each configuration, the best on top: its rate, or its p99 latency.
@@ -193,9 +192,14 @@ class SweepResult:
         Raises
         ------
         InvalidArgumentError
-            If the model is stateful, or no configuration satisfies the constraint.
+            If the model is stateful, no configuration satisfies the constraint, or no service times are known.
         """
-        service = table(self.service_times) if self.service_times else self.running.recording.service()
+        recording = self.running.recording
+        if not self.service_times and recording is None:
+            raise InvalidArgumentError(
+                "load_curves() expected measured service times, got none: pass service=, or sweep without live=True"
+            )
+        service = table(self.service_times) if recording is None or self.service_times else recording.service()
         trials = {"running": self.running} | ({} if self.best is self.running else {"best": self.best})
         rows = int(self.traffic.get("rows") or 1)
         return {
@@ -230,7 +234,8 @@ class SweepResult:
         """How the numbers were obtained, and from how many requests."""
         n = min(len(trial.latencies_ms) for trial in [*self.trials, self.running])
         requests = f"Percentiles of at least {n:,} requests."
-        if self.running.recording.simulated:
+        recording = self.running.recording
+        if recording is not None and recording.simulated:
             return f"Simulated; instances are assumed not to share cores: verify with live=True. {requests}"
         return f"Measured with a real load. {requests}"
 

@@ -148,6 +148,7 @@ def theory(rec: Recording) -> Theory:
     """
     if not isinstance(rec, Recording):
         raise InvalidArgumentError(f"theory expected a recording, got {type(rec).__name__}")
+    rec.require_every_request("theory")
     models = {request.model for request in rec.requests}
     if len(models) != 1:
         names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"

@@ -17,6 +17,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.constraint import Constraint, measure
 from tritonnb.profile.load import load
+from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
@@ -24,6 +25,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
 from tritonnb.simulation.run import instance_count, run
 from tritonnb.simulation.service import Service
+from tritonnb.telemetry.difference import difference
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
@@ -57,9 +59,12 @@ class Trial:
         Number of requests that did not run.
     meets : bool
         Whether the constraint is satisfied and no request was refused.
-    recording : Recording
+    recording : Recording or None
+        None for live trials on another server.
     extrapolated : bool
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
+    counted_batch_size : float
+        The mean batch size by the statistics of another server.
     """
 
     edits: dict[str, object]
@@ -68,13 +73,14 @@ class Trial:
     latencies_ms: npt.NDArray[np.float64]
     refused: int
     meets: bool
-    recording: Recording
+    recording: Recording | None
     extrapolated: bool = False
+    counted_batch_size: float = math.nan
 
     @property
     def mean_batch_size(self) -> float:
         """Mean number of rows per batch."""
-        return self.recording.summary()["mean_batch_size"]
+        return self.counted_batch_size if self.recording is None else self.recording.summary()["mean_batch_size"]
 
     def percentile(self, percent: float) -> float:
         """A percentile (0 to 100) of the latency in ms; NaN if no request ran."""
@@ -177,7 +183,7 @@ def find_highest_rate(
 
 
 def run_live_trial(
-    model: ModelHandle,
+    model: ModelHandle | RemoteModel,
     traffic: LoadOptions,
     constraint: Constraint | None,
     stopping: Event,
@@ -186,10 +192,13 @@ def run_live_trial(
 ) -> Trial:
     """Apply a configuration to the running model and measure it; ``traffic`` are arguments of `load`."""
     apply_config(model, config)
+    before = model.stats()
     result = wait_for_load(load(model, record=True, **traffic), stopping)
-    assert result.recording is not None
+    new = difference(model.stats(), before)
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
-    return Trial(edits, config, result.rate, result.latencies_ms, result.failed, meets, result.recording)
+    mean = new["inference_count"] / new["execution_count"] if new["execution_count"] else math.nan
+    measured = (result.rate, result.latencies_ms, result.failed, meets, result.recording)
+    return Trial(edits, config, *measured, counted_batch_size=mean)
 
 
 def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
@@ -207,8 +216,11 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
     return traffic.finished.result()
 
 
-def apply_config(model: ModelHandle, config: pb.ModelConfig) -> str:
-    """Apply a configuration to a running model, as `ConfigHandle.apply` does."""
+def apply_config(model: ModelHandle | RemoteModel, config: pb.ModelConfig) -> str:
+    """Apply a configuration to a running model, as `ConfigHandle.apply` does, or through the load API."""
+    if isinstance(model, RemoteModel):
+        model.apply(config)
+        return "reloaded"
     handle = model.config
     handle.text = text_format.MessageToString(config)
     return handle.apply()

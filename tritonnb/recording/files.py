@@ -1,7 +1,7 @@
 """Recording files: one JSON value per line.
 
-The first line holds the format, whether the recording is simulated, and the configurations of the models as
-*config.pbtxt* text. Every other line is one event.
+The first line holds the format, whether the recording is simulated, the configurations of the models as *config.pbtxt*
+text, and what is known about the trace from which it was made. Every other line is one event.
 """
 
 from __future__ import annotations
@@ -18,26 +18,34 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.event_types import event_of
+from tritonnb.recording.trace_source import TraceSource
 
 _FORMAT = {"format": "tritonnb recording", "version": 1}
 
 
 def write(
-    path: str | os.PathLike[str], events: Iterable[Event], configs: Mapping[str, pb.ModelConfig], simulated: bool
+    path: str | os.PathLike[str],
+    events: Iterable[Event],
+    configs: Mapping[str, pb.ModelConfig],
+    simulated: bool,
+    source: TraceSource | None = None,
 ) -> None:
     """Write a recording; an existing file is replaced atomically."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
         texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
-        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated}), file=file)
+        origin = {} if source is None else {"trace": source.to_dict()}
+        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated} | origin), file=file)
         for event in events:
             print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
     partial.replace(target)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelConfig], bool]:
-    """Read the events and configurations of a file, and whether it is a simulation.
+def read(
+    path: str | os.PathLike[str],
+) -> tuple[list[Event], dict[str, pb.ModelConfig], bool, TraceSource | None]:
+    """Read the events and configurations of a file, whether it is a simulation, and its trace if it comes from one.
 
     Raises
     ------
@@ -51,6 +59,7 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
             form, version, texts = head["format"], head["version"], head["models"]
             if form != _FORMAT["format"]:
                 raise ValueError(form)
+            source = TraceSource.from_dict(head["trace"]) if "trace" in head else None
             configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in texts.items()}
         except (StopIteration, ValueError, TypeError, KeyError, text_format.ParseError):
             raise InvalidArgumentError(f"'{path}': expected a tritonnb recording, got another kind of file") from None
@@ -58,7 +67,8 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
             raise InvalidArgumentError(
                 f"recording '{path}': expected format version {_FORMAT['version']}, got {version}"
             )
-        return [_event(path, number, line) for number, line in lines], configs, bool(head.get("simulated"))
+        events = [_event(path, number, line) for number, line in lines]
+        return events, configs, bool(head.get("simulated")), source
 
 
 def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:

@@ -24,8 +24,10 @@ from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.recorded_times import recorded_times
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.summary import summary, verdict
+from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tritonnb.figures.plot import Plot
     from tritonnb.notebook.batch_view import BatchView
     from tritonnb.recording.debugger import Debugger
+    from tritonnb.remote.from_trace import Configs, Paths
     from tritonnb.teaching.worksheet import Worksheet
 
 
@@ -54,6 +57,8 @@ class Recording:
         The configurations of the models, by name.
     simulated : bool
         True for a simulation, whose times are virtual.
+    source : TraceSource or None
+        What is known about the trace that it was made from (`from_trace`); None for other recordings.
 
     Examples
     --------
@@ -68,8 +73,10 @@ class Recording:
         configs: Mapping[str, pb.ModelConfig] | None = None,
         *,
         simulated: bool = False,
+        source: TraceSource | None = None,
     ) -> None:
         self.simulated = simulated
+        self.source = source
         self.fill(events, configs or {})
 
     def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
@@ -129,6 +136,7 @@ class Recording:
         """
         from tritonnb.notebook.batch_view import view
 
+        self.require_every_request("view()")
         return view(self)
 
     @property
@@ -201,12 +209,66 @@ class Recording:
         InvalidArgumentError
             If the file is not a recording.
         """
-        events, configs, simulated = files.read(path)
-        return cls(events, configs, simulated=simulated)
+        events, configs, simulated, source = files.read(path)
+        return cls(events, configs, simulated=simulated, source=source)
+
+    @classmethod
+    def from_trace(cls, paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
+        """Read the traces of a Triton server.
+
+        Requests that were executed at the same time are a batch. A trace does not contain why a batch was sent: the
+        reasons are inferred by a replay of the scheduler with the recorded arrivals and execution times, and marked as
+        inferred. `agreement` says how many batches that replay reproduces, `source` what else the trace leaves open.
+
+        Parameters
+        ----------
+        paths : path or sequence of paths
+            Trace files of the mode ``triton``, whole or cut off; the name of a series ``NAME.0``, ``NAME.1``, … stands
+            for all of its files. Or files with OTLP messages (mode ``opentelemetry``), in JSON or protobuf.
+        config : configuration, mapping of str to configuration, or path, optional
+            The configuration of the model, in any form that `simulate` accepts; of several models, a dict by name or a
+            model repository. Without it there are no reasons and no `what_if`.
+        trace_rate : int, optional
+            The server's trace rate: one of so many requests was traced. By default it is estimated whether the trace
+            contains every request.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a file is not a trace, or the configuration cannot be read.
+
+        Examples
+        --------
+        >>> rec = tnb.Recording.from_trace("trace.json", "model_repository/dense/config.pbtxt")  # doctest: +SKIP
+        >>> print(rec.agreement)  # doctest: +SKIP
+        >>> rec.diagnoses()  # doctest: +SKIP
+        """
+        from tritonnb.remote.from_trace import from_trace
+
+        return from_trace(paths, config, trace_rate)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How many batches of a trace a replay of the scheduler reproduces; None if it was not made from a trace."""
+        return None if self.source is None else self.source.agreement
+
+    def require_every_request(self, purpose: str) -> None:
+        """Raise an error if the recording was made from a sampled trace.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it does not contain every request.
+        """
+        if self.source is not None and self.source.sampled:
+            raise InvalidArgumentError(
+                f"{purpose} expected a recording of every request, got a sample: {self.source.sampled}; "
+                "set trace_rate to 1"
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file: JSON, one event per line."""
-        files.write(path, self.events, self.configs, self.simulated)
+        files.write(path, self.events, self.configs, self.simulated, self.source)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the recording as a trace for https://ui.perfetto.dev.
@@ -265,10 +327,12 @@ class Recording:
             raise InvalidArgumentError(f"recording expected one of the models {names}, got '{model}'")
         configs = {name: config for name, config in self.configs.items() if name == model}
         events = (event for event in self.events if event.model == model)
-        return Recording(events, configs, simulated=self.simulated)
+        source = None if self.source is None else self.source.for_model(model)
+        return Recording(events, configs, simulated=self.simulated, source=source)
 
     def arrivals(self) -> list[Arrival]:
         """Arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
+        self.require_every_request("arrivals()")
         return arrivals_of(self.events)
 
     def service(self) -> Service:
@@ -293,7 +357,8 @@ class Recording:
         Parameters
         ----------
         service : Service, optional
-            Service-time model; by default the recorded one (`service`).
+            Service-time model; by default the recorded one (`service`). For a recording of a trace its times vary as
+            they did on the server.
         seed : int, optional
             Seed of random service times.
         **edits
@@ -314,11 +379,12 @@ class Recording:
             names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
             raise InvalidArgumentError(f"what_if expected a recording of one model, got one of {names}")
         name = models.pop()
+        if name not in self.configs:
+            raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
         config = self.configs[name]
+        times = service or (self.service() if self.source is None else recorded_times(self))
         runs = [
-            Recording(
-                run(candidate, self.arrivals(), service or self.service(), seed), {name: candidate}, simulated=True
-            )
+            Recording(run(candidate, self.arrivals(), times, seed), {name: candidate}, simulated=True)
             for candidate in (config, with_overrides(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
@@ -390,6 +456,7 @@ class Recording:
 
     def batch_sizes(self) -> dict[int, int]:
         """Number of batches that ran, by batch size in rows."""
+        self.require_every_request("batch_sizes()")
         return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 
     def summary(self) -> dict[str, float]:
@@ -430,6 +497,7 @@ class Recording:
 
     def diagnoses(self) -> list[Diagnosis]:
         """Mismatches of workload and configuration, each with its evidence and a remedy; empty if there are none."""
+        self.require_every_request("diagnoses()")
         return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -445,13 +513,26 @@ class Recording:
         return pandas.DataFrame(batch_rows(self.batches))
 
     def __repr__(self) -> str:
+        remarks = [f"  {remark}" for remark in self._remarks()]
+        if self.source is not None and self.source.sampled:
+            return "\n".join([self.verdict(), *remarks])
         lines = [self.verdict()]
         for size, count in self.batch_sizes().items():
             lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
-        lines += [f"  {_VIRTUAL}"] if self.simulated else []
-        return "\n".join([*lines, *(f"  ! {diagnosis}" for diagnosis in self.diagnoses())])
+        return "\n".join([*lines, *remarks, *(f"  ! {diagnosis}" for diagnosis in self.diagnoses())])
+
+    def _remarks(self) -> list[str]:
+        """How the numbers are to be read."""
+        remarks = [_VIRTUAL] if self.simulated else []
+        if self.source is not None:
+            remarks += [f"From a trace: {text}." for text in self.source.remarks()]
+        return remarks
 
     def _repr_html_(self) -> str:
+        verdict = f"<p><b>{html.escape(self.verdict())}</b></p>"
+        remarks = "".join(f"<p><i>{html.escape(remark)}</i></p>" for remark in self._remarks())
+        if self.source is not None and self.source.sampled:
+            return verdict + remarks
         rows = "".join(
             f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
@@ -461,12 +542,7 @@ class Recording:
             f"<tbody>{rows}</tbody></table>"
         )
         findings = "".join(f"<li>{html.escape(str(diagnosis))}</li>" for diagnosis in self.diagnoses())
-        return (
-            f"<p><b>{html.escape(self.verdict())}</b></p>"
-            + (table if rows else "")
-            + (f"<ul>{findings}</ul>" if findings else "")
-            + (f"<p><i>{_VIRTUAL}</i></p>" if self.simulated else "")
-        )
+        return verdict + (table if rows else "") + (f"<ul>{findings}</ul>" if findings else "") + remarks
 
     def median_ms(self, size: int) -> float:
         """Median execution time of batches with this many rows, in milliseconds.

@@ -45,6 +45,10 @@ def verdict(recording: Recording) -> str:
         cause = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
         return f"Nothing was executed{cause}."
     figures = summary(recording)
+    if recording.source is not None and recording.source.sampled:
+        p50_ms, p99_ms = figures["latency_p50_ms"], figures["latency_p99_ms"]
+        count = pluralize(len(recording.requests), "traced request")
+        return f"Sample of {count}: latency p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms; batches are not complete."
     sentence = (
         f"{pluralize(len(recording.requests), 'request')} ran in "
         f"{pluralize(len(recording.batches), 'batch', 'batches')}: "

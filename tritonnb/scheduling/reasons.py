@@ -32,6 +32,9 @@ TIMED_OUT = "timed_out"
 CANCELLED = "cancelled"
 SEQUENCE_CANCELLED = "sequence_cancelled"
 BACKLOG_TIMED_OUT = "backlog_timed_out"
+# Recordings of traces
+BLS_REQUEST = "bls_request"
+UNKNOWN = "unknown"
 
 RULES: Mapping[str, str] = {
     ONE_REQUEST: "without a batcher, every request is executed alone",
@@ -51,6 +54,8 @@ RULES: Mapping[str, str] = {
     CANCELLED: "the request was cancelled while it waited",
     SEQUENCE_CANCELLED: "a request of the same sequence was cancelled",
     BACKLOG_TIMED_OUT: "the sequence's timeout passed while it waited in the backlog",
+    BLS_REQUEST: "a model sent the request while it ran",
+    UNKNOWN: "the recording was made from a trace, which does not contain reasons",
 }
 
 
@@ -77,7 +82,8 @@ def explain(reason: Reason) -> str:
     """
     facts = reason.facts
     cause = _CAUSES[reason.rule](facts)
-    return f"{_batch(facts)}: {cause}{_dispatch(facts)}" if "requests" in facts else cause
+    words = f"{_batch(facts)}: {cause}{_dispatch(facts)}" if "requests" in facts else cause
+    return f"{words} (inferred)" if facts.get("inferred") else words
 
 
 def _ms(ns: int) -> str:
@@ -178,4 +184,6 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"sequence {facts['sequence']!r} got no slot within the shortest timeout of its requests; "
         f"this one had waited {_ms(facts['waited_ns'])}"
     ),
+    BLS_REQUEST: lambda facts: "a model sent it while it ran",
+    UNKNOWN: lambda facts: f"the reason is not known: {facts['cause']}",
 }

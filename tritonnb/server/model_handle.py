@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.inprocess.inference import Outputs
+from tritonnb.model_config.editable_config import copy_of
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.server.config_handle import ConfigHandle
 from tritonnb.server.options import inference_parameters, with_parameters_of
@@ -238,6 +240,25 @@ class ModelHandle:
             if self._server.alive:
                 raise
             raise UnavailableError(self._server.stopped_text) from None
+
+    def running_config(self) -> pb.ModelConfig:
+        """A copy of the running configuration."""
+        return copy_of(self._server.call(self._server.engine.model, self.name).config)
+
+    def load_failure(self) -> str:
+        """Why the model failed to load; empty if it is served."""
+        return self._server.call(self._server.engine.failure, self.name)
+
+    def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
+        """What the model would run under a configuration; nothing is changed.
+
+        Raises
+        ------
+        TritonError
+            If the configuration is invalid.
+        """
+        checked: pb.ModelConfig = self._server.run(self._server.engine.check(self.name, config))
+        return checked
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         if not isinstance(inputs, Mapping | None):

@@ -11,6 +11,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -199,8 +200,36 @@ def jittered(service: Service, *, sigma: float) -> Jittered:
     return Jittered(service, sigma)
 
 
+@dataclass(frozen=True)
+class Varying:
+    """A service model whose executions vary by given factors, in turn: those of a recording.
+
+    Attributes
+    ----------
+    service : Service
+    factors : tuple of float
+        The factor of each execution; after the last one, the first one again.
+
+    Examples
+    --------
+    >>> times = ExecutionTimes(Varying(fixed(10), (1.0, 1.5)), seed=0)
+    >>> [times(1), times(1), times(1)]
+    [10000000, 15000000, 10000000]
+    """
+
+    service: Service
+    factors: tuple[float, ...]
+
+    def __call__(self, rows: int) -> float:
+        """Without the factors, in nanoseconds."""
+        return self.service(rows)
+
+
 def seeded(service: Service, seed: int) -> Service:
-    """A service model whose random factor, if it has one, comes from a seed."""
+    """A service model whose varying factor, if it has one, begins again; a random one comes from a seed."""
+    if isinstance(service, Varying):
+        typical, factors = service.service, cycle(service.factors)
+        return lambda rows: round(typical(rows) * next(factors))
     if not isinstance(service, Jittered):
         return service
     rng = random.Random(seed)
@@ -231,7 +260,7 @@ class ExecutionTimes:
     def __init__(self, service: Service, seed: int) -> None:
         if not callable(service):
             raise InvalidArgumentError(f"service model expected a function, such as fixed(5), got {service!r}")
-        self._function = service.service if isinstance(service, Jittered) else service
+        self._function = service.service if isinstance(service, Jittered | Varying) else service
         self._has_unit = isinstance(self._function, ServiceTime)
         self._draw = seeded(service, seed)
         self.warning = ""

@@ -101,7 +101,7 @@ function render({ model, el }) {
     else drawSettings();
   };
 
-  const { sequences, max_rows: maxRows, variable_inputs: variable } = model.get("limits");
+  const { sequences, max_rows: maxRows, variable_inputs: variable, remote } = model.get("limits");
   const send = make("button", { type: "button", class: "tnb-send", title: "Start or stop the traffic" });
   const loops = createLoops(set);
   const arrivals = make("select", { onchange: () => set({ arrivals: arrivals.value }), aria: { label: "arrivals" } },
@@ -150,7 +150,7 @@ function render({ model, el }) {
     "div", { class: "tnb-traffic tnb-controls tnb-live", role: "group",
       aria: { label: `Traffic on ${model.get("model")}` } },
     make("div", { class: "tnb-settings" }, send, loops.row, arrivals, rate.row, burst.row, clients.row, rows.row,
-      length.row, ...shapes.rows, labelled("over HTTP", http), hint.node),
+      length.row, ...shapes.rows, ...(remote ? [] : [labelled("over HTTP", http)]), hint.node),
     numbers,
   ));
   return connect(model, {

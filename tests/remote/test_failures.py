@@ -1,0 +1,267 @@
+"""What happens when a server fails: one clear sentence, and no thread, socket or setting is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+import tritonnb as tnb
+from tests.remote.conftest import needs_triton
+from tests.remote.servers import ServerProcess, start, write_model
+from tests.remote.traffic import send
+
+SERVERS = [False, pytest.param(True, marks=[needs_triton, pytest.mark.slow])]
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """Check that the block leaves no thread of ours and no socket."""
+
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb")}
+
+    def sockets() -> int:
+        return len(psutil.Process().net_connections("tcp"))
+
+    before = threads(), sockets()
+    yield
+    deadline = time.monotonic() + 20
+    while (threads() - before[0] or sockets() > before[1]) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    assert threads() <= before[0]
+    assert sockets() <= before[1]
+
+
+@contextmanager
+def server_to_kill(
+    tmp_path: Path, triton: bool, *, trace: Sequence[str] = (), control: str = "explicit"
+) -> Iterator[ServerProcess]:
+    write_model(tmp_path / "repository", "one")
+    with start(tmp_path / "repository", triton=triton, trace=trace, control=control) as server:
+        yield server
+
+
+def recording(remote: tnb.Remote, kill: Callable[[], None]) -> None:
+    with remote.record("one"):
+        remote["one"](X=[[1.0]])
+        kill()
+
+
+def loading(remote: tnb.Remote, kill: Callable[[], None]) -> None:
+    load = tnb.load(remote["one"], clients=4, grace=2)
+    while load.completed < 20:
+        time.sleep(0.01)
+    kill()
+    while not load.failed:
+        time.sleep(0.01)
+    load.stop()
+    result = load.wait(30)
+    assert result.failed
+    raise tnb.TritonError(next(iter(result.errors)))
+
+
+def editing(remote: tnb.Remote, kill: Callable[[], None]) -> None:
+    editor = remote["one"].edit()
+    editor.set_field("dynamic_batching.max_queue_delay_microseconds", 7000)
+    editor.settle()
+    editor.apply()
+    kill()
+    editor.close()
+
+
+def sweeping(remote: tnb.Remote, kill: Callable[[], None]) -> None:
+    sweep = tnb.sweep(
+        remote["one"], max_queue_delay_microseconds=[0, 100, 200, 300], clients=2, requests=2000, live=True
+    )
+    while remote["one"].stats()["inference_count"] < 20:
+        time.sleep(0.01)
+    kill()
+    sweep.wait(90)
+
+
+def watching_statistics(remote: tnb.Remote, kill: Callable[[], None]) -> None:
+    view = remote["one"].watch()
+    kill()
+    deadline = time.monotonic() + 30
+    while "Ended:" not in view.status.value and time.monotonic() < deadline:
+        time.sleep(0.02)
+    text = view.status.value
+    view.close()
+    raise tnb.TritonError(text)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+@pytest.mark.parametrize("use", [recording, loading, editing, sweeping, watching_statistics])
+def test_a_server_that_is_killed(
+    tmp_path: Path, triton: bool, use: Callable[[tnb.Remote, Callable[[], None]], None]
+) -> None:
+    warnings.simplefilter("ignore", UserWarning)
+    with server_to_kill(tmp_path, triton) as server, nothing_left_behind():
+        remote = tnb.connect(server.http, timeout=5)
+        with pytest.raises(tnb.TritonError) as failure:
+            use(remote, server.kill)
+        text = str(failure.value)
+        print(f"\n{use.__name__}: {text}")
+        assert "no HTTP server of the v2 protocol responds at" in text or "the server closed the connection" in text
+        with suppress(tnb.TritonError):  # the configuration cannot be restored
+            remote.close()
+        with pytest.raises(tnb.TritonError, match="the connection has been closed"):
+            remote.index()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+def test_a_server_that_is_killed_while_it_is_watched_with_traces(tmp_path: Path, triton: bool) -> None:
+    with tnb.otlp_receiver(port=0) as receiver:
+        trace = ["mode=opentelemetry", f"opentelemetry,url={receiver.url}", "opentelemetry,bsp_schedule_delay=200"]
+        with server_to_kill(tmp_path, triton, trace=trace) as server, nothing_left_behind():
+            remote = tnb.connect(server.http, timeout=5)
+            before = remote.trace_settings("one")
+            view = remote["one"].watch(receiver)
+            assert remote.trace_settings("one")["trace_level"] == ["TIMESTAMPS"]
+            send(server.grpc, "one", 50, clients=4)
+            deadline = time.monotonic() + 20
+            while len(view.recording().requests) < 50 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            while view.batches is None or view.batches.history["counts"]["requests"] < 50:
+                view.refresh()
+                assert time.monotonic() < deadline
+            assert "one</b>, from traces (OTLP): 50 requests received" in view.status.value
+            assert len(view.recording().requests) == 50
+            view.close()
+            assert remote.trace_settings("one") == before
+            view = remote["one"].watch(receiver)
+            server.kill()
+            with pytest.raises(tnb.TritonError, match="the trace settings of these models were not restored: 'one'"):
+                view.close()
+
+
+# --- servers that refuse --------------------------------------------------------------------------
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Responds to every request as its path or headers say."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        status, body = 200, b'{"name":"other","version":"1","extensions":[]}'
+        if self.path.startswith("/auth") and self.headers.get("Authorization") != "Bearer secret":
+            status, body = 401, b""
+        elif self.path.startswith("/slow"):
+            time.sleep(1.5)
+        elif self.path.startswith("/html"):
+            body = b"<html>not a server</html>"
+        elif self.path.startswith("/missing"):
+            status, body = 404, b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("auth", "authentication failed, HTTP status 401: pass the credentials as headers="),
+        ("slow", "no response from .*/slow/v2 within 0.3 s"),
+        ("html", "no HTTP server of the v2 protocol responds at"),
+        ("missing", "HTTP status 404"),
+    ],
+)
+def test_a_server_that_refuses_is_one_sentence(refusing: str, path: str, message: str) -> None:
+    with pytest.raises(tnb.TritonError, match=message):
+        tnb.connect(f"{refusing}/{path}", timeout=0.3)
+
+
+def test_headers_are_sent_with_every_request(refusing: str) -> None:
+    remote = tnb.connect(f"{refusing}/auth", headers={"Authorization": "Bearer secret"})
+    assert remote.metadata()["name"] == "other"
+    for use in (lambda: remote.record("m"), remote.trace_settings):
+        with pytest.raises(tnb.TritonError, match="does not have the extension 'trace'"):
+            use()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "grpc://127.0.0.1:9"])
+def test_a_server_that_is_not_there(url: str) -> None:
+    with pytest.raises(tnb.TritonError, match=f"no (HTTP|gRPC) server .*{url}"):
+        tnb.connect(url, timeout=5)
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://host:1/v2/models/m", ""])
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(tnb.TritonError, match="URL of a server expected http://HOST:PORT"):
+        tnb.connect(url)
+
+
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+def test_without_explicit_model_control_nothing_is_applied(tmp_path: Path, triton: bool) -> None:
+    sentence = "accepts no configurations: start that server with --model-control-mode=explicit"
+    with server_to_kill(tmp_path, triton, control="none") as server, tnb.connect(server.http) as remote:
+        config = remote["one"].config
+        before = config.text
+        config.dynamic_batching.max_queue_delay_microseconds = 7000
+        with pytest.raises(tnb.TritonError, match=sentence):
+            config.apply()
+        with pytest.raises(tnb.TritonError, match=sentence):
+            tnb.sweep(remote["one"], count=[2], clients=1, requests=10, live=True).wait(30)
+        assert remote["one"].config.text == before
+
+
+def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with server_to_kill(tmp_path, False, trace=["rate=1"]) as server, tnb.connect(server.http) as remote:
+        with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH"):
+            with remote.record("one"):
+                raise AssertionError("the block must not run")
+    (tmp_path / "second").mkdir()
+    with server_to_kill(tmp_path / "second", False) as server, tnb.connect(server.http) as remote:
+        before = remote.trace_settings("one")
+        with pytest.raises(tnb.TritonError, match="pass trace_file= with its path on this machine, or a receiver"):
+            with remote.record("one", trace_file="/nowhere/trace.json"):
+                raise AssertionError("the block must not run")
+        with tnb.otlp_receiver(port=0) as receiver:
+            with pytest.raises(tnb.TritonError, match="traces in the mode 'triton'"):
+                with remote.record("one", receiver=receiver):
+                    raise AssertionError("the block must not run")
+        assert remote.trace_settings("one") == before
+        shared = tmp_path / "shared"
+        os.symlink(server.trace_file.parent, shared)
+        with remote.record("one", trace_file=shared / server.trace_file.name) as recording:
+            remote["one"](X=[[1.0]])
+        assert len(recording.requests) == 1
+
+
+def test_metrics_come_from_their_own_url(tmp_path: Path) -> None:
+    with tnb.Server(port=0, metrics_port=0) as server:
+        with tnb.connect(server.url, f"http://127.0.0.1:{server.metrics_port}/metrics") as remote:
+            assert remote.metrics()["nv_cpu_memory_total_bytes"] > 0
+        with tnb.connect(server.url) as remote, pytest.raises(tnb.TritonError, match="expected a metrics_url"):
+            remote.metrics()

@@ -1,0 +1,84 @@
+"""``tritonnb trace``: trace files as a timeline, or explained in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.recording import Recording
+from tritonnb.remote.trace_file import read_entries
+from tritonnb.scheduling.reasons import RULES, pluralize
+from tritonnb.telemetry.perfetto import to_perfetto
+from tritonnb.telemetry.trace_entry import TraceEntry
+
+_OUTPUT = "trace.perfetto.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("files", nargs="+", type=Path, help="trace files of this server or of Triton")
+    parser.add_argument("-o", "--output", type=Path, help=f"file of the timeline (default {_OUTPUT})")
+    parser.add_argument(
+        "--explain", action="store_true", help="print what the server did and why, instead of writing a timeline"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        help="configuration of the model, or a model repository: with it, the reasons of the batches are inferred",
+    )
+    parser.add_argument(
+        "--trace-rate", type=int, metavar="N", help="the server traced 1 of N requests (default: estimated)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return the exit status.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a file is not a trace, or the configuration cannot be read.
+    OSError
+        If a file cannot be read or written.
+    """
+    if options.explain:
+        print(explanation(Recording.from_trace(options.files, options.config, trace_rate=options.trace_rate)))
+    if options.output or not options.explain:
+        print(_write_timeline(options.files, options.output or Path(_OUTPUT)))
+    return 0
+
+
+def explanation(recording: Recording) -> str:
+    """The verdict, the batch sizes, the rules that sent the batches, and the diagnoses of each model.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> text = explanation(simulate("max_batch_size: 2", [(0, 2)] * 2, fixed(5)))
+    >>> print(text.splitlines()[-1])
+      2 batches: without a batcher, every request is executed alone
+    """
+    sections = []
+    for name in sorted({batch.model for batch in recording.batches}):
+        model = recording.for_model(name)
+        rules = Counter(batch.reason.rule for batch in model.batches)
+        lines = [*repr(model).splitlines()]
+        if model.source is None or not model.source.sampled:
+            lines += [f"{pluralize(count, 'batch', 'batches')}: {RULES[rule]}" for rule, count in rules.most_common()]
+        sections.append("\n  ".join([name, *lines]))
+    return "\n\n".join(sections) or "Nothing was executed."
+
+
+def _write_timeline(files: Sequence[Path], output: Path) -> Path:
+    entries: list[TraceEntry] = []
+    for file in files:
+        try:
+            entries += read_entries(file.read_text("utf-8"))[0]
+        except (ValueError, InvalidArgumentError) as error:
+            raise InvalidArgumentError(f"trace file '{file}': {error}") from None
+    output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
+    return output

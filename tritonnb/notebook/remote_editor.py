@@ -1,0 +1,50 @@
+"""``remote["dense"].edit()``: the editor of a configuration on another server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from tritonnb.core.errors import TritonError
+from tritonnb.notebook.config_editor import ConfigEditor, open_editors
+
+if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+    from tritonnb.remote.model import RemoteModelHandle
+
+
+def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
+    """Return the editor of a remote model's configuration, the same one until it is closed."""
+    editor = open_editors.open(model.server, model.name, lambda: RemoteConfigEditor(model, None))
+    assert isinstance(editor, RemoteConfigEditor)
+    return editor
+
+
+class RemoteConfigEditor(ConfigEditor):
+    """A `ConfigEditor` of a model on another server.
+
+    It applies through the load API, and restores the original configuration when it is closed.
+    """
+
+    def close(self) -> None:
+        """Close the editor, and restore the configuration that the model had before.
+
+        Raises
+        ------
+        TritonError
+            If it could not be restored.
+        """
+        handle = self._handle
+        super().close()
+        if handle is not None and handle.server.alive:
+            cast("Remote", handle.server).restore(handle.name)
+
+    def __enter__(self) -> RemoteConfigEditor:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            with suppress(TritonError):
+                self.close()

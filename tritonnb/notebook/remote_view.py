@@ -1,0 +1,228 @@
+"""``remote["dense"].watch()``: batches from traces, or differences of the statistics, of a model on another server."""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, cast
+
+import ipywidgets as widgets
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import pack
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.cards import statistics_card
+from tritonnb.notebook.feed import Feed
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.recording.recording import Recording
+from tritonnb.remote.from_trace import recording_of
+from tritonnb.remote.live_events import LiveEvents
+from tritonnb.remote.record import changed_settings
+from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
+    from tritonnb.remote.otlp_receiver import OtlpReceiver
+
+#: Seconds between two updates, and between two readings of the statistics.
+_UPDATE_S, _INTERVAL_S = 1.0, 1.0
+#: Intervals of the statistics that are shown.
+_INTERVALS = 10
+
+
+class _Updater:
+    """A thread that calls a function until it fails or is stopped."""
+
+    def __init__(self, name: str, update: Any, failed: Any, interval_s: float) -> None:
+        self._update, self._failed, self._interval_s = update, failed, interval_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for it."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self._update()
+            except TritonError as error:
+                self._failed(error)
+                return
+
+
+class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """The batches of a model on another server, as its traces arrive.
+
+    The trace settings of the model are changed while the view is open; `close` restores them.
+
+    Attributes
+    ----------
+    batches : BatchView or None
+        None until the first batches have come.
+    status : ipywidgets.HTML
+        Says where the batches come from, and how many were received.
+    """
+
+    def __init__(self, model: RemoteModelHandle, receiver: OtlpReceiver) -> None:
+        self.name = model.name
+        self._receiver = receiver
+        self._config = model.running_config()
+        self._events = LiveEvents(model.name, self._config)
+        self._feed: Feed | None = None
+        self._settings = ExitStack()
+        changes = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": "-1"}
+        model.server.require_extension("trace")
+        self._settings.enter_context(changed_settings(model.server.server, [model.name], changes))
+        receiver.subscribe(self._events.add)
+        self._closed = False
+        self.status = widgets.HTML(self._text())
+        self.batches: BatchView | None = None
+        super().__init__([self.status])
+        self.add_class(LIVE)
+        self._updater = _Updater(f"tritonnb remote view {model.name}", self.refresh, self._fail, _UPDATE_S)
+
+    def recording(self) -> Recording:
+        """Return the newest requests as a recording."""
+        return recording_of(list(self._events.requests), {self.name: self._config}, 1)
+
+    def refresh(self) -> None:
+        """Show what has been received; the view does so every second."""
+        events = self._events.take()
+        self.status.value = self._text()
+        if not events:
+            return
+        now_ns = max(event.time_ns for event in events)
+        if self._feed is None:
+            self._feed = Feed(self.name, self._config, events[0].time_ns)
+        self._feed.fold(map(pack, events))
+        delivery = self._feed.flush(now_ns)
+        if self.batches is None:  # its first picture shows the time span of the first batches
+            self.batches = BatchView(self._feed.history(now_ns), self.recording())
+            self.children = [self.status, self.batches]
+        else:
+            self.batches.send(delivery)
+            self.batches.history = self._feed.history(now_ns)
+
+    def close(self) -> None:
+        """Stop following the model, restore its trace settings, and close the view.
+
+        Raises
+        ------
+        UnavailableError
+            If they could not be restored.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._updater.stop()
+        self._receiver.unsubscribe(self._events.add)
+        for widget in self.children:
+            widget.close()
+        super().close()
+        self._settings.close()
+
+    def last_state(self) -> str:
+        """Return what is shown as HTML."""
+        return f"<p>{self.status.value}</p>{'' if self.batches is None else self.batches.last_state()}"
+
+    def refresh_last_state(self) -> bool:
+        """Show what has been received; return whether there is anything new."""
+        before = self.status.value
+        self.refresh()
+        return bool(self.status.value != before)
+
+    def _text(self) -> str:
+        return f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._events.received:,} requests received."
+
+    def _fail(self, error: TritonError) -> None:
+        self.status.value = f"{self._text()} <b>Ended:</b> {html.escape(str(error))}"
+
+
+class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """The differences of the statistics of a model on another server, from second to second.
+
+    Attributes
+    ----------
+    status, table, batch_sizes : ipywidgets.HTML
+        The source, the last intervals, and the batch sizes since the view was opened.
+    """
+
+    def __init__(self, model: RemoteModelHandle) -> None:
+        self._model = model
+        self._first = self._last = model.stats()
+        self._read_s = self._began_s = time.monotonic()
+        self._rows: deque[list[str]] = deque(maxlen=_INTERVALS)
+        self._closed = False
+        self.status = widgets.HTML(
+            f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and "
+            "mean times, but no single batches and no reasons."
+        )
+        self.table, self.batch_sizes = widgets.HTML(), widgets.HTML()
+        super().__init__([self.status, self.table, self.batch_sizes])
+        self.add_class(LIVE)
+        self._updater = _Updater(f"tritonnb statistics {model.name}", self.refresh, self._fail, _INTERVAL_S)
+
+    def refresh(self) -> None:
+        """Read the statistics and show the difference from the last reading; the view does so every second."""
+        stats, now = self._model.stats(), time.monotonic()
+        if stats["inference_count"] < self._last["inference_count"]:  # the model was loaded again
+            self._first = self._last = stats
+        new = difference(stats, self._last)
+        self._rows.appendleft(_interval(new, self._read_s - self._began_s, now - self._read_s))
+        self._last, self._read_s = stats, now
+        self.table.value = _table(self._rows)
+        self.batch_sizes.value = statistics_card(cast("StatisticsEntry", difference(stats, self._first)))
+        self.keep_last_state()
+
+    def close(self) -> None:
+        """Stop reading, and close the view."""
+        if not self._closed:
+            self._closed = True
+            self._updater.stop()
+            for widget in self.children:
+                widget.close()
+            super().close()
+
+    def last_state(self) -> str:
+        """Return what is shown as HTML."""
+        return f"<p>{self.status.value}</p>{self.table.value}{self.batch_sizes.value}"
+
+    def refresh_last_state(self) -> bool:
+        """Return False: the view reads the statistics on a thread of its own."""
+        return False
+
+    def _fail(self, error: TritonError) -> None:
+        self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
+
+
+def _interval(new: dict[str, Any], begin_s: float, seconds: float) -> list[str]:
+    """Cells of one interval: its begin, requests and rows per second, mean batch, mean queue and compute time."""
+    parts = new["inference_stats"]
+    executions = new["execution_count"]
+    compute_ns = sum(parts[f"compute_{part}"]["ns"] for part in ("input", "infer", "output"))
+    count = parts["success"]["count"]
+    sizes = ", ".join(f"{entry['batch_size']}×{entry['compute_infer']['count']}" for entry in new["batch_stats"])
+    return [
+        f"{begin_s:.0f} s",
+        f"{count / seconds:,.0f}",
+        f"{new['inference_count'] / executions:.1f}" if executions else "–",
+        sizes or "–",
+        f"{parts['queue']['ns'] / count / 1e6:.2f}" if count else "–",
+        f"{compute_ns / count / 1e6:.2f}" if count else "–",
+    ]
+
+
+def _table(rows: deque[list[str]]) -> str:
+    titles = ("from", "requests/s", "mean batch (rows)", "batches (rows×count)", "queue (ms)", "compute (ms)")
+    head = "".join(f"<th style='text-align:right'>{title}</th>" for title in titles)
+    cells = ("".join(f"<td style='text-align:right'>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<table style='margin-left:0'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

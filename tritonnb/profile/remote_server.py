@@ -1,0 +1,274 @@
+"""A server of the v2 protocol with Triton's extensions, over HTTP or gRPC.
+
+Both classes have the same methods, whose results have the form of the HTTP endpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from google.protobuf import json_format
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.profile.access import Access, grpc_errors
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+#: The fields of a duration in the statistics, by the part of the response that contains them.
+_REQUEST_PARTS = (
+    *("success", "fail", "queue", "compute_input", "compute_infer", "compute_output"),
+    *("cache_hit", "cache_miss"),
+)
+_BATCH_PARTS = ("compute_input", "compute_infer", "compute_output")
+
+
+class RemoteServer(Protocol):
+    """What is asked of a server; all methods raise `TritonError`."""
+
+    @property
+    def access(self) -> Access:
+        """Headers, TLS and time limit."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and extensions."""
+
+    def is_ready(self) -> bool:
+        """Whether the server and all of its models are ready."""
+
+    def index(self) -> list[dict[str, str]]:
+        """Name, version, state and reason of each model in the repository."""
+
+    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+        """Platform, versions, inputs and outputs of a model."""
+
+    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The configuration of a model."""
+
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
+        """The statistics of a model, or of all: one entry for each version."""
+
+    def load(self, name: str, config: str | None = None) -> None:
+        """Load a model, with a configuration in JSON in place of the one of the repository."""
+
+    def trace_settings(self, model: str = "") -> dict[str, Any]:
+        """The trace settings of a model, or of the server."""
+
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+        """Change trace settings; None clears one. Returns the settings."""
+
+
+@dataclass(frozen=True)
+class HttpServer:
+    """A server over HTTP.
+
+    Attributes
+    ----------
+    scheme, authority, prefix : str
+        ``http`` or ``https``, ``HOST:PORT``, and the path before ``/v2``.
+    access : Access
+    """
+
+    scheme: str
+    authority: str
+    prefix: str = ""
+    access: Access = field(default_factory=Access)
+
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+        return f"{self.scheme}://{self.authority}{self.prefix}"
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and extensions."""
+        metadata: dict[str, Any] = self._get("")
+        return metadata
+
+    def is_ready(self) -> bool:
+        """Whether the server and all of its models are ready."""
+        try:
+            self.access.fetch(f"{self.url}/v2/health/ready")
+        except InvalidArgumentError:
+            return False
+        return True
+
+    def index(self) -> list[dict[str, str]]:
+        """Name, version, state and reason of each model in the repository."""
+        index: list[dict[str, str]] = self._post("/repository/index", {})
+        return index
+
+    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+        """Platform, versions, inputs and outputs of a model."""
+        metadata: dict[str, Any] = self._get(model_path(name, version))
+        return metadata
+
+    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The configuration of a model."""
+        fields = self._get(f"{model_path(name, version)}/config")
+        config: pb.ModelConfig = json_format.ParseDict(fields, pb.ModelConfig(), ignore_unknown_fields=True)
+        return config
+
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
+        """The statistics of a model, or of all: one entry for each version."""
+        entries: list[StatisticsEntry] = self._get(f"{model_path(name, version) if name else '/models'}/stats")[
+            "model_stats"
+        ]
+        return entries
+
+    def load(self, name: str, config: str | None = None) -> None:
+        """Load a model, with a configuration in JSON in place of the one of the repository."""
+        body = {} if config is None else {"parameters": {"config": config}}
+        self._post(f"/repository/models/{quote(name, safe='')}/load", body)
+
+    def trace_settings(self, model: str = "") -> dict[str, Any]:
+        """The trace settings of a model, or of the server."""
+        settings: dict[str, Any] = self._get(f"{model_path(model) if model else ''}/trace/setting")
+        return settings
+
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+        """Change trace settings; None clears one. Returns the settings."""
+        settings: dict[str, Any] = self._post(f"{model_path(model) if model else ''}/trace/setting", changes)
+        return settings
+
+    def _get(self, path: str) -> Any:
+        return self.access.fetch_json(f"{self.url}/v2{path}")
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.access.fetch_json(f"{self.url}/v2{path}", body)
+
+
+@dataclass(frozen=True)
+class GrpcServer:
+    """A server over gRPC; attributes as `HttpServer`, with ``grpc`` or ``grpcs``."""
+
+    scheme: str
+    authority: str
+    prefix: str = ""
+    access: Access = field(default_factory=Access)
+
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+        return f"{self.scheme}://{self.authority}"
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and extensions."""
+        response = self._call("ServerMetadata")
+        return {"name": response.name, "version": response.version, "extensions": list(response.extensions)}
+
+    def is_ready(self) -> bool:
+        """Whether the server and all of its models are ready."""
+        return bool(self._call("ServerReady").ready)
+
+    def index(self) -> list[dict[str, str]]:
+        """Name, version, state and reason of each model in the repository."""
+        models = self._call("RepositoryIndex").models
+        fields = ("name", "version", "state", "reason")
+        return [{name: value for name in fields if (value := getattr(model, name))} for model in models]
+
+    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+        """Platform, versions, inputs and outputs of a model."""
+        response = self._call("ModelMetadata", name=name, version=_version_text(version))
+        tensors = {
+            kind: [
+                {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+                for tensor in getattr(response, kind)
+            ]
+            for kind in ("inputs", "outputs")
+        }
+        return {"name": response.name, "versions": list(response.versions), "platform": response.platform, **tensors}
+
+    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The configuration of a model."""
+        response = self._call("ModelConfig", name=name, version=_version_text(version))
+        return pb.ModelConfig.FromString(response.config.SerializeToString())
+
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
+        """The statistics of a model, or of all: one entry for each version."""
+        response = self._call("ModelStatistics", name=name, version=_version_text(version))
+        return [_statistics(model) for model in response.model_stats]
+
+    def load(self, name: str, config: str | None = None) -> None:
+        """Load a model, with a configuration in JSON in place of the one of the repository."""
+        parameters = {} if config is None else {"config": {"string_param": config}}
+        self._call("RepositoryModelLoad", model_name=name, parameters=parameters)
+
+    def trace_settings(self, model: str = "") -> dict[str, Any]:
+        """The trace settings of a model, or of the server."""
+        return self.update_trace_settings({}, model)
+
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+        """Change trace settings; None clears one. Returns the settings."""
+        settings = {name: {"value": _values(value)} for name, value in changes.items()}
+        response = self._call("TraceSetting", settings=settings, model_name=model)
+        return {
+            name: list(setting.value) if name == "trace_level" else "".join(setting.value)
+            for name, setting in response.settings.items()
+        }
+
+    def _call(self, method: str, **fields: Any) -> Any:
+        from tritonclient.grpc import service_pb2
+
+        request = getattr(service_pb2, f"{method}Request")(**fields)
+        with self.stub() as stub:
+            return getattr(stub, method)(request, timeout=self.access.timeout_s, metadata=self.access.metadata)
+
+    @contextmanager
+    def stub(self) -> Iterator[Any]:
+        """A client for calls; it closes its channel, and its errors are `TritonError`."""
+        from tritonclient.grpc import service_pb2_grpc
+
+        errors = grpc_errors(self.url, self.access.timeout_s)
+        with self.access.channel(self.scheme, self.authority) as channel, errors:
+            yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def remote_server(scheme: str, authority: str, prefix: str, access: Access) -> HttpServer | GrpcServer:
+    """The server at an address."""
+    kind = GrpcServer if scheme.startswith("grpc") else HttpServer
+    return kind(scheme, authority, prefix, access)
+
+
+def model_path(name: str, version: int = -1) -> str:
+    """The path of a model after ``/v2``."""
+    return f"/models/{quote(name, safe='')}{'' if version == -1 else f'/versions/{version}'}"
+
+
+def _version_text(version: int) -> str:
+    return "" if version == -1 else str(version)
+
+
+def _values(value: Any) -> list[str]:
+    """The values of a trace setting; none clears it."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _statistics(model: Any) -> StatisticsEntry:
+    """The statistics of a model version in the form of the HTTP endpoint."""
+    entry: Any = {
+        "name": model.name,
+        "version": model.version,
+        "last_inference": model.last_inference,
+        "inference_count": model.inference_count,
+        "execution_count": model.execution_count,
+        "inference_stats": _durations(model.inference_stats, _REQUEST_PARTS),
+        "batch_stats": [
+            {"batch_size": batch.batch_size, **_durations(batch, _BATCH_PARTS)} for batch in model.batch_stats
+        ],
+    }
+    statistics: StatisticsEntry = entry
+    return statistics
+
+
+def _durations(message: Any, parts: Sequence[str]) -> dict[str, dict[str, int]]:
+    durations = {part: getattr(message, part) for part in parts}
+    return {part: {"count": duration.count, "ns": duration.ns} for part, duration in durations.items()}

@@ -1,0 +1,108 @@
+"""What is known about a recording that was reconstructed from the traces of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tritonnb.scheduling.reasons import pluralize
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How well a replay of the scheduler reproduces the batches of a trace.
+
+    Attributes
+    ----------
+    batches, identical : int
+        Batches in the trace, and those that the replay forms with the same requests in the same order.
+    difference : str
+        The first batch that differs, with both versions; why there is no replay, if ``batches`` is 0; or empty.
+    causes : dict of str to int
+        Number of batches by kind of difference.
+
+    Examples
+    --------
+    >>> print(Agreement(200, 190, "batch 7: …", {"other requests": 10}))
+    190 of 200 batches are the same in a replay of the scheduler (95%); 10 other requests. First difference: batch 7: …
+    """
+
+    batches: int
+    identical: int
+    difference: str = ""
+    causes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """Share (0 to 1) of the identical batches; NaN without a replay."""
+        return self.identical / self.batches if self.batches else float("nan")
+
+    def __str__(self) -> str:
+        if not self.batches:
+            return f"not replayed: {self.difference}"
+        causes = "".join(f"; {count} {cause}" for cause, count in self.causes.items())
+        first = f". First difference: {self.difference}" if self.difference else ""
+        batches = pluralize(self.batches, "batch", "batches")
+        return (
+            f"{self.identical} of {batches} are the same in a replay of the scheduler ({self.share:.0%}){causes}{first}"
+        )
+
+    def __add__(self, other: Agreement) -> Agreement:
+        causes = {
+            cause: self.causes.get(cause, 0) + other.causes.get(cause, 0) for cause in {**self.causes, **other.causes}
+        }
+        batches = self.batches + other.batches
+        has_first = bool(self.difference and (self.batches or not batches))
+        difference = self.difference if has_first else other.difference
+        return Agreement(batches, self.identical + other.identical, difference, causes)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """The origin of a reconstructed recording.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What the trace does not contain, and how the recording replaces it.
+    sampled : str
+        Why the trace does not contain every request; empty if it does.
+    agreements : dict of str to Agreement
+        By model.
+    """
+
+    notes: tuple[str, ...] = ()
+    sampled: str = ""
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)
+
+    def for_model(self, model: str) -> TraceSource:
+        """The part that concerns one model."""
+        agreements = {name: agreement for name, agreement in self.agreements.items() if name == model}
+        notes = [note for note in self.notes if not note.startswith("model '") or note.startswith(f"model '{model}'")]
+        return TraceSource(tuple(notes), self.sampled, agreements)
+
+    def remarks(self) -> list[str]:
+        """What a reader of the recording has to know, one sentence each without a period."""
+        agreements = [
+            f"model '{name}': {agreement}" for name, agreement in self.agreements.items() if agreement.batches
+        ]
+        return [*filter(None, [self.sampled]), *self.notes, *agreements]
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement over all models."""
+        total = Agreement(0, 0)
+        for agreement in self.agreements.values():
+            total += agreement
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form in recording files."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> TraceSource:
+        """Read the JSON form."""
+        agreements = {name: Agreement(**values) for name, values in fields["agreements"].items()}
+        return cls(tuple(fields["notes"]), fields["sampled"], agreements)

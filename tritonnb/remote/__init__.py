@@ -1,0 +1,1 @@
+"""Any Triton: its traces as recordings, and a connection to its endpoints."""

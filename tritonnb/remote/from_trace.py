@@ -1,0 +1,238 @@
+"""`Recording.from_trace`: a recording of a real Triton, from the traces that it wrote or sent."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.trace_source import Agreement, TraceSource
+from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
+from tritonnb.remote.replay import replay
+from tritonnb.remote.trace_events import TracedModel, events_of, models_of
+from tritonnb.remote.trace_file import read_entries, requests_of
+from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.trace_entry import TraceEntry
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Configs = AnyConfig | Mapping[str, AnyConfig] | None
+
+#: A batch that waits longer than this, with an idle instance, waits for requests that are not in the trace.
+_UNEXPLAINED_NS = 2_000_000
+#: Share of such batches, and number of batches, from which a trace counts as sampled.
+_UNEXPLAINED_SHARE, _MIN_BATCHES = 0.25, 20
+
+
+def from_trace(paths: Paths, config: Configs = None, trace_rate: int | None = None) -> Recording:
+    """Read a recording from traces; see `Recording.from_trace`."""
+    notes: list[str] = []
+    requests = _read(_files(paths), notes)
+    return recording_of(requests, configs_of(config, requests), trace_rate, notes)
+
+
+def recording_of(
+    requests: Iterable[TracedRequest],
+    configs: Mapping[str, pb.ModelConfig],
+    trace_rate: int | None = None,
+    notes: Sequence[str] = (),
+) -> Recording:
+    """Make a recording of traced requests.
+
+    Parameters
+    ----------
+    requests : iterable of TracedRequest
+    configs : mapping of str to ModelConfig
+    trace_rate : int, optional
+        One of so many requests was traced; estimated by default.
+    notes : sequence of str
+        What is already known about the trace.
+    """
+    every = list(requests)
+    complete = [request for request in every if request.complete]
+    said = [*notes]
+    if len(complete) < len(every):
+        left_out = pluralize(len(every) - len(complete), "request")
+        said.append(f"{left_out} left out, of which the trace contains only a part")
+    models = models_of(complete, configs)
+    agreements: dict[str, Agreement] = {}
+    for model in models:
+        said += _notes_on(model)
+        agreement = infer_reasons(model)
+        if model.batches:
+            agreements[model.name] = agreements.get(model.name, Agreement(0, 0)) + agreement
+    sampled = _sampling(models, trace_rate)
+    if sampled:
+        agreements = {name: Agreement(0, 0, sampled) for name in agreements}
+    source = TraceSource(tuple(dict.fromkeys(said)), sampled, agreements)
+    return Recording(events_of(models), configs, source=source)
+
+
+def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, pb.ModelConfig]:
+    """Read the configurations of the models in a trace.
+
+    Parameters
+    ----------
+    config : configuration, mapping of str to configuration, path, optional
+        Of the only model (or the model whose name it contains), by model, or a model repository.
+    requests : iterable of TracedRequest
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it cannot be read, or does not say which model it is of.
+    """
+    models = sorted({request.model for request in requests if request.model})
+    if config is None:
+        return {}
+    if isinstance(config, str | os.PathLike) and os.path.isdir(config):
+        found = {name: Path(config) / name / "config.pbtxt" for name in models}
+        return {name: read_config(path, name=name) for name, path in found.items() if path.is_file()}
+    if (
+        isinstance(config, Mapping)
+        and config
+        and not config.keys() & {*pb.ModelConfig.DESCRIPTOR.fields_by_name, "config"}
+    ):
+        return {name: read_config(value, name=name) for name, value in config.items() if name in models}
+    only: Any = config
+    message = read_config(only, name="")
+    if message.name in models:
+        return {message.name: message}
+    if message.name or len(models) != 1:
+        names = ", ".join(map(repr, models)) or "none"
+        got = f"one of '{message.name}'" if message.name else "one without a name"
+        raise InvalidArgumentError(
+            f"config expected a configuration of one of the models in the trace ({names}), got {got}: "
+            "give a dict of configurations by model name"
+        )
+    message.name = models[0]
+    return {models[0]: message}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _files(paths: Paths) -> list[Path]:
+    """The files, those of a series in the order of their numbers."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files: list[Path] = []
+    for path in map(Path, given):
+        numbered = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
+        series = sorted(numbered, key=lambda file: int(file.suffix[1:]))
+        if path.is_file():
+            files.append(path)
+        elif not series:
+            raise InvalidArgumentError(
+                f"trace file '{path}' expected a file, or a series {path.name}.0, …; got neither"
+            )
+        if not re.fullmatch(r"\.\d+", path.suffix):
+            files += series
+    return list(dict.fromkeys(files))
+
+
+def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
+    entries: list[TraceEntry] = []
+    requests: list[TracedRequest] = []
+    collector = SpanCollector(requests.append)
+    for file in files:
+        try:
+            content = file.read_bytes()
+            if content.lstrip()[:1] == b"[":
+                read, missing = read_entries(content.decode("utf-8", "replace"))
+                entries += read
+                notes += [f"{file.name}: {missing}"] if missing else []
+                continue
+            for span in _spans(content):
+                collector.add(span)
+        except OSError as error:
+            raise InvalidArgumentError(f"trace file '{file}' cannot be read: {error.strerror}") from None
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"trace file '{file}': {error.message}") from None
+    collector.flush()
+    return [*requests_of(entries), *requests]
+
+
+def _spans(content: bytes) -> Iterator[Span]:
+    """The spans of a file: one message in JSON, one in each line, or one in protobuf."""
+    if content.lstrip()[:1] != b"{":
+        yield from spans_of_protobuf(content)
+        return
+    lines = content.splitlines()
+    whole = len(lines) < 2 or not lines[0].rstrip().endswith(b"}") or not lines[1].lstrip().startswith(b"{")
+    for message in [content] if whole else filter(bytes.strip, lines):
+        yield from spans_of_json(message)
+
+
+# --- what is inferred -------------------------------------------------------------------------------
+
+
+def _notes_on(model: TracedModel) -> Iterator[str]:
+    config = model.config
+    if not model.batches:
+        return
+    if config is None:
+        yield f"model '{model.name}': no configuration was given, so the reasons of its batches are not inferred"
+    elif config.dynamic_batching.priority_levels:
+        yield f"model '{model.name}': priorities are not in a trace"
+    if not model.has_shapes:
+        yield (
+            f"model '{model.name}': batch sizes count requests, because the trace has no shapes: "
+            "trace with level TENSORS, too, to count rows"
+        )
+    configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
+    if (
+        config is not None
+        and model.instance_count > configured
+        and not any(group.gpus for group in config.instance_group)
+    ):
+        yield (
+            f"model '{model.name}': {model.instance_count} batches ran at the same time, and the configuration has "
+            f"{pluralize(configured, 'instance')}"
+        )
+
+
+def infer_reasons(model: TracedModel) -> Agreement:
+    """Replay the scheduler, and set the reasons of the batches."""
+    config = model.config
+    if config is None:
+        return Agreement(0, 0, model.unknown)
+    if config.HasField("sequence_batching"):
+        model.unknown = "a trace contains no correlation IDs, without which a sequence batcher cannot be replayed"
+        return Agreement(0, 0, model.unknown)
+    if not model.batches:
+        return Agreement(0, 0)
+    result = replay(
+        config, model.instance_count, [(request, model.rows[request.key]) for request in model.requests], model.batches
+    )
+    model.reasons = result.reasons
+    return result.agreement
+
+
+def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
+    """Why a trace does not contain every request; empty if it may."""
+    if trace_rate is not None:
+        return f"1 of {trace_rate} requests was traced (trace_rate {trace_rate})" if trace_rate > 1 else ""
+    for model in models:
+        if model.config is None or len(model.batches) < _MIN_BATCHES:
+            continue
+        delay_ns = model.config.dynamic_batching.max_queue_delay_microseconds * 1000
+        execution_ns = statistics.median(batch.end_ns - batch.start_ns for batch in model.batches)
+        limit_ns = max(_UNEXPLAINED_NS, execution_ns / 4)
+        waits = [
+            batch.start_ns - max(batch.free_ns, min(request.queued_ns for request in batch.requests) + delay_ns)
+            for batch in model.batches
+        ]
+        unexplained = sum(1 for wait in waits if wait > limit_ns)
+        if unexplained >= _UNEXPLAINED_SHARE * len(waits):
+            return (
+                f"the trace seems to be sampled (trace_rate above 1): {unexplained} of {len(waits)} batches of model "
+                f"'{model.name}' waited longer than max_queue_delay while an instance was idle"
+            )
+    return ""

@@ -1,0 +1,156 @@
+"""Spans of Triton's trace mode ``opentelemetry``, received over OTLP or read from files.
+
+A request is a span with the attribute ``triton.model_name``; its execution is a span ``compute`` below it. Spans of one
+request may come in different messages, so `SpanCollector` keeps those whose counterpart is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
+from tritonnb.remote.traced_request import TracedRequest
+
+#: Spans that wait for their counterpart: some are lost when a server shuts down, so that they are limited.
+_MAX_WAITING = 10_000
+
+
+@dataclass(slots=True)
+class Span:
+    """One span.
+
+    Attributes
+    ----------
+    id, parent_id : str or bytes
+        Of the span; hexadecimal in JSON.
+    name : str
+    attributes : dict of str to (str or int)
+    events : list of (name, ns)
+    """
+
+    id: str | bytes
+    parent_id: str | bytes
+    name: str
+    attributes: dict[str, Any]
+    events: list[tuple[str, int]]
+
+
+def spans_of_protobuf(content: bytes) -> Iterator[Span]:
+    """Decode the body of ``POST /v1/traces`` in protobuf.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not an OTLP trace message.
+    """
+    try:
+        message = ExportTraceServiceRequest.FromString(content)
+    except DecodeError:
+        raise InvalidArgumentError("expected an OTLP trace message in protobuf, got other bytes") from None
+    for resource in message.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                attributes = {
+                    attribute.key: attribute.value.string_value or attribute.value.int_value
+                    for attribute in span.attributes
+                }
+                events = [(event.name, event.time_unix_nano) for event in span.events]
+                yield Span(span.span_id, span.parent_span_id, span.name, attributes, events)
+
+
+def spans_of_json(content: str | bytes) -> Iterator[Span]:
+    """Decode the body of ``POST /v1/traces`` in JSON.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not an OTLP trace message.
+
+    Examples
+    --------
+    >>> text = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "1f", "name": "compute"}]}]}]}'
+    >>> [span.name for span in spans_of_json(text)]
+    ['compute']
+    """
+    try:
+        message = json.loads(content)
+        for resource in message["resourceSpans"]:
+            for scope in resource.get("scopeSpans", ()):
+                for span in scope.get("spans", ()):
+                    yield _json_span(span)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidArgumentError(f"expected an OTLP trace message in JSON, got an error: {error!r}") from None
+
+
+def _json_span(span: dict[str, Any]) -> Span:
+    attributes = {item["key"]: next(iter(item.get("value", {}).values()), "") for item in span.get("attributes", ())}
+    events = [(event["name"], int(event["timeUnixNano"])) for event in span.get("events", ())]
+    return Span(span["spanId"], span.get("parentSpanId", ""), span.get("name", ""), attributes, events)
+
+
+class SpanCollector:
+    """Combines spans into requests.
+
+    Parameters
+    ----------
+    on_request : callable
+        ``on_request(request)`` is called with each request whose spans are complete.
+    """
+
+    def __init__(self, on_request: Callable[[TracedRequest], None]) -> None:
+        self._on_request = on_request
+        #: Requests without their ``compute`` span, and the events of such spans without their request, by the id of the
+        #: span of the request.
+        self._requests: dict[str | bytes, TracedRequest] = {}
+        self._executions: dict[str | bytes, list[tuple[str, int]]] = {}
+
+    def add(self, span: Span) -> None:
+        """Add a span; spans of other programs are ignored."""
+        if "triton.model_name" in span.attributes:
+            self._add_request(span)
+        elif span.name == "compute" and span.parent_id:
+            request = self._requests.pop(span.parent_id, None)
+            if request is None:
+                _put(self._executions, span.parent_id, span.events)
+            else:
+                self._complete(request, span.events)
+
+    def flush(self) -> None:
+        """Report the requests that have no ``compute`` span: they were not executed, or the span was lost."""
+        waiting, self._requests = self._requests, {}
+        for request in waiting.values():
+            self._on_request(request)
+
+    def _add_request(self, span: Span) -> None:
+        attributes = span.attributes
+        request = TracedRequest(
+            int(attributes.get("triton.trace_id", 0)) or str(span.id),
+            int(attributes.get("triton.trace_parent_id", 0)),
+            str(attributes["triton.model_name"]),
+            int(attributes.get("triton.model_version", -1)),
+            str(attributes.get("triton.request_id", "")),
+        )
+        for name, time_ns in span.events:
+            request.add_stamp(name, time_ns)
+        execution = self._executions.pop(span.id, None)
+        if execution is None:
+            _put(self._requests, span.id, request)
+        else:
+            self._complete(request, execution)
+
+    def _complete(self, request: TracedRequest, execution: list[tuple[str, int]]) -> None:
+        for name, time_ns in execution:
+            request.add_stamp(name, time_ns)
+        self._on_request(request)
+
+
+def _put(waiting: dict[Any, Any], key: object, value: object) -> None:
+    waiting[key] = value
+    if len(waiting) > _MAX_WAITING:
+        del waiting[next(iter(waiting))]

@@ -1,0 +1,224 @@
+"""`otlp_receiver`: receive the spans of servers in the trace mode ``opentelemetry``."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import threading
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from tornado import web
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.http.transport.server import TornadoServer
+from tritonnb.recording.recording import Recording
+from tritonnb.remote.from_trace import Configs, configs_of, recording_of
+from tritonnb.remote.otlp import SpanCollector, spans_of_json, spans_of_protobuf
+from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.runtime.execution.loop import BackgroundLoop
+
+#: The default port of OTLP over HTTP, and the path of traces.
+PORT, PATH = 4318, "/v1/traces"
+#: Requests that are kept, and bytes of a message, also after decompression.
+_KEPT, _MAX_MESSAGE = 200_000, 64 << 20
+
+OnRequest = Callable[[TracedRequest], None]
+
+
+class OtlpReceiver:
+    """A running receiver; see `otlp_receiver`.
+
+    Attributes
+    ----------
+    port : int
+    requests : collections.deque of TracedRequest
+        The newest requests that were received.
+    """
+
+    def __init__(self, port: int, host: str) -> None:
+        self.requests: deque[TracedRequest] = deque(maxlen=_KEPT)
+        self.host = host
+        self._listeners: list[OnRequest] = []
+        self._collector = SpanCollector(self._add)
+        self._lock = threading.Lock()
+        loop = BackgroundLoop("tritonnb-otlp")
+        try:
+            self._transport, self.port = loop.run(_listen(self, host, port))
+        except OSError as error:
+            loop.stop()
+            raise UnavailableError(
+                f"OTLP receiver: port {port} of {host} cannot be opened ({error.strerror}): "
+                "close the other receiver, or choose another port"
+            ) from None
+        self._loop = loop
+        self._finalizer = weakref.finalize(self, _stop, loop, self._transport)
+
+    @property
+    def url(self) -> str:
+        """The URL for servers on this machine: ``--trace-config opentelemetry,url=…``."""
+        return f"http://{self.host}:{self.port}{PATH}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been closed."""
+        return self._finalizer.alive
+
+    def receive(self, content: bytes, content_type: str, encoding: str = "") -> None:
+        """Add the spans of one message.
+
+        Parameters
+        ----------
+        content : bytes
+        content_type : str
+            ``application/json``, or protobuf.
+        encoding : str
+            ``gzip``, or empty.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is not an OTLP trace message.
+        """
+        message = _decompressed(content, encoding)
+        spans = spans_of_json(message) if "json" in content_type else spans_of_protobuf(message)
+        with self._lock:
+            for span in spans:
+                self._collector.add(span)
+
+    def subscribe(self, on_request: OnRequest) -> None:
+        """Call a function with each request that is received, on the receiver's thread."""
+        self._listeners.append(on_request)
+
+    def unsubscribe(self, on_request: OnRequest) -> None:
+        """Stop calling a function."""
+        self._listeners.remove(on_request)
+
+    def flush(self) -> None:
+        """Add the requests whose execution was not received: those of ensembles, and those that were not executed."""
+        with self._lock:
+            self._collector.flush()
+
+    def recording(self, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
+        """A recording of everything that was received.
+
+        Parameters
+        ----------
+        config, trace_rate
+            As for `Recording.from_trace`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the configuration cannot be read.
+        """
+        self.flush()
+        requests = list(self.requests)
+        return recording_of(requests, configs_of(config, requests), trace_rate)
+
+    def close(self) -> None:
+        """Close the port and end the thread; the received requests stay. A second call has no effect."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"at {self.url}" if self.alive else "closed"
+        return f"<OtlpReceiver {state}: {len(self.requests)} requests>"
+
+    def _add(self, request: TracedRequest) -> None:
+        self.requests.append(request)
+        for listener in self._listeners:
+            listener(request)
+
+
+def otlp_receiver(port: int = PORT, *, host: str = "127.0.0.1") -> OtlpReceiver:
+    """Receive traces over OTLP/HTTP: ``POST /v1/traces``, in protobuf or JSON, also compressed with gzip.
+
+    Start the server with ``--trace-config mode=opentelemetry --trace-config opentelemetry,url=URL``, where URL is the
+    `url` of the receiver.
+
+    Parameters
+    ----------
+    port : int, optional
+        0 for any free port.
+    host : str, optional
+        Address to listen on; ``"0.0.0.0"`` for servers on other machines.
+
+    Returns
+    -------
+    OtlpReceiver
+        Close it with `close`, or use it in a ``with`` statement.
+
+    Raises
+    ------
+    UnavailableError
+        If the port is in use.
+
+    Examples
+    --------
+    >>> with otlp_receiver(port=0) as receiver:
+    ...     len(receiver.requests)
+    0
+    """
+    return OtlpReceiver(port, host)
+
+
+class _Traces(web.RequestHandler):
+    def initialize(self, receiver: weakref.ref[OtlpReceiver]) -> None:
+        self._receiver = receiver
+
+    def post(self) -> None:
+        content_type = self.request.headers.get("Content-Type", "")
+        is_json = "json" in content_type
+        self.set_header("Content-Type", "application/json" if is_json else "application/x-protobuf")
+        receiver = self._receiver()
+        try:
+            if receiver is not None:
+                receiver.receive(self.request.body, content_type, self.request.headers.get("Content-Encoding", ""))
+        except InvalidArgumentError as error:
+            self.set_status(400)
+            self.set_header("Content-Type", "text/plain")
+            self.finish(error.message)
+            return
+        self.finish(b"{}" if is_json else b"")
+
+
+async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[TornadoServer, int]:
+    application = web.Application(
+        [(PATH, _Traces, {"receiver": weakref.ref(receiver)})], log_function=lambda handler: None
+    )
+    transport = TornadoServer(application, max_body_size=_MAX_MESSAGE, idle_timeout=3600.0)
+    return transport, await transport.start(host, port)
+
+
+def _stop(loop: BackgroundLoop, transport: TornadoServer) -> None:
+    try:
+        loop.run(transport.stop(0))
+    finally:
+        loop.stop()
+
+
+def _decompressed(content: bytes, encoding: str) -> bytes:
+    if encoding in ("", "identity"):
+        return content
+    if encoding != "gzip":
+        raise InvalidArgumentError(f"expected the content encoding gzip or none, got '{encoding}'")
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            message = file.read(_MAX_MESSAGE + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidArgumentError(f"expected a message compressed with gzip: {error}") from None
+    if len(message) > _MAX_MESSAGE:
+        raise InvalidArgumentError(f"expected at most {_MAX_MESSAGE} bytes after decompression")
+    return message

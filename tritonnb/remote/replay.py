@@ -1,0 +1,292 @@
+"""The scheduler, replayed on the recorded arrivals and executions of a trace, to infer why batches were sent.
+
+The replay follows the recording: an instance becomes available shortly before its next recorded execution, as soon as
+it was free and the last request of the batch had come. The scheduler then decides what the batch contains. Where it
+decides otherwise, the batch counts as different, and the replay continues from the recorded state: one difference does
+not cause others.
+
+A trace does not determine the order of what happened within a fraction of a millisecond: time stamps are taken by
+different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order that
+explains the recorded batch is assumed.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.trace_source import Agreement
+from tritonnb.remote.batching import TracedBatch
+from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.scheduling.decisions import Decision, Execute, Reason, Scheduler
+from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.reasons import explain, pluralize
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.run import SimulatedRequest
+
+#: A batcher may wake up this much later than its timer.
+WAKE_NS = 1_000_000
+#: A request may get into the queue this much later than the time stamp that is taken before.
+QUEUE_NS = 200_000
+#: A server may take this long to send a batch that is due to an instance that is idle.
+DISPATCH_NS = 5_000_000
+#: Times of different requests were converted to another clock separately.
+CLOCK_NS = 100_000
+
+OTHER_REQUESTS, EARLY, LATE = "with other requests", "sent earlier", "sent later"
+
+
+@dataclass
+class Replay:
+    """The result of a replay.
+
+    Attributes
+    ----------
+    reasons : list of Reason or None
+        For each batch, why the scheduler sends it; None if the replay does not form it.
+    agreement : Agreement
+    """
+
+    reasons: list[Reason | None]
+    agreement: Agreement
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """A request of the trace, for the scheduler; ``batch`` is -1, and ``leaves_ns`` set, if it was not executed."""
+
+    request: SimulatedRequest
+    time_ns: int
+    batch: int = -1
+    position: int = 0
+    leaves_ns: int = 0
+
+
+def replay(
+    config: pb.ModelConfig,
+    instance_count: int,
+    requests: Sequence[tuple[TracedRequest, int]],
+    batches: Sequence[TracedBatch],
+) -> Replay:
+    """Replay the scheduler of a model.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        Of a model that is executed, and is not stateful.
+    instance_count : int
+    requests : sequence of (TracedRequest, int)
+        All requests with their rows. The serial of a request is its position plus 1.
+    batches : sequence of TracedBatch
+        In the order of their start.
+    """
+    return _Replayer(config, instance_count, requests, batches).run()
+
+
+class _Replayer:
+    def __init__(
+        self,
+        config: pb.ModelConfig,
+        instance_count: int,
+        requests: Sequence[tuple[TracedRequest, int]],
+        batches: Sequence[TracedBatch],
+    ) -> None:
+        self._config = config
+        self._instance_count = instance_count
+        #: In the order in which they were formed: threads of instances may start a little later than others.
+        self._order = sorted(range(len(batches)), key=lambda number: _order(config, batches[number]))
+        self._batches = batches = [batches[number] for number in self._order]
+        serials = {id(request): serial for serial, (request, _) in enumerate(requests, 1)}
+        self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
+        delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
+        self._taken = _taken(batches, delay_ns)
+        self._arrivals = _arrivals(requests, self._taken, self._members, config.max_batch_size)
+        self._next = 0
+        self._waiting: dict[int, _Arrival] = {}
+        self._now = 0
+        self._scheduler = self._new_scheduler()
+
+    def run(self) -> Replay:
+        reasons: list[Reason | None] = [None] * len(self._batches)
+        causes: Counter[str] = Counter()
+        first = ""
+        for number, batch in enumerate(self._batches):
+            execute = self._take(number, batch)
+            cause = self._cause(number, batch, execute)
+            if cause:
+                causes[cause] += 1
+                first = first or self._difference(number, batch, execute, cause)
+            else:
+                assert execute is not None
+                facts = _facts(execute, batch, self._taken[number])
+                reasons[self._order[number]] = Reason(execute.reason.rule, facts)
+            for serial in self._members[number]:
+                self._waiting.pop(serial, None)
+            if cause:
+                self._restart()
+        return Replay(reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes)))
+
+    def _take(self, number: int, batch: TracedBatch) -> Execute | None:
+        """What the scheduler sends when the instance of this batch becomes available."""
+        time_ns = self._taken[number]
+        self._arrive_until(time_ns, number)
+        self._wake_until(time_ns)
+        self._now = max(self._now, time_ns)
+        self._grow(self._members[number])
+        decisions = self._scheduler.instance_idle(batch.lane, self._now)
+        wake = self._scheduler.next_wake_ns
+        if not _executions(decisions) and wake is not None and wake <= batch.start_ns + CLOCK_NS:
+            decisions = self._scheduler.wake(wake)
+        return next(iter(_executions(decisions)), None)
+
+    def _grow(self, members: tuple[int, ...]) -> None:
+        """Make a pass before the instance takes the batch, if the server did.
+
+        The end of an execution wakes Triton's batcher, which adds what has come to the next batch; at the same time the
+        instance takes that batch. Either may be first.
+        """
+        if isinstance(self._scheduler, DynamicBatcher) and self._scheduler.payloads:
+            next_batch = [request.serial for request in self._scheduler.payloads[0].requests]
+            if len(next_batch) < len(members) and set(next_batch) < set(members):
+                self._scheduler.set_instances(range(self._instance_count), self._now)
+
+    def _arrive_until(self, time_ns: int, number: int) -> None:
+        while self._next < len(self._arrivals) and self._arrivals[self._next].time_ns <= time_ns:
+            arrival = self._arrivals[self._next]
+            self._next += 1
+            self._leave_until(arrival.time_ns)
+            # A batcher that woke late took what had come in the meantime.
+            is_late = arrival.batch == number
+            self._wake_until(arrival.time_ns - WAKE_NS * is_late)
+            self._waiting[arrival.request.serial] = arrival
+            self._enqueue(arrival)
+        self._leave_until(time_ns)
+
+    def _enqueue(self, arrival: _Arrival) -> None:
+        self._now = max(self._now, arrival.time_ns)
+        with suppress(TritonError):  # the queue is full: the request is in no batch
+            self._scheduler.enqueue(arrival.request, self._now)
+
+    def _leave_until(self, time_ns: int) -> None:
+        """Remove the requests that were not executed when they left the queue: they had expired or were cancelled."""
+        leaving = [arrival for arrival in self._waiting.values() if 0 < arrival.leaves_ns <= time_ns]
+        for arrival in leaving:
+            self._wake_until(arrival.leaves_ns)
+            self._now = max(self._now, arrival.leaves_ns)
+            arrival.request.cancelled = True
+            self._scheduler.cancel(arrival.request, self._now)
+            del self._waiting[arrival.request.serial]
+
+    def _wake_until(self, time_ns: int) -> None:
+        while (wake := self._scheduler.next_wake_ns) is not None and wake <= time_ns:
+            self._now = max(self._now, wake)
+            self._scheduler.wake(self._now)
+
+    def _restart(self) -> None:
+        """Continue with the requests that wait according to the recording."""
+        self._scheduler = self._new_scheduler()
+        if isinstance(self._scheduler, DynamicBatcher | DefaultScheduler):
+            waiting = [arrival.request for arrival in self._waiting.values()]
+            self._scheduler.import_waiting(waiting, Instances(self._instance_count), self._now)
+
+    def _new_scheduler(self) -> Scheduler:
+        return make_scheduler(self._config, self._instance_count, {})
+
+    def _cause(self, number: int, batch: TracedBatch, execute: Execute | None) -> str:
+        """How the recorded batch differs from the decision; empty if it does not."""
+        if execute is None:
+            return EARLY
+        if tuple([request.serial for request in execute.requests]) != self._members[number]:
+            return OTHER_REQUESTS
+        latest_ns = max(request.queued_ns for request in batch.requests)
+        return LATE if latest_ns - _due_ns(execute, batch, self._taken[number]) > DISPATCH_NS else ""
+
+    def _difference(self, number: int, batch: TracedBatch, execute: Execute | None, cause: str) -> str:
+        begin_ns = self._arrivals[0].time_ns
+        text = f"batch {self._order[number] + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
+        recorded = pluralize(len(batch.requests), "request")
+        if execute is None:
+            return f"{text}: the server sent {recorded}, while the scheduler waits for max_queue_delay or more rows"
+        if cause == LATE:
+            late_ms = (batch.start_ns - _due_ns(execute, batch, self._taken[number])) / 1e6
+            return f"{text}: the server sent it {late_ms:.1f} ms after the scheduler does ({explain(execute.reason)})"
+        return f"{text}: the server sent {recorded}, the scheduler sends {explain(execute.reason)}"
+
+
+def _arrivals(
+    requests: Sequence[tuple[TracedRequest, int]],
+    taken: Sequence[int],
+    members: Sequence[tuple[int, ...]],
+    max_batch_size: int,
+) -> list[_Arrival]:
+    """When each request reached the scheduler, in the order of the batches where the times do not determine it."""
+    arrivals = []
+    for serial, (request, rows) in enumerate(requests, 1):
+        simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(max_batch_size > 0)), serial)
+        leaves_ns = 0 if request.executed else request.ended_ns
+        arrivals.append(_Arrival(simulated, request.queued_ns, leaves_ns=leaves_ns))
+    times = [request.queued_ns for request, _ in requests]
+    for number, taken_ns in enumerate(taken):
+        latest = 0
+        for position, serial in enumerate(members[number]):
+            arrival = arrivals[serial - 1]
+            arrival.batch, arrival.position = number, position
+            arrival.time_ns = latest = min(max(latest, arrival.time_ns), taken_ns)
+    for number, taken_ns in enumerate(taken):
+        rows = sum(arrivals[serial - 1].request.batch_size for serial in members[number])
+        begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
+        for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
+            if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
+                arrival.time_ns = max(arrival.time_ns, taken_ns + 1)
+    arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
+    return arrivals
+
+
+def _executions(decisions: Sequence[Decision]) -> list[Execute]:
+    return [decision for decision in decisions if isinstance(decision, Execute)]
+
+
+def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
+    """The key by which batches are sorted: a queue without priorities is first in, first out."""
+    if config.dynamic_batching.priority_levels:
+        return batch.start_ns
+    return min(request.queued_ns for request in batch.requests)
+
+
+def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
+    """When the instances took the batches, at the earliest: what came later may be in the next one."""
+    taken: list[int] = []
+    latest_ns = batches[-1].start_ns if batches else 0
+    for batch in reversed(batches):
+        latest_ns = min(latest_ns, batch.start_ns)
+        queued = [request.queued_ns for request in batch.requests]
+        earliest_ns = max(batch.free_ns, max(queued), min(queued) + delay_ns, batch.start_ns - DISPATCH_NS)
+        taken.append(min(earliest_ns, latest_ns))
+    return taken[::-1]
+
+
+def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
+    """When the scheduler sends the batch, if an instance is idle then."""
+    facts = execute.reason.facts
+    formed_ns = taken_ns - facts.get("ready_ns", 0)
+    oldest_ns = min(request.queued_ns for request in batch.requests)
+    return max(batch.free_ns, formed_ns if facts.get("delay_ns") else oldest_ns)
+
+
+def _facts(execute: Execute, batch: TracedBatch, taken_ns: int) -> dict[str, Any]:
+    """The facts of the decision, with the times of the recorded instance."""
+    facts = {**execute.reason.facts, "inferred": True}
+    if "instance" in facts:
+        facts["has_run"] = batch.free_ns > 0
+        if batch.free_ns < _due_ns(execute, batch, taken_ns):
+            facts["idle_ns"], facts["ready_ns"] = taken_ns - batch.free_ns if batch.free_ns else 0, 0
+    return facts

@@ -1,0 +1,220 @@
+"""The events of a recording, made from the requests of a trace."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    CacheHit,
+    EnsembleExecuted,
+    Event,
+    RequestArrived,
+    RequestRefused,
+    StepSent,
+)
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.instances import instances_of
+from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version
+from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY, UNKNOWN
+from tritonnb.simulation.run import instance_count
+
+_NOT_EXECUTED = "not executed; the trace does not contain the reason"
+
+
+@dataclass
+class TracedModel:
+    """The requests and batches of one model version.
+
+    Attributes
+    ----------
+    name, version : str, int
+    config : ModelConfig or None
+    requests : list of TracedRequest
+        In the order in which they were queued.
+    batches : list of TracedBatch
+        In the order of their start.
+    rows : dict of int to int
+        Batch sizes of the requests, by serial.
+    has_shapes : bool
+        Whether the sizes come from the trace; otherwise they are 1.
+    instance_count : int
+        Instances that the batches need, at least those of the configuration.
+    """
+
+    name: str
+    version: int
+    config: pb.ModelConfig | None
+    requests: list[TracedRequest]
+    batches: list[TracedBatch]
+    rows: dict[int | str, int]
+    has_shapes: bool
+    instance_count: int = 1
+    reasons: Sequence[Reason | None] = ()
+    unknown: str = "the configuration of the model was not given"
+    serials: Mapping[int | str, int] = field(default_factory=dict)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether requests are executed by other models."""
+        return self.config is not None and self.config.HasField("ensemble_scheduling")
+
+    @property
+    def instances(self) -> list[str]:
+        """The names of the instances: the configured ones, or numbered ones."""
+        names = [] if self.config is None else instances_of(self.name, self.config)
+        prefix = names[0].rpartition("_")[0] if names else f"{self.name}_0"
+        return [*names, *(f"{prefix}_{number}" for number in range(len(names), self.instance_count))]
+
+    def queue_depth(self, time_ns: int) -> int:
+        """Number of requests that are queued after a time."""
+        arrived = bisect.bisect_right(self.requests, time_ns, key=_queued_ns)
+        return max(0, arrived - bisect.bisect_right(self._left_ns, time_ns))
+
+    @cached_property
+    def _left_ns(self) -> list[int]:
+        return sorted(map(_left_ns, self.requests))
+
+    def reason(self, number: int) -> Reason:
+        """Why a batch was sent, as far as it is known."""
+        inferred = self.reasons[number] if self.reasons else None
+        if inferred is not None:
+            return inferred
+        batch = self.batches[number]
+        text = "a replay of the scheduler forms another batch here" if self.reasons else self.unknown
+        idle_ns = batch.start_ns - batch.free_ns if batch.free_ns else 0
+        facts = {
+            "requests": len(batch.requests),
+            "rows": sum(self.rows[request.key] for request in batch.requests),
+            "instance": batch.lane,
+            "idle_ns": idle_ns,
+            "has_run": batch.free_ns > 0,
+            "cause": text,
+        }
+        return Reason(UNKNOWN, facts)
+
+
+def models_of(requests: Sequence[TracedRequest], configs: Mapping[str, pb.ModelConfig]) -> list[TracedModel]:
+    """Group the complete requests of a trace by model, and find their batches."""
+    serials = {request.key: serial for serial, request in enumerate(sorted(requests, key=_queued_ns), 1)}
+    models = []
+    for (name, version), group in by_version(requests).items():
+        config = configs.get(name)
+        batching = config is None or config.max_batch_size > 0
+        rows = {request.key: request.rows(batching) for request in group}
+        has_shapes = not batching or None not in rows.values()
+        batches = batches_of(group)
+        sizes = {key: size or 1 for key, size in rows.items()}
+        model = TracedModel(name, version, config, group, batches, sizes, has_shapes, serials=serials)
+        model.instance_count = assign_instances(batches, 1 if config is None else instance_count(config))
+        models.append(model)
+    return models
+
+
+def events_of(models: Sequence[TracedModel]) -> list[Event]:
+    """The events of all models, in the order of time."""
+    events: list[Event] = []
+    batches = sorted(
+        ((batch.start_ns, model, number) for model in models for number, batch in enumerate(model.batches)),
+        key=lambda item: item[0],
+    )
+    for number, (_, model, position) in enumerate(batches, 1):
+        events += _batch_events(model, position, number)
+    children: dict[int | str, list[tuple[TracedModel, TracedRequest]]] = defaultdict(list)
+    for model in models:
+        for request in model.requests:
+            if request.parent:
+                children[request.parent].append((model, request))
+    for model in models:
+        for request in model.requests:
+            events += _request_events(model, request, children.get(request.key, []))
+    # Of events at the same time, an execution ends first, and a request arrives before its batch is sent.
+    events.sort(key=lambda event: (event.time_ns, isinstance(event, BatchSent), not isinstance(event, BatchExecuted)))
+    return events
+
+
+def _queued_ns(request: TracedRequest) -> int:
+    return request.queued_ns
+
+
+def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Event]:
+    batch = model.batches[position]
+    reason, instance = model.reason(position), model.instances[batch.lane]
+    size = sum(model.rows[request.key] for request in batch.requests)
+    members = tuple([model.serials[request.key] for request in batch.requests])
+    key = (model.name, model.version, number, instance, size)
+    start_ns, inputs_ns, outputs_ns, end_ns = batch.requests[0].compute
+    depth = model.queue_depth(batch.start_ns)
+    yield BatchSent(batch.start_ns, *key, reason.rule, depth, members, None, reason.facts)
+    executed = tuple(
+        [
+            (
+                model.serials[request.key],
+                model.rows[request.key],
+                request.received_ns,
+                min(request.queued_ns, start_ns),
+                "",
+            )
+            for request in batch.requests
+        ]
+    )
+    yield BatchExecuted(end_ns, *key, start_ns, inputs_ns, outputs_ns, end_ns, executed)
+
+
+def _left_ns(request: TracedRequest) -> int:
+    """When a request left the queue."""
+    return request.stamps["COMPUTE_START"] if request.executed else request.ended_ns
+
+
+def _request_events(
+    model: TracedModel, request: TracedRequest, children: list[tuple[TracedModel, TracedRequest]]
+) -> Iterator[Event]:
+    serial, rows = model.serials[request.key], model.rows[request.key]
+    key = (model.name, model.version, serial)
+    shape = request.shape_key(model.config is None or model.config.max_batch_size > 0)
+    is_ensemble = not request.executed and (model.is_ensemble or bool(children))
+    if not is_ensemble:
+        yield RequestArrived(request.queued_ns, *key, rows, 0, 0, request.id, 0, 0, shape)
+    children.sort(key=lambda child: child[1].queued_ns)
+    rule = INPUTS_READY if is_ensemble else BLS_REQUEST
+    for step, (child_model, child) in enumerate(children):
+        child_key = (child_model.name, child_model.version, child_model.serials[child.key])
+        yield StepSent(child.queued_ns, *key, step, *child_key, 0, rule)
+    if is_ensemble:
+        yield _ensemble_executed(model, request, rows, [child for _, child in children])
+    elif not request.executed and "CACHE_HIT_LOOKUP_START" in request.stamps:
+        lookup = [request.stamps.get(f"CACHE_HIT_LOOKUP_{end}", request.ended_ns) for end in ("START", "END")]
+        yield CacheHit(request.ended_ns, *key, request.received_ns, lookup[1] - lookup[0])
+    elif not request.executed:
+        ended = request.ended_ns
+        yield RequestRefused(ended, *key, rows, request.received_ns, _NOT_EXECUTED, "REJECTED")
+
+
+def _ensemble_executed(
+    model: TracedModel, request: TracedRequest, rows: int, children: list[TracedRequest]
+) -> EnsembleExecuted:
+    executions = [child.compute for child in children if child.executed]
+    compute_input, compute_infer, compute_output = (
+        sum(times[part + 1] - times[part] for times in executions) for part in range(3)
+    )
+    return EnsembleExecuted(
+        time_ns=request.ended_ns,
+        model=model.name,
+        version=model.version,
+        serial=model.serials[request.key],
+        size=rows,
+        received_ns=request.received_ns,
+        queued_ns=request.queued_ns,
+        started_ns=min((times[0] for times in executions), default=request.ended_ns),
+        compute_input_ns=compute_input,
+        compute_infer_ns=compute_infer,
+        compute_output_ns=compute_output,
+        failed="",
+    )

@@ -1,0 +1,100 @@
+"""Trace files of Triton's mode ``triton``: JSON lists of small objects, each with the id of its request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.telemetry.trace_entry import TraceEntry
+
+#: How an entry begins, in files of Triton and of this server.
+_BEGINNING = '{"id":'
+
+
+def read_entries(text: str) -> tuple[list[TraceEntry], str]:
+    """Read the entries of a trace file, which may be cut off.
+
+    Parameters
+    ----------
+    text : str
+        Content of the file.
+
+    Returns
+    -------
+    list of TraceEntry
+        The entries that can be read.
+    str
+        What is missing; empty if the file is whole.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not a list of objects with an ``id``.
+
+    Examples
+    --------
+    >>> read_entries('[{"id":1,"model_name":"m","model_version":1},{"id":1,"timest')
+    ([{'id': 1, 'model_name': 'm', 'model_version': 1}], 'cut off after 1 entry')
+    """
+    try:
+        entries, missing = json.loads(text), ""
+    except ValueError:
+        entries, missing = _salvage(text)
+    if not (isinstance(entries, list) and all(isinstance(entry, dict) and "id" in entry for entry in entries)):
+        raise InvalidArgumentError("expected a list of objects with an 'id'")
+    return entries, missing
+
+
+def _salvage(text: str) -> tuple[list[TraceEntry], str]:
+    """The entries before the point where the file was cut off; entries that cannot be read are skipped."""
+    begin = text.find("[")
+    if begin < 0 or text[:begin].strip():
+        raise InvalidArgumentError("expected a list of objects with an 'id'")
+    decoder = json.JSONDecoder()
+    entries: list[TraceEntry] = []
+    unreadable, at = 0, text.find(_BEGINNING, begin)
+    while at >= 0:
+        try:
+            entry, end = decoder.raw_decode(text, at)
+            entries.append(entry)
+        except ValueError:  # cut off here, or a string tensor that Triton writes without escapes
+            unreadable, end = unreadable + 1, at + 1
+        at = text.find(_BEGINNING, end)
+    if not entries:
+        raise InvalidArgumentError("expected a list of objects with an 'id'")
+    is_closed = text.rstrip().endswith("]")
+    skipped = f"{unreadable} entries cannot be read" if is_closed else ""
+    return entries, skipped or f"cut off after {len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
+
+
+def requests_of(entries: Iterable[TraceEntry]) -> Iterator[TracedRequest]:
+    """Combine entries into requests, in the order in which they appear.
+
+    Parameters
+    ----------
+    entries : iterable of TraceEntry
+        Those of all files of a series: the entries of a request may be in several files.
+
+    Examples
+    --------
+    >>> model = {"id": 1, "model_name": "m", "model_version": 1}
+    >>> queued = {"id": 1, "timestamps": [{"name": "QUEUE_START", "ns": 5}]}
+    >>> [request.queued_ns for request in requests_of([model, queued])]
+    [5]
+    """
+    requests: dict[int, TracedRequest] = {}
+    for entry in entries:
+        request = requests.get(entry["id"])
+        if request is None:
+            request = requests[entry["id"]] = TracedRequest(entry["id"])
+        if "model_name" in entry:
+            request.model, request.version = entry["model_name"], int(entry["model_version"])
+            request.id, request.parent = entry.get("request_id", ""), entry.get("parent_id", 0)
+        for stamp in entry.get("timestamps", ()):
+            request.add_stamp(stamp["name"], stamp["ns"])
+        if entry.get("activity") == "TENSOR_QUEUE_INPUT":
+            tensor = entry["tensor"]
+            request.shapes[tensor["name"]] = tuple(int(dim) for dim in tensor["shape"].split(",") if dim)
+    yield from requests.values()

@@ -1,0 +1,85 @@
+"""One request of a trace, whatever the format of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+#: The times of an execution; a request that was not executed has none of them.
+_COMPUTE = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
+
+
+@dataclass(slots=True)
+class TracedRequest:
+    """One request of a trace.
+
+    Attributes
+    ----------
+    key, parent : int or str
+        Identifies the request in its trace; ``parent`` is the key of the request that caused it, 0 for none.
+    model, version : str, int
+    id : str
+        The request id given by the client, or empty.
+    stamps : dict of str to int
+        The first time of each activity in ns, such as ``QUEUE_START``.
+    shapes : dict of str to tuple of int
+        Shapes of the inputs; empty below level ``TENSORS``.
+    """
+
+    key: int | str
+    parent: int | str = 0
+    model: str = ""
+    version: int = -1
+    id: str = ""
+    stamps: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def received_ns(self) -> int:
+        """When the request was handed to the server's core."""
+        return self.stamps.get("REQUEST_START", self.queued_ns)
+
+    @property
+    def queued_ns(self) -> int:
+        """When the request was handed to the scheduler."""
+        return self.stamps["QUEUE_START"]
+
+    @property
+    def compute(self) -> tuple[int, int, int, int]:
+        """Start, end of the inputs, start of the outputs, and end of the execution."""
+        start, end = self.stamps["COMPUTE_START"], self.stamps["COMPUTE_END"]
+        inputs_ns = min(max(start, self.stamps.get("COMPUTE_INPUT_END", start)), end)
+        outputs_ns = min(max(inputs_ns, self.stamps.get("COMPUTE_OUTPUT_START", end)), end)
+        return start, inputs_ns, outputs_ns, end
+
+    @property
+    def ended_ns(self) -> int:
+        """When the request was released."""
+        return self.stamps.get("REQUEST_END", max(self.stamps.values()))
+
+    @property
+    def executed(self) -> bool:
+        """Whether an instance ran the request."""
+        return "COMPUTE_START" in self.stamps
+
+    @property
+    def complete(self) -> bool:
+        """Whether the trace contains the whole request."""
+        is_executed = self.executed
+        ends = ("COMPUTE_END",) if is_executed else ("REQUEST_END",)
+        return bool(self.model) and "QUEUE_START" in self.stamps and all(name in self.stamps for name in ends)
+
+    def add_stamp(self, name: str, time_ns: int) -> None:
+        """Record the time of an activity; of repeated activities, such as responses, the first."""
+        self.stamps.setdefault(name, time_ns)
+
+    def rows(self, batching: bool) -> int | None:
+        """The batch size of the request; None if the trace does not contain shapes."""
+        if not batching:
+            return 1
+        return next((shape[0] for shape in self.shapes.values() if shape), None)
+
+    def shape_key(self, batching: bool) -> int:
+        """A hash of the input shapes without the batch dimension; 0 if the trace does not contain shapes."""
+        shapes: Mapping[str, tuple[int, ...]] = self.shapes
+        return hash(tuple(sorted((name, shape[batching:]) for name, shape in shapes.items()))) if shapes else 0
