@@ -153,5 +153,5 @@ def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage
         assert not again.output(1).get_by_text(words).is_visible()
     saved = again.output(1).locator(".tnb-last-state > *")
     assert "the kernel is gone" in saved.first.inner_text()
-    assert again.output(1).locator(".tnb-last-state img").get_attribute("alt")
+    assert again.output(1).locator(".tnb-last-state img.tnb-on-light").get_attribute("alt")
     again.screenshots("dashboard-without-kernel", again.output(1))

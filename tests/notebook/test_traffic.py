@@ -58,7 +58,7 @@ def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Serve
 
 
 def test_the_limits_of_a_model_are_known(panel: Traffic, server: Server) -> None:
-    assert panel.limits == {"sequences": False, "max_rows": 8, "variable_inputs": []}
+    assert panel.limits == {"sequences": False, "remote": False, "max_rows": 8, "variable_inputs": []}
     assert server["accumulate"].traffic().limits["sequences"]
 
 

@@ -40,7 +40,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     if len(failed):
         when = (failed[:, INTENDED] - begin) / 1e9
         ax.plot(when, (failed[:, COMPLETED] - failed[:, INTENDED]) / 1e6, "x", color=REFUSAL, label="failed")
-    count = f"n = {len(result.responses):,}"
+    count = f"n = {len(succeeded):,}"
     for name, color, line in ((50, INK, "-"), (99, GREY, "--")) if len(succeeded) else ():
         value = result.percentile(name)
         ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms, {count}")
