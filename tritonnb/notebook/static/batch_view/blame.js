@@ -1,7 +1,7 @@
 // The panel that splits the latency of one request into causes. The kernel computes the parts, and finds the remedies.
 
 const MOST_BUTTONS = 24;
-const HINT = "Select a batch to split the latency of one of its requests into causes.";
+const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
 
 // The meaning of each cause in the palette; the other causes have the colours of a series.
 const MEANINGS = {
@@ -20,7 +20,7 @@ function node(tag, className, ...children) {
 class BlamePanel {
   constructor(model, root) {
     Object.assign(this, { model, root, batch: null, theme: {} });
-    this.choice = node("p", "tnb-blame-choice", HINT);
+    this.choice = node("p", "tnb-blame-choice", CHOICE_HINT);
     this.result = node("div", "tnb-blame-result");
     this.result.setAttribute("aria-live", "polite");
     root.append(this.choice, this.result);
@@ -40,7 +40,7 @@ class BlamePanel {
       button.addEventListener("click", () => this.ask(number, label));
       return button;
     });
-    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : [HINT]));
+    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : [CHOICE_HINT]));
     if (this.shown?.batch !== number) this.result.replaceChildren();
   }
 
