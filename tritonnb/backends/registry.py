@@ -16,8 +16,14 @@ from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.model_config.backend_selection import BACKEND_GROUP
 
-#: The package that a backend needs, which is also the name of the extra that installs it.
-EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
+#: The extra that installs the package that a backend needs.
+EXTRAS = {
+    "fil": "fil",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "pytorch": "torch",
+    "tensorflow": "tensorflow",
+}
 
 
 class BackendRegistry:
