@@ -29,7 +29,9 @@ CANCER, DIGITS, DIABETES = (array.astype(np.float32) for array in (CANCER, DIGIT
 
 
 def parameters(**values: str) -> str:
-    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items())
+    return "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items()
+    )
 
 
 def tensors(features: int, outputs: int) -> str:

@@ -43,7 +43,9 @@ def completed(directory: Path, settings: dict | None = None, max_batch_size: int
 
 
 def parameters(**values: str) -> str:
-    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items())
+    return "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items()
+    )
 
 
 def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_computes(tmp_path: Path):
@@ -54,7 +56,9 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_compute
         input { name: "INPUT" data_type: TYPE_FP32 dims: 2048 }
         output { name: "OUTPUT" data_type: TYPE_FP32 dims: 2048 }
     """
-    write_config(tmp_path, "dense", f'backend: "openvino" default_model_filename: "model.onnx" {tensors} {one_batch(7)}')
+    write_config(
+        tmp_path, "dense", f'backend: "openvino" default_model_filename: "model.onnx" {tensors} {one_batch(7)}'
+    )
     compiled = ov.Core().compile_model(path, "CPU")
     random = np.random.default_rng(1)
     requests = [{"INPUT": random.random((size, 2048), np.float32)} for size in (1, 2, 4)]
@@ -114,7 +118,10 @@ def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_pat
         loaded.run(request(IN0=rows(1, 2, 3)))
     assert loaded.run(request(IN0=rows(1, 2)), request(IN0=rows(3, 4)))[1].outputs[0].array.tolist() == [[6], [8]]
     padded = Loaded(
-        config_of("openvino", TENSORS.replace("-1", "1"), fixed + parameters(ENABLE_BATCH_PADDING="yes"), max_batch_size=4), tmp_path
+        config_of(
+            "openvino", TENSORS.replace("-1", "1"), fixed + parameters(ENABLE_BATCH_PADDING="yes"), max_batch_size=4
+        ),
+        tmp_path,
     )
     assert padded.model.compiled.input(0).partial_shape[0].get_length() == 4
     assert padded.run(request(IN0=rows(7)))[0].outputs[0].array.tolist() == [[14]]
@@ -191,9 +198,7 @@ CONTROL = (
     ("ir", "config", "breakage", "message"),
     [
         pytest.param({}, {}, lambda path: path.unlink(), "unable to find '.*model.xml' for model 'm'", id="no file"),
-        pytest.param(
-            {}, {}, truncate, "openvino error in reading model '.*model.xml'", id="truncated file"
-        ),
+        pytest.param({}, {}, truncate, "openvino error in reading model '.*model.xml'", id="truncated file"),
         pytest.param(
             {}, {}, lambda path: path.write_text("{}"), "openvino error in reading model '.*model.xml'", id="other file"
         ),

@@ -58,9 +58,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("total", Total(), (torch.zeros(1, 1), torch.zeros(1, 1)), None, LIMIT),
         ("fixed", Double(), (torch.zeros(2, 3),), None, 0),
     ):
-        tnb.export_pt2(
-            module, args, repository / name, kwargs=kwargs, max_batch_size=limit, inductor_configs=QUICK
-        )
+        tnb.export_pt2(module, args, repository / name, kwargs=kwargs, max_batch_size=limit, inductor_configs=QUICK)
     return repository
 
 
@@ -133,7 +131,9 @@ def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archi
     model = loaded(archives / "fixed", tensors, max_batch_size=0)
     (response,) = model.run(request(**{"ARGS[0]": np.ones((2, 3), np.float32)}))
     assert response.outputs[0].array.tolist() == [[2] * 3] * 2
-    with pytest.raises(InvalidArgumentError, match=r"input 'ARGS\[0\]' of shape \[4, 3\].*expected: 2, but got: 4.*export"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"input 'ARGS\[0\]' of shape \[4, 3\].*expected: 2, but got: 4.*export"
+    ):
         loaded(archives / "fixed", tensors.replace("[ 2, 3 ]", "[ 3 ]"), max_batch_size=4)
 
 
@@ -257,7 +257,11 @@ def truncate(path: Path) -> None:
             id="dims of an input",
         ),
         pytest.param(
-            {"tensors": TENSORS.replace('"RESULT[Z]" data_type: TYPE_FP32 dims: 3', '"RESULT[Z]" data_type: TYPE_FP32 dims: 5')},
+            {
+                "tensors": TENSORS.replace(
+                    '"RESULT[Z]" data_type: TYPE_FP32 dims: 3', '"RESULT[Z]" data_type: TYPE_FP32 dims: 5'
+                )
+            },
             None,
             r"tensor 'RESULT\[Z\]': the model expects 2 dimensions \(shape \[16,3\]\)",
             id="dims of an output",
@@ -283,7 +287,9 @@ def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: p
     model = loaded(archives / "structured").model
     instance = model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
     monkeypatch.setattr(model, "load", lambda index: model.__class__.load(model, -1))
-    with pytest.raises(InvalidArgumentError, match="model.pt2' is compiled for cpu, expected cuda for an instance of KIND"):
+    with pytest.raises(
+        InvalidArgumentError, match="model.pt2' is compiled for cpu, expected cuda for an instance of KIND"
+    ):
         instance.initialize()
 
 
@@ -298,5 +304,7 @@ def test_only_tensors_and_their_containers_are_arguments():
     leaf = '{"type": null, "context": null, "children_spec": []}'
     other = '{"type": "torch.Size", "context": null, "children_spec": [' + leaf + "]}"
     arguments = '[1, {"type": "builtins.tuple", "children_spec": [' + other + ", " + other + "]}]"
-    with pytest.raises(InvalidArgumentError, match="'ARGS': expected a tensor, tuple, list or dict of tensors, got torch"):
+    with pytest.raises(
+        InvalidArgumentError, match="'ARGS': expected a tensor, tuple, list or dict of tensors, got torch"
+    ):
         argument_names([arguments, f"[1, {leaf}]"])

@@ -225,7 +225,11 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
 
 
 def _check_datatypes(config: Any) -> None:
-    for kind, tensors in (("input", config.input), ("output", config.output), ("state", config.sequence_batching.state)):
+    for kind, tensors in (
+        ("input", config.input),
+        ("output", config.output),
+        ("state", config.sequence_batching.state),
+    ):
         for tensor in tensors:
             name = tensor.output_name if kind == "state" else tensor.name
             datatype = BY_NUMBER.get(tensor.data_type, INVALID).config_name
