@@ -65,7 +65,7 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_compute
     check_batches(tmp_path, "dense", requests, lambda inputs: {"OUTPUT": compiled(inputs)["OUTPUT"]}, rtol=1e-4)
 
 
-# What Triton completes: https://github.com/triton-inference-server/openvino_backend, "Auto-Complete Model Configuration".
+# What Triton completes: README of triton-inference-server/openvino_backend, "Auto-Complete Model Configuration".
 
 
 def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path):
@@ -114,7 +114,7 @@ def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_pat
     write_ir(tmp_path, [-1, 1])
     fixed = parameters(SKIP_OV_DYNAMIC_BATCHSIZE="YES")
     loaded = Loaded(config_of("openvino", TENSORS.replace("-1", "1"), fixed, max_batch_size=4), tmp_path)
-    with pytest.raises(InternalError, match="expected requests with batch size '4', got '3'.*ENABLE_BATCH_PADDING"):
+    with pytest.raises(InternalError, match=r"expected requests with batch size '4', got '3'.*ENABLE_BATCH_PADDING"):
         loaded.run(request(IN0=rows(1, 2, 3)))
     assert loaded.run(request(IN0=rows(1, 2)), request(IN0=rows(3, 4)))[1].outputs[0].array.tolist() == [[6], [8]]
     padded = Loaded(

@@ -1,4 +1,4 @@
-"""PyTorch 2 archives: names, batching, states, checks. Compiling takes seconds, so that the tests share the archives."""
+"""PyTorch 2 archives: names, batching, states, checks. Compiling takes long, so that the tests share the archives."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: p
     instance = model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
     monkeypatch.setattr(model, "load", lambda index: model.__class__.load(model, -1))
     with pytest.raises(
-        InvalidArgumentError, match="model.pt2' is compiled for cpu, expected cuda for an instance of KIND"
+        InvalidArgumentError, match=r"model\.pt2' is compiled for cpu, expected cuda for an instance of KIND"
     ):
         instance.initialize()
 
@@ -296,7 +296,7 @@ def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: p
 def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path):
     with pytest.raises(InvalidArgumentError, match="input 0: expected a tensor with a batch dimension, got 3"):
         tnb.export_pt2(Double(), (3,), tmp_path / "m", max_batch_size=4)
-    with pytest.raises(InvalidArgumentError, match="input 0: expected one of .*, got torch.complex64"):
+    with pytest.raises(InvalidArgumentError, match=r"input 0: expected one of .*, got torch\.complex64"):
         tnb.export_pt2(Double(), (torch.zeros(2, dtype=torch.complex64),), tmp_path / "m")
 
 

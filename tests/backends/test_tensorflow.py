@@ -137,11 +137,11 @@ def test_a_graphdef_runs_after_its_initialisation(graph: Path):
     (graph / "1" / "init_ops.json").rename(graph / "init_ops.json")
     assert loaded(graph, GRAPH_TENSORS, parameters(TF_INIT_OPS_FILE="init_ops.json"), platform=GRAPH_DEF)
     without = loaded(graph, GRAPH_TENSORS, platform=GRAPH_DEF)
-    with pytest.raises(InternalError, match="model 'm': TensorFlow failed: .*Attempting to use uninitialized value"):
+    with pytest.raises(InternalError, match=r"model 'm': TensorFlow failed: .*Attempting to use uninitialized value"):
         without.run(request(x=np.ones((2, 4), np.float32)))
 
 
-# What Triton completes: https://github.com/triton-inference-server/tensorflow_backend, "Auto-Complete Model Configuration".
+# What Triton completes: README of triton-inference-server/tensorflow_backend, "Auto-Complete Model Configuration".
 
 
 def test_a_savedmodel_is_completed_with_batching(saved: Path):
@@ -321,7 +321,7 @@ def test_a_model_that_cannot_run_is_refused(saved: Path, tmp_path: Path, config:
 
 def test_a_graphdef_of_other_content_is_refused(graph: Path):
     (graph / "1" / "model.graphdef").write_bytes(b"[1, 2]")
-    with pytest.raises(InternalError, match="unable to load '.*model.graphdef' of model 'm'"):
+    with pytest.raises(InternalError, match=r"unable to load '.*model\.graphdef' of model 'm'"):
         loaded(graph, GRAPH_TENSORS, platform=GRAPH_DEF)
 
 

@@ -215,8 +215,8 @@ class FilModel(BackendModel):
         """Create an instance."""
         if spec.kind == "KIND_GPU":
             raise UnsupportedError(
-                f"model '{self.context.name}': expected instances of KIND_CPU, got KIND_GPU: the fil backend runs on the "
-                "CPU only; set instance_group { kind: KIND_CPU }"
+                f"model '{self.context.name}': expected instances of KIND_CPU, got KIND_GPU: the fil backend runs on "
+                "the CPU only; set instance_group { kind: KIND_CPU }"
             )
         return FilInstance(self)
 

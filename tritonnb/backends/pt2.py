@@ -1,8 +1,8 @@
 """PyTorch 2 models compiled ahead of time: ``backend: "pytorch"``, ``platform: "torch_aoti"``, *model.pt2*.
 
 `torch.export` and AOTInductor write such archives; `tritonnb.export_pt2` calls them. A tensor has two names, as on
-Triton: its position (``INPUT__0``, ``OUTPUT__0``), or its place in the arguments and results of ``forward`` (``ARGS[0]``,
-``ARGS[2][key]``, ``KWARGS[key]``, ``RESULT``, ``RESULT[key][0]``).
+Triton: its position (``INPUT__0``, ``OUTPUT__0``), or its place in the arguments and results of ``forward``
+(``ARGS[0]``, ``ARGS[2][key]``, ``KWARGS[key]``, ``RESULT``, ``RESULT[key][0]``).
 
 A compiled program does not check its inputs unless ``AOTI_RUNTIME_CHECK_INPUTS`` is set in the environment, and reads
 outside of arrays that are too small. This module sets the variable.
@@ -156,7 +156,7 @@ def _pad(array: npt.NDArray[Any], minimum: int) -> npt.NDArray[Any]:
 
 
 def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
-    """The names of the tensors in the arguments and results of ``forward``, in the order of the compiled program.
+    r"""The names of the tensors in the arguments and results of ``forward``, in the order of the compiled program.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
     --------
     >>> leaf = '{"type": null, "context": null, "children_spec": []}'
     >>> one = '{"type": "builtins.tuple", "context": "null", "children_spec": [' + leaf + ']}'
-    >>> key = '{"type": "builtins.dict", "context": "[\\\\"k\\\\"]", "children_spec": [' + leaf + ']}'
+    >>> key = '{"type": "builtins.dict", "context": "[\\"k\\"]", "children_spec": [' + leaf + ']}'
     >>> both = '{"type": "builtins.tuple", "context": "null", "children_spec": [' + one + ', ' + key + ']}'
     >>> argument_names(["[1, " + both + "]", "[1, " + leaf + "]"])
     (['ARGS[0]', 'KWARGS[k]'], ['RESULT'])
@@ -210,8 +210,8 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     positions = {name: find_tensor(name, known, "input") for name in model.inputs}
     if missing := [name for index, name in enumerate(inputs) if index not in positions.values()]:
         raise InvalidArgumentError(
-            f"unable to load model '{model.context.name}', configuration expects {len(positions)} inputs, model provides "
-            f"{len(inputs)}: '{missing[0]}' (INPUT__{inputs.index(missing[0])}) is not configured"
+            f"unable to load model '{model.context.name}', configuration expects {len(positions)} inputs, model "
+            f"provides {len(inputs)}: '{missing[0]}' (INPUT__{inputs.index(missing[0])}) is not configured"
         )
     if len(set(positions.values())) < len(positions):
         names = next(

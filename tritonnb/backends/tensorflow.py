@@ -106,8 +106,8 @@ class TensorFlowModel(BackendModel):
             raise InvalidArgumentError("CPU Execution Accelerator is not supported in TensorFlow backend")
         if states := context.config.sequence_batching.state:
             raise UnsupportedError(
-                f"model '{context.name}': expected sequence_batching without state, got '{states[0].input_name}': as on "
-                "Triton, the tensorflow backend does not have implicit state"
+                f"model '{context.name}': expected sequence_batching without state, got '{states[0].input_name}': as "
+                "on Triton, the tensorflow backend does not have implicit state"
             )
         self._share_count = integer_parameter(context, "MAX_SESSION_SHARE_COUNT", 1)
         if self._share_count <= 0:
@@ -201,8 +201,8 @@ class TensorFlowInstance(BackendModelInstance):
 def _rank_known(context: ModelContext, tensor: GraphTensor) -> GraphTensor:
     if not tensor.shape:
         raise InternalError(
-            f"Unable to autofill for '{context.name}': the rank of model tensor '{tensor.name}' is 0 and dimensions are "
-            "not defined"
+            f"Unable to autofill for '{context.name}': the rank of model tensor '{tensor.name}' is 0 and dimensions "
+            "are not defined"
         )
     return tensor
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from tritonnb import compiled
-from tritonnb.backends.registry import EXTRAS
+from tritonnb.backends.registry import REQUIREMENTS
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
@@ -23,7 +23,10 @@ _PACKAGES = {
     "ipywidgets": "notebook views",
     "anywidget": "notebook views",
     "matplotlib": "plots",
-    **{package: f'{backend} backend: pip install "tritonnb[{package}]"' for backend, package in EXTRAS.items()},
+    **{
+        package: f'{backend} backend: pip install "tritonnb[{extra}]"'
+        for backend, (package, extra) in REQUIREMENTS.items()
+    },
     "ipykernel": "Jupyter",
 }
 

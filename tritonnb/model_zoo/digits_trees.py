@@ -1,7 +1,7 @@
 """``digits_trees``: gradient-boosted trees for scikit-learn's handwritten digits, as an XGBoost file.
 
-``python -m tritonnb.model_zoo.digits_trees PATH`` trains the trees again. The images and classes that the trees were not
-trained on are those of `tritonnb.model_zoo.digits.held_out`, with pixels of 0 to 1.
+``python -m tritonnb.model_zoo.digits_trees PATH`` trains the trees again. They were not trained on the images of
+`tritonnb.model_zoo.digits.held_out`.
 """
 
 from __future__ import annotations
