@@ -22,6 +22,7 @@ from tritonnb.model_zoo import digits_trees
 
 #: Predictions equal the library's own up to this difference.
 TOLERANCE = 1e-6
+FIL = {"model_type": "xgboost_ubj", "is_classifier": "true"}
 CANCER, CANCER_CLASSES = load_breast_cancer(return_X_y=True)
 DIGITS, DIGITS_CLASSES = load_digits(return_X_y=True)
 DIABETES, DIABETES_VALUES = load_diabetes(return_X_y=True)
@@ -184,6 +185,21 @@ def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path):
         loaded.run(request(input__0=CANCER[:2, 1:]))
 
 
+@pytest.mark.parametrize(("extra", "threads"), [("", 1), (parameters(cpu_nthread="2"), 2)])
+def test_one_thread_predicts_unless_more_are_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, threads: int
+):
+    xgboost_model("xgboost.ubj")(tmp_path)
+    loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL) + extra), tmp_path)
+    counts = []
+    predict = treelite.gtil.predict
+    monkeypatch.setattr(
+        treelite.gtil, "predict", lambda *args, nthread: counts.append(nthread) or predict(*args, nthread=nthread)
+    )
+    loaded.run(request(input__0=CANCER[:2]))
+    assert counts == [threads]
+
+
 def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", output_class="true", algo="NAIVE", storage_type="AUTO")
@@ -195,9 +211,6 @@ def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, cap
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-FIL = {"model_type": "xgboost_ubj", "is_classifier": "true"}
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,15 @@ def doctor() -> Report:
         ("CUDA devices", ", ".join(map(str, cuda_devices())) or "none"),
     ]
     for package, purpose in _PACKAGES.items():
-        try:
-            findings.append((package, importlib.metadata.version(package)))
-        except importlib.metadata.PackageNotFoundError:
-            findings.append((package, f"missing; {purpose}"))
+        findings.append((package, _version(package) or f"missing; {purpose}"))
     return Report(tuple(findings))
+
+
+def _version(package: str) -> str:
+    """The version of a package, which may be its build for CPUs; empty if it is not installed."""
+    for distribution in (package, f"{package}-cpu"):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
