@@ -119,6 +119,8 @@ def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path)
     assert (config.backend, config.platform, config.default_model_filename) == ("pytorch", "torch_aoti", "model.pt2")
     (tmp_path / "m" / "config.pbtxt").write_text('backend: "pytorch" platform: "torch_aoti"')
     assert load_config(tmp_path / "m", "m").config.default_model_filename == "model.pt2"
+    (tmp_path / "m" / "config.pbtxt").write_text('default_model_filename: "model.pt2"')
+    assert load_config(tmp_path / "m", "m").config.platform == "torch_aoti"
     (tmp_path / "m" / "config.pbtxt").write_text('backend: "pytorch"')
     assert load_config(tmp_path / "m", "m").config.platform == "pytorch_libtorch"
 
