@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -14,6 +15,8 @@ from tritonnb.core.datatypes import datatype_of
 from tritonnb.server.server import Server
 
 Arrays = Mapping[str, np.ndarray]
+#: Damages a model file.
+Breakage = Callable[[Path], object] | None
 
 #: Requests wait until their rows make the preferred batch size, at most this long.
 DELAY_US = 20_000_000
@@ -89,7 +92,7 @@ def _grpc(server: Server, model: str) -> Callable[[Arrays], Arrays]:
     return send
 
 
-def _inputs(client: object, arrays: Arrays) -> list:
+def _inputs(client: Any, arrays: Arrays) -> list[Any]:
     inputs = []
     for name, array in arrays.items():
         tensor = client.InferInput(name, array.shape, datatype_of(array.dtype).name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.ensemble import RandomForestClassifier
 
 from tests.backends.models import Loaded, config_of, request
-from tests.backends.serving import check_batches, one_batch, write_config
+from tests.backends.serving import Breakage, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.model_zoo import digits_trees
@@ -42,8 +43,10 @@ def tensors(features: int, outputs: int) -> str:
     """
 
 
-def xgboost_model(name: str, estimator=None, features=CANCER, targets=CANCER_CLASSES) -> Callable[[Path], Callable]:
-    def write(directory: Path) -> Callable:
+def xgboost_model(
+    name: str, estimator: Any = None, features: np.ndarray = CANCER, targets: np.ndarray = CANCER_CLASSES
+) -> Callable[[Path], Callable[..., Any]]:
+    def write(directory: Path) -> Callable[..., Any]:
         model = (estimator or xgboost.XGBClassifier)(n_estimators=8, max_depth=3, n_jobs=1).fit(features, targets)
         (directory / "1").mkdir(parents=True)
         model.save_model(directory / "1" / name)
@@ -52,8 +55,10 @@ def xgboost_model(name: str, estimator=None, features=CANCER, targets=CANCER_CLA
     return write
 
 
-def lightgbm_model(features=CANCER, targets=CANCER_CLASSES, **options) -> Callable[[Path], Callable]:
-    def write(directory: Path) -> Callable:
+def lightgbm_model(
+    features: np.ndarray = CANCER, targets: np.ndarray = CANCER_CLASSES, **options: Any
+) -> Callable[[Path], Callable[..., Any]]:
+    def write(directory: Path) -> Callable[..., Any]:
         model = lightgbm.LGBMClassifier(n_estimators=4, verbose=-1, n_jobs=1, **options).fit(features, targets)
         (directory / "1").mkdir(parents=True)
         model.booster_.save_model(directory / "1" / "model.txt")
@@ -62,7 +67,7 @@ def lightgbm_model(features=CANCER, targets=CANCER_CLASSES, **options) -> Callab
     return write
 
 
-def forest(directory: Path) -> Callable:
+def forest(directory: Path) -> Callable[..., Any]:
     model = RandomForestClassifier(5, max_depth=4, random_state=0).fit(DIGITS, DIGITS_CLASSES)
     (directory / "1").mkdir(parents=True)
     treelite.sklearn.import_model(model).serialize(directory / "1" / "checkpoint.tl")
@@ -93,7 +98,9 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("kind", "write", "rows", "classes"), FORMATS)
-def test_probabilities_are_those_of_the_library(tmp_path: Path, kind: str, write, rows: np.ndarray, classes: int):
+def test_probabilities_are_those_of_the_library(
+    tmp_path: Path, kind: str, write: Callable[[Path], Any], rows: np.ndarray, classes: int
+) -> None:
     predict = write(tmp_path)
     extra = parameters(model_type=kind, is_classifier="true", predict_proba="true")
     loaded = Loaded(config_of("fil", tensors(rows.shape[1], classes), extra, max_batch_size=64), tmp_path)
@@ -103,16 +110,16 @@ def test_probabilities_are_those_of_the_library(tmp_path: Path, kind: str, write
     assert output.dtype == np.float32
 
 
-def test_a_regression_is_that_of_the_library(tmp_path: Path):
+def test_a_regression_is_that_of_the_library(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, DIABETES_VALUES)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")
     (response,) = Loaded(config_of("fil", tensors(10, 1), extra), tmp_path).run(request(input__0=DIABETES[:8]))
     # As on Triton, dims of size 1 do not appear in the shape.
     assert response.outputs[0].shape == (8,)
-    np.testing.assert_allclose(response.outputs[0].array, predict(DIABETES[:8]), rtol=TOLERANCE)
+    np.testing.assert_allclose(response.outputs[0].array.astype(float), predict(DIABETES[:8]), rtol=TOLERANCE)
 
 
-def test_a_classifier_outputs_the_class(tmp_path: Path):
+def test_a_classifier_outputs_the_class(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.json", None, DIGITS, DIGITS_CLASSES)(tmp_path)
     extra = parameters(model_type="xgboost_json", output_class="true")
     (response,) = Loaded(config_of("fil", tensors(64, 1), extra), tmp_path).run(request(input__0=DIGITS[:8]))
@@ -120,7 +127,7 @@ def test_a_classifier_outputs_the_class(tmp_path: Path):
 
 
 @pytest.mark.parametrize("threshold", [None, 0.2, 0.9])
-def test_two_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: float | None):
+def test_two_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: float | None) -> None:
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     extra += "" if threshold is None else parameters(threshold=str(threshold))
@@ -133,7 +140,7 @@ def test_two_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: f
     assert 0 < sum(expected) < len(rows)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_xgboost_computes(tmp_path: Path):
+def test_requests_over_http_and_grpc_share_batches_and_get_what_xgboost_computes(tmp_path: Path) -> None:
     (tmp_path / "digits_trees" / "1").mkdir(parents=True)
     digits_trees.train(tmp_path / "digits_trees" / "1" / "xgboost.ubj")
     booster = xgboost.Booster(model_file=tmp_path / "digits_trees" / "1" / "xgboost.ubj")
@@ -158,7 +165,9 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_xgboost_computes
     ("options", "outputs"),
     [({"is_classifier": "true"}, 1), ({"is_classifier": "true", "predict_proba": "true"}, 10)],
 )
-def test_tensors_and_batching_are_completed_from_the_file(tmp_path: Path, options: dict, outputs: int):
+def test_tensors_and_batching_are_completed_from_the_file(
+    tmp_path: Path, options: dict[str, Any], outputs: int
+) -> None:
     xgboost_model("xgboost.ubj", None, DIGITS, DIGITS_CLASSES)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", **options)
     config = Loaded(config_of("fil", "", extra, max_batch_size=0), tmp_path).config
@@ -169,15 +178,17 @@ def test_tensors_and_batching_are_completed_from_the_file(tmp_path: Path, option
     ]
 
 
-def test_a_model_without_batching_gets_its_rows_as_a_dimension(tmp_path: Path):
+def test_a_model_without_batching_gets_its_rows_as_a_dimension(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     shapes = tensors(30, 1).replace("dims: 30", "dims: [ -1, 30 ]").replace("dims: 1 ", "dims: -1 ")
     extra = parameters(model_type="xgboost_ubj", is_classifier="true", predict_proba="true")
     (response,) = Loaded(config_of("fil", shapes, extra, max_batch_size=0), tmp_path).run(request(input__0=CANCER[:3]))
-    np.testing.assert_allclose(response.outputs[0].array, predict(CANCER[:3])[:, 1], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        response.outputs[0].array.astype(float), predict(CANCER[:3])[:, 1], rtol=0, atol=TOLERANCE
+    )
 
 
-def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path):
+def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     loaded = Loaded(config_of("fil", tensors(-1, 1), extra), tmp_path)
@@ -188,19 +199,22 @@ def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(("extra", "threads"), [("", 1), (parameters(cpu_nthread="2"), 2)])
 def test_one_thread_predicts_unless_more_are_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, threads: int
-):
+) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL) + extra), tmp_path)
     counts = []
     predict = treelite.gtil.predict
-    monkeypatch.setattr(
-        treelite.gtil, "predict", lambda *args, nthread: counts.append(nthread) or predict(*args, nthread=nthread)
-    )
+
+    def counting(*args: Any, nthread: int) -> np.ndarray:
+        counts.append(nthread)
+        return predict(*args, nthread=nthread)
+
+    monkeypatch.setattr(treelite.gtil, "predict", counting)
     loaded.run(request(input__0=CANCER[:2]))
     assert counts == [threads]
 
 
-def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", output_class="true", algo="NAIVE", storage_type="AUTO")
     with caplog.at_level(logging.WARNING):
@@ -297,7 +311,9 @@ def truncate(path: Path) -> None:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(tmp_path: Path, options: dict, configured: str, breakage, message: str):
+def test_a_model_that_cannot_run_is_refused(
+    tmp_path: Path, options: dict[str, Any], configured: str, breakage: Breakage, message: str
+) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     if breakage is not None:
         breakage(tmp_path / "1" / "xgboost.ubj")
@@ -306,7 +322,7 @@ def test_a_model_that_cannot_run_is_refused(tmp_path: Path, options: dict, confi
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_with_several_targets_is_refused(tmp_path: Path):
+def test_a_model_with_several_targets_is_refused(tmp_path: Path) -> None:
     targets = np.stack([DIABETES_VALUES, DIABETES_VALUES], axis=1)
     xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, targets)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")
@@ -314,7 +330,7 @@ def test_a_model_with_several_targets_is_refused(tmp_path: Path):
         Loaded(config_of("fil", tensors(10, 2), extra), tmp_path)
 
 
-def test_gpu_instances_are_refused(tmp_path: Path):
+def test_gpu_instances_are_refused(tmp_path: Path) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL)), tmp_path)
     with pytest.raises(UnsupportedError, match="expected instances of KIND_CPU, got KIND_GPU"):

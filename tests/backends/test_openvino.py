@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -10,16 +12,17 @@ import pytest
 from openvino import opset13 as ops
 
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
-from tests.backends.serving import check_batches, one_batch, write_config
+from tests.backends.serving import Breakage, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_zoo import dense
 
 
 def write_ir(
     directory: Path,
-    shape: list[int] = (-1, -1),
-    element: np.dtype = np.float32,
+    shape: Sequence[int] = (-1, -1),
+    element: type = np.float32,
     layout: str = "",
     names: tuple[str, str] = ("IN0", "OUT0"),
 ) -> Path:
@@ -37,9 +40,12 @@ def write_ir(
     return directory
 
 
-def completed(directory: Path, settings: dict | None = None, max_batch_size: int = 0, **config):
-    config = config_of("openvino", tensors="", max_batch_size=max_batch_size, **config)
-    return Loaded(config, directory, settings).config
+def completed(
+    directory: Path, settings: dict[str, str] | None = None, max_batch_size: int = 0, **config: Any
+) -> pb.ModelConfig:
+    return Loaded(
+        config_of("openvino", tensors="", max_batch_size=max_batch_size, **config), directory, settings
+    ).config
 
 
 def parameters(**values: str) -> str:
@@ -48,7 +54,7 @@ def parameters(**values: str) -> str:
     )
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_computes(tmp_path: Path):
+def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_computes(tmp_path: Path) -> None:
     (tmp_path / "dense" / "1").mkdir(parents=True)
     path = tmp_path / "dense" / "1" / "model.onnx"
     dense.write(path)
@@ -68,7 +74,7 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_compute
 # What Triton completes: README of triton-inference-server/openvino_backend, "Auto-Complete Model Configuration".
 
 
-def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path):
+def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [-1, 3], layout="NC"))
     assert config.max_batch_size == 4
     assert config.HasField("dynamic_batching")
@@ -76,7 +82,7 @@ def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path):
     assert [tensor.name for tensor in (*config.input, *config.output)] == ["IN0", "OUT0"]
 
 
-def test_the_default_batch_size_is_a_setting_and_at_least_1(tmp_path: Path):
+def test_the_default_batch_size_is_a_setting_and_at_least_1(tmp_path: Path) -> None:
     write_ir(tmp_path, [1, 3], layout="NC")
     config = completed(tmp_path, {"default-max-batch-size": "9"})
     assert (config.max_batch_size, list(config.input[0].dims)) == (9, [3])
@@ -84,33 +90,33 @@ def test_the_default_batch_size_is_a_setting_and_at_least_1(tmp_path: Path):
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (1, False)
 
 
-def test_a_model_without_layout_is_completed_without_batching(tmp_path: Path):
+def test_a_model_without_layout_is_completed_without_batching(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [-1, 3]))
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 3])
     config = completed(write_ir(tmp_path, [2, 3]))
     assert list(config.input[0].dims) == [2, 3]
 
 
-def test_a_configured_batch_size_is_kept_without_a_layout(tmp_path: Path):
+def test_a_configured_batch_size_is_kept_without_a_layout(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [2, 3]), max_batch_size=5)
     assert (config.max_batch_size, list(config.input[0].dims)) == (5, [3])
     assert not config.HasField("dynamic_batching")
 
 
-def test_an_onnx_file_is_named_by_the_configuration(tmp_path: Path):
+def test_an_onnx_file_is_named_by_the_configuration(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     loaded = Loaded(config_of("openvino", extra='default_model_filename: "model.onnx"'), tmp_path)
     (response,) = loaded.run(request(IN0=rows(1, 2)))
     assert response.outputs[0].array.tolist() == [[1], [2]]
 
 
-def test_batches_smaller_than_the_limit_run_at_their_size(tmp_path: Path):
+def test_batches_smaller_than_the_limit_run_at_their_size(tmp_path: Path) -> None:
     loaded = Loaded(config_of("openvino", TENSORS.replace("-1", "1")), write_ir(tmp_path, [1, 1]))
     responses = loaded.run(request(IN0=rows(1)), request(IN0=rows(2, 3)))
     assert [response.outputs[0].array.tolist() for response in responses] == [[[2]], [[4], [6]]]
 
 
-def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_path: Path):
+def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_path: Path) -> None:
     write_ir(tmp_path, [-1, 1])
     fixed = parameters(SKIP_OV_DYNAMIC_BATCHSIZE="YES")
     loaded = Loaded(config_of("openvino", TENSORS.replace("-1", "1"), fixed, max_batch_size=4), tmp_path)
@@ -128,7 +134,7 @@ def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_pat
     assert len(padded.run(request(IN0=rows(1, 2)), request(IN0=rows(3, 4)))) == 2
 
 
-def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path):
+def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path) -> None:
     write_ir(tmp_path, [1, 3])
     tensors = TENSORS.replace("dims: -1", "dims: 5")
     with pytest.raises(InvalidArgumentError, match="tensor 'IN0': the model expects 2 dimensions"):
@@ -137,14 +143,14 @@ def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path
     assert loaded.run(request(IN0=np.ones((2, 5), np.float32)))[0].outputs[0].array.tolist() == [[2] * 5] * 2
 
 
-def test_a_datatype_of_the_configuration_is_converted(tmp_path: Path):
+def test_a_datatype_of_the_configuration_is_converted(tmp_path: Path) -> None:
     tensors = TENSORS.replace("TYPE_FP32", "TYPE_INT32", 1)
     loaded = Loaded(config_of("openvino", tensors), write_ir(tmp_path))
     (response,) = loaded.run(request(IN0=np.array([[1, 2]], np.int32)))
     assert (response.outputs[0].array.tolist(), response.outputs[0].array.dtype) == ([[2, 4]], np.float32)
 
 
-def test_parameters_are_properties_of_the_compiled_model(tmp_path: Path):
+def test_parameters_are_properties_of_the_compiled_model(tmp_path: Path) -> None:
     extra = parameters(
         NUM_STREAMS="2",
         INFERENCE_NUM_THREADS="2",
@@ -178,7 +184,7 @@ def test_parameters_are_properties_of_the_compiled_model(tmp_path: Path):
         ("CPU_EXTENSION_PATH", "/nowhere.so", "loading custom CPU extensions.*nowhere"),
     ],
 )
-def test_a_parameter_with_a_wrong_value_is_refused_by_name(tmp_path: Path, name: str, value: str, message: str):
+def test_a_parameter_with_a_wrong_value_is_refused_by_name(tmp_path: Path, name: str, value: str, message: str) -> None:
     with pytest.raises(TritonError, match=message):
         Loaded(config_of("openvino", extra=parameters(**{name: value})), write_ir(tmp_path))
 
@@ -271,7 +277,9 @@ CONTROL = (
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(tmp_path: Path, ir: dict, config: dict, breakage, message: str):
+def test_a_model_that_cannot_run_is_refused(
+    tmp_path: Path, ir: dict[str, Any], config: dict[str, Any], breakage: Breakage, message: str
+) -> None:
     write_ir(tmp_path, **ir)
     if breakage is not None:
         breakage(tmp_path / "1" / "model.xml")
@@ -280,7 +288,7 @@ def test_a_model_that_cannot_run_is_refused(tmp_path: Path, ir: dict, config: di
     assert "\n" not in str(caught.value)
 
 
-def test_an_output_without_a_batch_dimension_cannot_batch(tmp_path: Path):
+def test_an_output_without_a_batch_dimension_cannot_batch(tmp_path: Path) -> None:
     parameter = ops.parameter([-1, 2], np.float32, name="x")
     result = ops.reduce_sum(parameter, np.array([0]), keep_dims=True)
     parameter.output(0).set_names({"IN0"})
@@ -291,20 +299,20 @@ def test_an_output_without_a_batch_dimension_cannot_batch(tmp_path: Path):
         Loaded(config_of("openvino", TENSORS.replace("-1", "2")), tmp_path)
 
 
-def test_gpu_instances_are_refused(tmp_path: Path):
+def test_gpu_instances_are_refused(tmp_path: Path) -> None:
     loaded = Loaded(config_of("openvino"), write_ir(tmp_path))
     with pytest.raises(InvalidArgumentError, match="Triton OpenVINO backend supports only Kind CPU and AUTO"):
         loaded.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
 
 
-def test_an_input_that_the_model_cannot_take_fails_the_batch(tmp_path: Path):
+def test_an_input_that_the_model_cannot_take_fails_the_batch(tmp_path: Path) -> None:
     tensors = TENSORS.replace("dims: -1 }", "dims: 3 }").replace("dims: 3", "dims: -1", 1)
     loaded = Loaded(config_of("openvino", tensors), write_ir(tmp_path, [-1, 3]))
     with pytest.raises(InternalError, match="openvino error in running inference"):
         loaded.run(request(IN0=np.ones((2, 4), np.float32)))
 
 
-def test_the_memory_of_a_model_is_reported_once(tmp_path: Path):
+def test_the_memory_of_a_model_is_reported_once(tmp_path: Path) -> None:
     loaded = Loaded(config_of("openvino"), write_ir(tmp_path))
     second = loaded.model.create_instance(InstanceSpec("m_0_1", 1, "KIND_CPU"))
     second.initialize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ import torch
 
 import tritonnb as tnb
 from tests.backends.models import Loaded, config_of, request, rows
-from tests.backends.serving import check_batches, one_batch, write_config
+from tests.backends.serving import Arrays, Breakage, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.backends.pt2 import argument_names
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
-from tritonnb.core.messages import Tensor
+from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.load import load_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -31,7 +32,7 @@ LIMIT = 16
 class Structured(torch.nn.Module):
     """A module whose arguments and results are tuples and dicts."""
 
-    def forward(self, x: torch.Tensor, options: dict, *, k: torch.Tensor) -> dict:
+    def forward(self, x: torch.Tensor, options: dict[str, Any], *, k: torch.Tensor) -> dict[str, Any]:
         return {"Z": x + options["b"], "A": (x * k, x.sum(1, keepdim=True))}
 
 
@@ -76,7 +77,9 @@ def loaded(directory: Path, tensors: str = TENSORS, extra: str = "", max_batch_s
     return Loaded(config_of("pytorch", tensors, f"{AOTI} {extra}", max_batch_size), directory)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes(archives: Path, tmp_path: Path):
+def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes(
+    archives: Path, tmp_path: Path
+) -> None:
     shutil.copytree(archives / "structured", tmp_path / "structured")
     write_config(tmp_path, "structured", f'backend: "pytorch" {AOTI} {TENSORS} {one_batch(LIMIT)}')
     random = np.random.default_rng(1)
@@ -85,7 +88,7 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes
         {name: random.random((count, size), np.float32) for name, size in sizes.items()} for count in (1, 5, 10)
     ]
 
-    def expected(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def expected(arrays: Arrays) -> Arrays:
         x, b, k = (torch.from_numpy(array) for array in arrays.values())
         result = Structured()(x, {"b": b}, k=k)
         return {"RESULT[Z]": result["Z"].numpy(), "RESULT[A][0]": result["A"][0].numpy()}
@@ -93,7 +96,7 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes
     check_batches(tmp_path, "structured", requests, expected, rtol=1e-6)
 
 
-def test_the_exported_configuration_names_tensors_by_position(archives: Path):
+def test_the_exported_configuration_names_tensors_by_position(archives: Path) -> None:
     config = load_config(archives / "structured", "structured").config
     assert (config.backend, config.platform, config.max_batch_size) == ("pytorch", "torch_aoti", LIMIT)
     assert config.HasField("dynamic_batching")
@@ -112,7 +115,7 @@ def test_the_exported_configuration_names_tensors_by_position(archives: Path):
     assert [tensor.array[0].tolist() for tensor in response.outputs] == [[11] * 3, [5] * 3, [3]]
 
 
-def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path):
+def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     shutil.copy(archives / "fixed" / "1" / "model.pt2", tmp_path / "m" / "1")
     config = load_config(tmp_path / "m", "m").config
@@ -125,13 +128,13 @@ def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path)
     assert load_config(tmp_path / "m", "m").config.platform == "pytorch_libtorch"
 
 
-def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archives: Path):
+def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archives: Path) -> None:
     tensors = """
         input { name: "ARGS[0]" data_type: TYPE_FP32 dims: [ 2, 3 ] }
         output { name: "RESULT" data_type: TYPE_FP32 dims: [ 2, 3 ] }
     """
     model = loaded(archives / "fixed", tensors, max_batch_size=0)
-    (response,) = model.run(request(**{"ARGS[0]": np.ones((2, 3), np.float32)}))
+    (response,) = model.run(named(**{"ARGS[0]": np.ones((2, 3), np.float32)}))
     assert response.outputs[0].array.tolist() == [[2] * 3] * 2
     with pytest.raises(
         InvalidArgumentError, match=r"input 'ARGS\[0\]' of shape \[4, 3\].*expected: 2, but got: 4.*export"
@@ -139,10 +142,10 @@ def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archi
         loaded(archives / "fixed", tensors.replace("[ 2, 3 ]", "[ 3 ]"), max_batch_size=4)
 
 
-def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path):
+def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path) -> None:
     model = loaded(archives / "structured")
     x, k = np.ones((1, 3), np.float32), np.ones((1, 1), np.float32)
-    (response,) = model.run(request(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
+    (response,) = model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
     assert {tensor.name: tensor.array.tolist() for tensor in response.outputs} == {
         "RESULT[A][0]": [[1, 1, 1]],
         "RESULT[A][1]": [[3]],
@@ -150,12 +153,12 @@ def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path):
     }
 
 
-def test_a_variable_dim_is_checked_for_each_request(archives: Path):
+def test_a_variable_dim_is_checked_for_each_request(archives: Path) -> None:
     tensors = TENSORS.replace("dims: 3", "dims: -1")
     model = loaded(archives / "structured", tensors)
     x, k = np.ones((1, 4), np.float32), np.ones((1, 1), np.float32)
     with pytest.raises(InternalError, match=r"input 'ARGS\[0\]': unmatched dim value at 1, expected: 3, but got: 4"):
-        model.run(request(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
+        model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
 
 
 class OneState:
@@ -169,7 +172,7 @@ class OneState:
         self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
 
 
-def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path):
+def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> None:
     tensors = """
         input { name: "INPUT__0" data_type: TYPE_FP32 dims: 1 }
         output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: 1 }
@@ -178,7 +181,8 @@ def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path):
         'sequence_batching { state { input_name: "INPUT__1" output_name: "OUTPUT__1" data_type: TYPE_FP32 dims: 1 } }'
     )
     model = loaded(archives / "total", tensors, state)
-    states, totals = OneState("INPUT__1", rows(0)), []
+    states = OneState("INPUT__1", rows(0))
+    totals: list[float] = []
     for value in (1, 2, 3):
         step = request(INPUT__0=rows(value))
         step.states = states
@@ -187,7 +191,7 @@ def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path):
     assert totals == [1, 3, 6]
 
 
-def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog: pytest.LogCaptureFixture):
+def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         loaded(archives / "structured")
     assert caplog.messages[0] == (
@@ -195,10 +199,15 @@ def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog:
     )
 
 
-def test_instances_share_an_archive_with_weight_sharing(archives: Path):
+def test_instances_share_an_archive_with_weight_sharing(archives: Path) -> None:
     extra = 'parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
     model = loaded(archives / "structured", extra=extra).model
     assert model.load(-1) is model.load(-1)
+
+
+def named(**arrays: np.ndarray) -> InferRequest:
+    """A request of arrays whose names are not identifiers."""
+    return request(None, **arrays)
 
 
 def truncate(path: Path) -> None:
@@ -276,7 +285,9 @@ def truncate(path: Path) -> None:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(archives: Path, tmp_path: Path, config: dict, breakage, message: str):
+def test_a_model_that_cannot_run_is_refused(
+    archives: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
+) -> None:
     shutil.copytree(archives / "structured", tmp_path, dirs_exist_ok=True)
     if breakage is not None:
         breakage(tmp_path / "1" / "model.pt2")
@@ -285,7 +296,7 @@ def test_a_model_that_cannot_run_is_refused(archives: Path, tmp_path: Path, conf
     assert "\n" not in str(caught.value)
 
 
-def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(archives / "structured").model
     instance = model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
     monkeypatch.setattr(model, "load", lambda index: model.__class__.load(model, -1))
@@ -295,14 +306,14 @@ def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: p
         instance.initialize()
 
 
-def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path):
+def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="input 0: expected a tensor with a batch dimension, got 3"):
         tnb.export_pt2(Double(), (3,), tmp_path / "m", max_batch_size=4)
     with pytest.raises(InvalidArgumentError, match=r"input 0: expected one of .*, got torch\.complex64"):
         tnb.export_pt2(Double(), (torch.zeros(2, dtype=torch.complex64),), tmp_path / "m")
 
 
-def test_only_tensors_and_their_containers_are_arguments():
+def test_only_tensors_and_their_containers_are_arguments() -> None:
     leaf = '{"type": null, "context": null, "children_spec": []}'
     other = '{"type": "torch.Size", "context": null, "children_spec": [' + leaf + "]}"
     arguments = '[1, {"type": "builtins.tuple", "children_spec": [' + other + ", " + other + "]}]"

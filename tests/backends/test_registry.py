@@ -67,6 +67,6 @@ def test_a_missing_library_names_the_pip_command(
 @pytest.mark.parametrize(
     ("backend", "advice"), [("tensorrt", "onnxruntime backend and gpu_execution_accelerator"), ("dali", "Python model")]
 )
-def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative(backend: str, advice: str):
+def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative(backend: str, advice: str) -> None:
     with pytest.raises(UnsupportedError, match=f"backend '{backend}' is not available: .*{advice}"):
         BackendRegistry(lambda _: {}).get(backend)

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="make test-tensorflow installs TensorFlow and runs these tests")
+tf: Any = pytest.importorskip("tensorflow", reason="make test-tensorflow installs TensorFlow and runs these tests")
 
 from tests.backends.models import Loaded, config_of, request  # noqa: E402
-from tests.backends.serving import check_batches, one_batch, write_config  # noqa: E402
+from tests.backends.serving import Breakage, check_batches, one_batch, write_config  # noqa: E402
 from tritonnb.backends.contract import InstanceSpec  # noqa: E402
 from tritonnb.backends.registry import BackendRegistry  # noqa: E402
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError  # noqa: E402
@@ -40,27 +41,27 @@ GRAPH_TENSORS = """
 """
 
 
-class Network(tf.Module):
+class Network(tf.Module):  # type: ignore[misc]
     """A matrix product and its text; a second signature for strings, and a third without a batch dimension."""
 
     def __init__(self) -> None:
         self.weights = tf.Variable(np.arange(8, dtype=np.float32).reshape(4, 2))
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])
-    def serve(self, x: tf.Tensor) -> dict:
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])  # type: ignore[untyped-decorator]
+    def serve(self, x: Any) -> dict[str, Any]:
         y = tf.matmul(x, self.weights)
         return {"y": y, "text": tf.strings.as_string(y, precision=1)}
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 1), tf.string)])
-    def upper(self, s: tf.Tensor) -> dict:
+    @tf.function(input_signature=[tf.TensorSpec((None, 1), tf.string)])  # type: ignore[untyped-decorator]
+    def upper(self, s: Any) -> dict[str, Any]:
         return {"u": tf.strings.upper(s)}
 
-    @tf.function(input_signature=[tf.TensorSpec((2, 4), tf.float32)])
-    def fixed(self, x: tf.Tensor) -> dict:
+    @tf.function(input_signature=[tf.TensorSpec((2, 4), tf.float32)])  # type: ignore[untyped-decorator]
+    def fixed(self, x: Any) -> dict[str, Any]:
         return {"y": x + x}
 
-    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.complex64)])
-    def complex(self, x: tf.Tensor) -> dict:
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.complex64)])  # type: ignore[untyped-decorator]
+    def complex(self, x: Any) -> dict[str, Any]:
         return {"y": x}
 
 
@@ -100,11 +101,15 @@ def parameters(**values: str) -> str:
     )
 
 
-def loaded(directory: Path, tensors: str = TENSORS, extra: str = "", max_batch_size: int = 8, platform=SAVED_MODEL):
+def loaded(
+    directory: Path, tensors: str = TENSORS, extra: str = "", max_batch_size: int = 8, platform: str = SAVED_MODEL
+) -> Loaded:
     return Loaded(config_of("tensorflow", tensors, f"{platform} {extra}", max_batch_size), directory)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_tensorflow_computes(saved: Path, tmp_path: Path):
+def test_requests_over_http_and_grpc_share_batches_and_get_what_tensorflow_computes(
+    saved: Path, tmp_path: Path
+) -> None:
     shutil.copytree(saved, tmp_path / "network")
     write_config(tmp_path, "network", f'backend: "tensorflow" {SAVED_MODEL} {TENSORS} {one_batch(7)}')
     function = tf.saved_model.load(str(saved / "1" / "model.savedmodel")).signatures["serving_default"]
@@ -119,7 +124,7 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_tensorflow_compu
     )
 
 
-def test_strings_are_bytes(saved: Path):
+def test_strings_are_bytes(saved: Path) -> None:
     model = loaded(saved, UPPER, parameters(TF_SIGNATURE_DEF="upper"))
     responses = model.run(request(s=np.array([[b"a\xff"]], object)), request(s=np.array([[b"b"], [b""]], object)))
     assert [response.outputs[0].array.tolist() for response in responses] == [[[b"A\xff"]], [[b"B"], [b""]]]
@@ -130,7 +135,7 @@ def test_strings_are_bytes(saved: Path):
     }
 
 
-def test_a_graphdef_runs_after_its_initialisation(graph: Path):
+def test_a_graphdef_runs_after_its_initialisation(graph: Path) -> None:
     model = loaded(graph, GRAPH_TENSORS, parameters(TF_INIT_OPS_FILE="init_ops.json"), platform=GRAPH_DEF)
     (response,) = model.run(request(x=np.ones((2, 4), np.float32)))
     assert response.outputs[0].array.tolist() == [[4, 4], [4, 4]]
@@ -144,7 +149,7 @@ def test_a_graphdef_runs_after_its_initialisation(graph: Path):
 # What Triton completes: README of triton-inference-server/tensorflow_backend, "Auto-Complete Model Configuration".
 
 
-def test_a_savedmodel_is_completed_with_batching(saved: Path):
+def test_a_savedmodel_is_completed_with_batching(saved: Path) -> None:
     config = Loaded(config_of("tensorflow", "", SAVED_MODEL, max_batch_size=0), saved).config
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (4, True)
     assert [(tensor.name, list(tensor.dims)) for tensor in (*config.input, *config.output)] == [
@@ -157,7 +162,7 @@ def test_a_savedmodel_is_completed_with_batching(saved: Path):
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 4])
 
 
-def test_a_signature_with_fixed_dims_is_completed_without_batching(saved: Path):
+def test_a_signature_with_fixed_dims_is_completed_without_batching(saved: Path) -> None:
     extra = f"{SAVED_MODEL} {parameters(TF_SIGNATURE_DEF='fixed')}"
     config = Loaded(config_of("tensorflow", "", extra, max_batch_size=0), saved).config
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [2, 4])
@@ -165,7 +170,7 @@ def test_a_signature_with_fixed_dims_is_completed_without_batching(saved: Path):
         Loaded(config_of("tensorflow", "", extra, max_batch_size=4), saved)
 
 
-def test_instances_share_sessions_up_to_the_limit(saved: Path):
+def test_instances_share_sessions_up_to_the_limit(saved: Path) -> None:
     model = loaded(saved, extra=parameters(MAX_SESSION_SHARE_COUNT="2")).model
     spec = InstanceSpec("m_0_1", 1, "KIND_CPU")
     first, second, third = (model.session(spec)[0] for _ in range(3))  # the instance of `loaded` has one, too
@@ -173,7 +178,7 @@ def test_instances_share_sessions_up_to_the_limit(saved: Path):
     assert second is third
 
 
-def test_parameters_are_options_of_the_session(saved: Path):
+def test_parameters_are_options_of_the_session(saved: Path) -> None:
     extra = parameters(TF_NUM_INTRA_THREADS="1", TF_NUM_INTER_THREADS="2", TF_USE_PER_SESSION_THREADS="On")
     model = loaded(saved, extra=extra).model
     options = model.session(InstanceSpec("m_0_1", 1, "KIND_CPU"))[0]._config
@@ -182,7 +187,7 @@ def test_parameters_are_options_of_the_session(saved: Path):
     assert options.allow_soft_placement
 
 
-def test_openvino_reads_a_savedmodel(saved: Path, tmp_path: Path):
+def test_openvino_reads_a_savedmodel(saved: Path, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="make test-tensorflow installs it")
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     tensors = 'input { name: "x" data_type: TYPE_FP32 dims: 4 } output { name: "y" data_type: TYPE_FP32 dims: 2 }'
@@ -196,9 +201,9 @@ def test_openvino_reads_a_savedmodel(saved: Path, tmp_path: Path):
     assert response.outputs[0].array.tolist() == [[12, 16]] * 3
 
 
-def _product(network: Network):
-    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])
-    def product(x: tf.Tensor) -> dict:
+def _product(network: Network) -> Any:
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32)])  # type: ignore[untyped-decorator]
+    def product(x: Any) -> dict[str, Any]:
         return {"y": tf.matmul(x, network.weights)}
 
     return product
@@ -310,7 +315,9 @@ STATE = 'sequence_batching { state { input_name: "S" output_name: "T" data_type:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(saved: Path, tmp_path: Path, config: dict, breakage, message: str):
+def test_a_model_that_cannot_run_is_refused(
+    saved: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
+) -> None:
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     if breakage is not None:
         breakage(tmp_path / "1" / "model.savedmodel")
@@ -319,13 +326,13 @@ def test_a_model_that_cannot_run_is_refused(saved: Path, tmp_path: Path, config:
     assert "\n" not in str(caught.value)
 
 
-def test_a_graphdef_of_other_content_is_refused(graph: Path):
+def test_a_graphdef_of_other_content_is_refused(graph: Path) -> None:
     (graph / "1" / "model.graphdef").write_bytes(b"[1, 2]")
     with pytest.raises(InternalError, match=r"unable to load '.*model\.graphdef' of model 'm'"):
         loaded(graph, GRAPH_TENSORS, platform=GRAPH_DEF)
 
 
-def test_gpu_instances_need_a_tensorflow_with_gpus(saved: Path):
+def test_gpu_instances_need_a_tensorflow_with_gpus(saved: Path) -> None:
     model = loaded(saved).model
     if tf.config.list_physical_devices("GPU"):
         pytest.fail("expected an environment without GPUs for TensorFlow, as make test-tensorflow installs")
@@ -333,6 +340,6 @@ def test_gpu_instances_need_a_tensorflow_with_gpus(saved: Path):
         model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU")).initialize()
 
 
-def test_tensorflow_1_is_refused():
+def test_tensorflow_1_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="--backend-config=tensorflow,version expected 2, got 1"):
         BackendRegistry(lambda _: {"version": "1"}).get("tensorflow")

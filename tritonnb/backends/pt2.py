@@ -28,9 +28,9 @@ from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import find_tensor
 from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.pt2_probe import check_program, name_inputs
-from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 
