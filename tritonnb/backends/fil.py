@@ -173,7 +173,7 @@ class FilBackend(Backend):
 
     name = "fil"
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching, which every tree model supports."""
         config = pb.ModelConfig()
         config.CopyFrom(context.config)

@@ -49,7 +49,7 @@ class OpenVinoBackend(Backend):
 
     name = "openvino"
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching if the layouts of all tensors in the file name a batch dimension."""
         config = pb.ModelConfig()
         config.CopyFrom(context.config)

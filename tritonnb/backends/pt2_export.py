@@ -64,6 +64,17 @@ def export_pt2(
         If an example is not a tensor, has a datatype that a configuration cannot have, or no batch dimension.
     ImportError
         If ``torch`` is not installed.
+
+    Examples
+    --------
+    >>> print(export_pt2(network, (torch.zeros(1, 4),), "models/network", max_batch_size=8))  # doctest: +SKIP
+    name: "network"
+    backend: "pytorch"
+    platform: "torch_aoti"
+    max_batch_size: 8
+    input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [4] } ]
+    output [ { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [3] } ]
+    dynamic_batching { }
     """
     import torch
     from torch.utils import _pytree as pytree

@@ -56,7 +56,7 @@ class TensorFlowBackend(Backend):
                 f"--backend-config=tensorflow,version expected 2, got {settings['version']}: remove the setting"
             )
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Add the tensors of a SavedModel, and batching if the first dimension of every tensor is variable.
 
         None for a GraphDef, which does not list its inputs and outputs.
