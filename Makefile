@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODELS := $(VENV)/.models
 COMPILED := build/.compiled
+TENSORFLOW := build/tensorflow
 SITE := build/site
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-fast chromium check docs bench wheel models clean
+.PHONY: lab demo test test-fast test-tensorflow chromium check docs bench wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -25,6 +26,12 @@ test: $(MODELS) $(COMPILED)
 # For the edit loop: without the tests that start a browser, a kernel or a build, and without those that take seconds.
 test-fast: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest --hypothesis-profile=fast -m "not browser and not kernel and not wheel and not slow"
+
+# TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
+test-tensorflow: $(TENSORFLOW)/.installed
+	$(TENSORFLOW)/bin/python -c "import tensorflow"
+	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/backends/test_tensorflow.py
+	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/project/test_how_to.py -k tensorflow
 
 # For the browser tests, which skip and say so where it is missing.
 chromium:
@@ -59,6 +66,14 @@ $(INSTALLED): pyproject.toml binder/constraints.txt
 	$(BIN)/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
 	$(BIN)/python -m pip install --quiet --constraint binder/constraints.txt --editable '.[all]'
 	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python $$(grep '^rapidocr' binder/constraints.txt)
+	touch $@
+
+$(TENSORFLOW)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(TENSORFLOW)
+	$(TENSORFLOW)/bin/python -m pip install --quiet --upgrade pip
+	$(TENSORFLOW)/bin/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
+	$(TENSORFLOW)/bin/python -m pip install --quiet --editable '.[tensorflow,openvino]' \
+		'tritonclient[http]' onnx pytest pytest-timeout hypothesis
 	touch $@
 
 $(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)

@@ -1,33 +1,33 @@
 """The overhead of the server: `dense` and `magika` with 32 clients against an ONNX Runtime session without a server.
 
-The baseline is the highest rate, in rows per second, of an ONNX Runtime session on this machine at any batch size, with
-the session options of the served model. It is called by one thread, and concurrently by as many threads as the model
-has instances, with which the server is to be compared. There is a second baseline at batch sizes that 32 clients can
-fill. A short run at each size finds the best one. The session and the server are then measured in turn, for the same
-time, and the ratios are medians of the rounds, since the maximum of many short runs would be biased.
-The served models are tuned. Two instances keep both cores busy only while batches are waiting. A model that does not
-benefit from large batches (`magika`) gets small ones; for one that does (`dense`), a delay lets batches fill.
+`benchmarks.frameworks` has rows for other frameworks, which are measured in the same way. The baseline is the highest
+rate, in rows per second, of an ONNX Runtime session on this machine at any batch size, with the session options of
+the served model. It is called by one thread, and concurrently by as many threads as the model has instances, with
+which the server is to be compared. There is a second baseline at batch sizes that 32 clients can fill. A short run at
+each size finds the best one. The session and the server are then measured in turn, for the same time, and the ratios
+are medians of the rounds, since the maximum of many short runs would be biased. The served models are tuned. Two
+instances keep both cores busy only while batches are waiting. A model that does not benefit from large batches
+(`magika`) gets small ones; for one that does (`dense`), a delay lets batches fill.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 
-from benchmarks import servers
+from benchmarks import frameworks, servers
+from benchmarks.baseline import SIZES, Baseline, RunBatch
 from benchmarks.load import Measured, Request, wrk
 
 REPOSITORY = servers.ROOT / "model_repository"
 CLIENTS = 32
 INSTANCES = 2
-SIZES = (1, 2, 4, 8, 16, 32, 64)
 #: By rows per request: the maximum batch size and the dynamic batcher's settings.
 TUNED = {
     "dense": {
@@ -47,18 +47,43 @@ def models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     }
     figures: dict[str, object] = {}
     for model, (name, output, row) in inputs.items():
-        baseline = Baseline(model, name, row)
+        baseline = Baseline(_session(model, name), row, (1, INSTANCES))
         for rows in TUNED[model]:
             datatype = "FP32" if row.dtype == np.float32 else "INT32"
             request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
-            figures[f"{model}, {rows} rows"] = _compare(model, rows, request, baseline, scratch, seconds, rounds)
+            repository = _tuned(model, rows, scratch)
+            figures[f"{model}, {rows} rows"] = _compare(model, repository, rows, request, baseline, seconds, rounds)
+    return figures | framework_models(scratch, seconds, rounds)
+
+
+def framework_models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """The models in other frameworks; target: 95 % of the framework's highest rate with large batches."""
+    figures: dict[str, object] = {}
+    for case in frameworks.cases():
+        baseline: Baseline | None = None
+        for rows in case.batching:
+            repository = case.repository(rows, scratch)
+            if baseline is None:
+                baseline = Baseline(case.load(repository / case.model), case.row, (1, INSTANCES))
+            array = np.repeat(case.row, rows, axis=0)
+            request = Request.of(case.model, case.input, array, case.output, case.datatype)
+            label = f"{case.label}, {rows} rows"
+            figures[label] = _compare(case.label, repository, rows, request, baseline, seconds, rounds)
     return figures
 
 
+def _session(model: str, name: str) -> Callable[[], RunBatch]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(REPOSITORY / model / "1" / "model.onnx", options)
+    return lambda: lambda batch: session.run(None, {name: batch})
+
+
 def _compare(
-    model: str, rows: int, request: Request, baseline: Baseline, scratch: Path, seconds: int, rounds: int
+    label: str, repository: Path, rows: int, request: Request, baseline: Baseline, seconds: int, rounds: int
 ) -> dict[str, float]:
-    """Measure the session and the server in turn, for clients with a number of rows per request."""
+    """Measure the framework and the server in turn, for clients with a number of rows per request."""
+    scratch, model = repository.parent, request.path.split("/")[3]
     baselines = {
         f"{threads} threads, batches of {size}": (threads, size)
         for threads in (1, INSTANCES)
@@ -67,18 +92,18 @@ def _compare(
     }
     served: list[Measured] = []
     rates: dict[str, list[float]] = {name: [] for name in baselines}
-    with servers.tritonnb(_tuned(model, rows, scratch), model) as url:
+    with servers.tritonnb(repository, model) as url:
         wrk(url, request, CLIENTS, 2, scratch)
         for _ in range(rounds):
             for name, (threads, size) in baselines.items():
                 rates[name].append(baseline.rate(threads, size, seconds))
             served.append(wrk(url, request, CLIENTS, seconds, scratch))
     rate, p50, p99 = (statistics.median(values) for values in zip(*map(astuple, served), strict=True))
-    print(f"{model}: {rate * rows:.0f} rows/s to {CLIENTS} clients of {rows} rows (p50 {p50:.1f} ms, p99 {p99:.1f} ms)")
+    print(f"{label}: {rate * rows:.0f} rows/s to {CLIENTS} clients of {rows} rows (p50 {p50:.1f} ms, p99 {p99:.1f} ms)")
     figures = {"served": rate * rows, "p50_ms": p50, "p99_ms": p99}
     for name, values in rates.items():
         ratio = statistics.median(run.rate * rows / value for run, value in zip(served, values, strict=True))
-        print(f"  {ratio:.0%} of the session alone on {name}: {statistics.median(values):.0f} rows/s")
+        print(f"  {ratio:.0%} of the framework alone on {name}: {statistics.median(values):.0f} rows/s")
         figures[name] = ratio
     return figures
 
@@ -95,35 +120,3 @@ def _tuned(model: str, rows: int, scratch: Path) -> Path:
     config = re.sub("max_batch_size: [0-9]+", f"max_batch_size: {max_batch_size}", config)
     (repository / model / "config.pbtxt").write_text(config.replace('label_filename: "labels.txt"', ""))
     return repository
-
-
-class Baseline:
-    """A session without a server, called concurrently by some threads with batches of one size."""
-
-    def __init__(self, model: str, name: str, row: np.ndarray) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(REPOSITORY / model / "1" / "model.onnx", options)
-        self._name, self._row = name, row
-        self._short_runs = {
-            (threads, size): self.rate(threads, size, 1) for threads in (1, INSTANCES) for size in SIZES
-        }
-
-    def best(self, threads: int, limit: int) -> int:
-        """The batch size with the highest rate, up to ``limit``."""
-        return max((size for size in SIZES if size <= limit), key=lambda size: self._short_runs[threads, size])
-
-    def rate(self, threads: int, size: int, seconds: float) -> float:
-        """Rows per second."""
-        batch = {self._name: np.repeat(self._row, size, axis=0)}
-        self._session.run(None, batch)
-
-        def run(_: int) -> float:
-            count, begin = 0, time.perf_counter()
-            while time.perf_counter() < begin + seconds:
-                self._session.run(None, batch)
-                count += size
-            return count / (time.perf_counter() - begin)
-
-        with ThreadPoolExecutor(threads) as pool:
-            return sum(pool.map(run, range(threads)))

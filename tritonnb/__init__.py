@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tritonnb import compiled, errors  # noqa: F401 -- `compiled` before everything that may be compiled
+from tritonnb.backends.pt2_export import export_pt2
 from tritonnb.cli.doctor import doctor
 from tritonnb.core import datatypes
 from tritonnb.core.datatypes import *  # noqa: F403 -- its __all__ lists the datatypes
@@ -95,6 +96,7 @@ __all__ = [
     "constant",
     "doctor",
     "errors",
+    "export_pt2",
     "fixed",
     "jittered",
     "linear",

@@ -53,6 +53,14 @@ def write_identity(backend: str, directory: Path) -> None:
         graph = helper.make_graph([node], "identity", ends[:1], ends[1:])
         opset = [helper.make_opsetid("", 17)]
         save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), version / "model.onnx")
+    elif backend == "openvino":
+        import openvino as ov  # only here, since its import takes long
+
+        parameter = ov.opset13.parameter([-1, -1], np.float32)
+        result = ov.opset13.convert_like(parameter, parameter)
+        parameter.output(0).set_names({"IN0"})
+        result.output(0).set_names({"OUT0"})
+        ov.save_model(ov.Model([result], [parameter], "identity"), version / "model.xml", compress_to_fp16=False)
     elif backend == "pytorch":
         save_scripted(Identity(), directory)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.backends.models import Loaded, config_of, request, rows, save_scripted, write_identity
 from tritonnb.core.messages import InferRequest
 
-BACKENDS = ["minimal", "onnxruntime", "pytorch", "python"]
+BACKENDS = ["minimal", "onnxruntime", "openvino", "pytorch", "python"]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -49,7 +49,7 @@ def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Load
     assert answers[1].outputs[0].array.tolist() == [[7]]
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "pytorch"])
 def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"unable to find '.*1/model.*' for model 'm'"):
         Loaded(config_of(backend), tmp_path)

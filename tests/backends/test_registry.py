@@ -45,13 +45,28 @@ def test_an_unknown_backend_is_refused_in_tritons_words(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "module", "extra"), [("onnxruntime", "onnxruntime", "onnxruntime"), ("pytorch", "torch", "torch")]
+    ("backend", "module", "extra"),
+    [
+        ("fil", "treelite", "fil"),
+        ("onnxruntime", "onnxruntime", "onnxruntime"),
+        ("openvino", "openvino", "openvino"),
+        ("pytorch", "torch", "torch"),
+        ("tensorflow", "tensorflow", "tensorflow"),
+    ],
 )
 def test_a_missing_library_names_the_pip_command(
     monkeypatch: pytest.MonkeyPatch, backend: str, module: str, extra: str
 ) -> None:
-    for name in ("tritonnb.backends.onnxruntime", "tritonnb.backends.pytorch"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in [name for name in sys.modules if name.startswith(f"tritonnb.backends.{backend}")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UnsupportedError, match=f'pip install "tritonnb\\[{extra}\\]"'):
+        BackendRegistry(lambda _: {}).get(backend)
+
+
+@pytest.mark.parametrize(
+    ("backend", "advice"), [("tensorrt", "onnxruntime backend and gpu_execution_accelerator"), ("dali", "Python model")]
+)
+def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative(backend: str, advice: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"backend '{backend}' is not available: .*{advice}"):
         BackendRegistry(lambda _: {}).get(backend)

@@ -18,7 +18,11 @@ BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDED = {
     "serve-an-onnx-model": ["onnx", "onnxruntime"],
     "serve-a-torchscript-model": ["torch"],
+    "serve-a-pytorch-2-model": ["torch"],
     "serve-a-scikit-learn-model": ["sklearn"],
+    "serve-a-tensorflow-model": ["tensorflow"],
+    "serve-trees": ["treelite", "xgboost", "sklearn"],
+    "serve-with-openvino": ["openvino"],
 }
 RUN_SHELL = "import subprocess; subprocess.run(['bash', '-euo', 'pipefail', '-c', {block!r}], check=True)\n"
 

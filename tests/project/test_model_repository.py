@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+import xgboost
 from tritonclient import http
 
 from tritonnb.model_zoo import accumulator, dense, magika, materialize
@@ -50,6 +51,23 @@ def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
     with torch.inference_mode():
         plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(scores, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_digits_openvino_is_the_network_of_digits(server: Server) -> None:
+    images, _ = held_out()
+    scores = server["digits_openvino"](image=images[:60])["scores"]
+    np.testing.assert_allclose(scores, server["digits"](image=images[:60])["scores"], rtol=1e-4, atol=1e-6)
+
+
+def test_digits_trees_is_right_on_images_it_has_not_seen(server: Server) -> None:
+    images, classes = held_out()
+    rows = images.reshape(len(images), -1)
+    scores = np.concatenate(
+        [server["digits_trees"](input__0=rows[k : k + 60])["output__0"] for k in range(0, len(rows), 60)]
+    )
+    assert (scores.argmax(axis=1) == classes).mean() >= 0.95
+    booster = xgboost.Booster(model_file=EXAMPLES / "digits_trees/1/xgboost.ubj")
+    np.testing.assert_allclose(scores, booster.inplace_predict(rows), rtol=0, atol=1e-6)
 
 
 def test_dense_is_the_network_of_its_seed(server: Server) -> None:

@@ -192,9 +192,25 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     )
     is_scalar = not batching and not shape and math.prod(dims) == 1
     if not (fits or is_scalar):
-        batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
-        raise InvalidArgumentError(
-            f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
-            f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
-            f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
-        )
+        raise shape_error(config.name, spec.name, shape, expected, batching)
+
+
+def shape_error(
+    model_name: str, tensor_name: str, shape: Sequence[int], expected: Sequence[int], batching: bool
+) -> InvalidArgumentError:
+    """The error of a configured tensor whose dims do not fit those of the model.
+
+    Parameters
+    ----------
+    model_name, tensor_name : str
+    shape, expected : sequence of int
+        The shape in the model, and the one that the configuration describes.
+    batching : bool
+        Whether ``expected`` begins with a batch dimension.
+    """
+    batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
+    return InvalidArgumentError(
+        f"model '{model_name}', tensor '{tensor_name}': the model expects {len(shape)} dimensions (shape "
+        f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
+        f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
+    )

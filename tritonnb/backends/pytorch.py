@@ -1,4 +1,4 @@
-"""The PyTorch backend: TorchScript files, ``backend: "pytorch"``.
+"""The PyTorch backend, ``backend: "pytorch"``: TorchScript files; `tritonnb.backends.pt2` has PyTorch 2 archives.
 
 Naming conventions and parameters are those of Triton's PyTorch backend. On CUDA, every instance has its own stream;
 inputs are copied through pinned staging buffers without blocking.
@@ -28,6 +28,8 @@ from tritonnb.backends.contract import (
 from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.model_checks import find_model_file
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
+from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
+from tritonnb.backends.pt2 import Pt2Model
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
@@ -56,7 +58,14 @@ class PyTorchBackend(Backend):
         self._threads: dict[str, int] = {}
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
-        """Return None, as on Triton: a TorchScript file does not describe its tensors."""
+        """Return None, as on Triton: neither a TorchScript file nor a PyTorch 2 archive describes its tensors."""
+        if context.config.platform == AOTI_PLATFORM:
+            logger.warning(
+                "Auto-complete configuration is not supported for Inductor models. Skipping auto-complete for model "
+                '"%s".',
+                context.name,
+            )
+            return None
         logger.info(
             "skipping model configuration auto-complete for '%s': not supported for pytorch backend", context.name
         )
@@ -65,7 +74,7 @@ class PyTorchBackend(Backend):
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create a model."""
         self._set_threads(context)
-        return TorchModel(context)
+        return Pt2Model(context) if context.config.platform == AOTI_PLATFORM else TorchModel(context)
 
     def _set_threads(self, context: ModelContext) -> None:
         """Set thread counts, which apply to the process: as on Triton, those of the first model are used."""

@@ -16,8 +16,22 @@ from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.model_config.backend_selection import BACKEND_GROUP
 
-#: The package that a backend needs, which is also the name of the extra that installs it.
-EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
+#: The package that a backend needs, and the extra that installs it.
+REQUIREMENTS = {
+    "fil": ("treelite", "fil"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "openvino": ("openvino", "openvino"),
+    "pytorch": ("torch", "torch"),
+    "tensorflow": ("tensorflow", "tensorflow"),
+}
+
+
+#: Backends of Triton that are not implemented, and what can be used instead.
+_NOT_IMPLEMENTED = {
+    "tensorrt": "serve the model's ONNX file with the onnxruntime backend and gpu_execution_accelerator { name: "
+    '"tensorrt" }, or run the plan on Triton',
+    "dali": "preprocess in a Python model, or run the pipeline on Triton",
+}
 
 
 class BackendRegistry:
@@ -45,7 +59,7 @@ class BackendRegistry:
         InvalidArgumentError
             If there is no backend with this name.
         UnsupportedError
-            If a library that the backend needs is not installed.
+            If a library that the backend needs is not installed, or the backend exists on Triton only.
         """
         with self._lock:
             if name not in self._backends:
@@ -69,6 +83,8 @@ class BackendRegistry:
 
 def _create(name: str) -> Backend:
     backends = entry_points(group=BACKEND_GROUP, name=name)
+    if not backends and name in _NOT_IMPLEMENTED:
+        raise UnsupportedError(f"backend '{name}' is not available: {_NOT_IMPLEMENTED[name]}")
     if not backends:
         raise InvalidArgumentError(
             f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
@@ -76,7 +92,6 @@ def _create(name: str) -> Backend:
     try:
         backend: Backend = next(iter(backends)).load()()
     except ImportError as error:
-        extra = EXTRAS.get(name)
-        advice = f': pip install "tritonnb[{extra}]"' if extra else ""
+        advice = f': pip install "tritonnb[{REQUIREMENTS[name][1]}]"' if name in REQUIREMENTS else ""
         raise UnsupportedError(f"backend '{name}' requires a package that is not installed: {error}{advice}") from error
     return backend

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from tritonnb import compiled
-from tritonnb.backends.registry import EXTRAS
+from tritonnb.backends.registry import REQUIREMENTS
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
@@ -23,7 +23,10 @@ _PACKAGES = {
     "ipywidgets": "notebook views",
     "anywidget": "notebook views",
     "matplotlib": "plots",
-    **{package: f'{backend} backend: pip install "tritonnb[{package}]"' for backend, package in EXTRAS.items()},
+    **{
+        package: f'{backend} backend: pip install "tritonnb[{extra}]"'
+        for backend, (package, extra) in REQUIREMENTS.items()
+    },
     "ipykernel": "Jupyter",
 }
 
@@ -55,8 +58,15 @@ def doctor() -> Report:
         ("CUDA devices", ", ".join(map(str, cuda_devices())) or "none"),
     ]
     for package, purpose in _PACKAGES.items():
-        try:
-            findings.append((package, importlib.metadata.version(package)))
-        except importlib.metadata.PackageNotFoundError:
-            findings.append((package, f"missing; {purpose}"))
+        findings.append((package, _version(package) or f"missing; {purpose}"))
     return Report(tuple(findings))
+
+
+def _version(package: str) -> str:
+    """The version of a package, which may be its build for CPUs; empty if it is not installed."""
+    for distribution in (package, f"{package}-cpu"):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""

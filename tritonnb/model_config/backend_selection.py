@@ -29,7 +29,7 @@ class _KnownBackend:
     is_directory: bool | None = False  # None for either
 
 
-#: In the order in which Triton tries them. Only the first four backends have platforms.
+#: In the order in which Triton tries them. Of those, openvino and python have no platform.
 _KNOWN = (
     _KnownBackend("tensorflow", "model.graphdef", "tensorflow_graphdef"),
     _KnownBackend("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
@@ -37,6 +37,7 @@ _KNOWN = (
     _KnownBackend("onnxruntime", "model.onnx", "onnxruntime_onnx", None),
     _KnownBackend("openvino", "model.xml", is_directory=None),
     _KnownBackend("pytorch", "model.pt", "pytorch_libtorch"),
+    _KnownBackend("pytorch", "model.pt2", "torch_aoti"),
     _KnownBackend("python", "model.py", is_directory=None),
 )
 _BACKEND_OF_PLATFORM = {known.platform: known.backend for known in _KNOWN if known.platform}
@@ -148,6 +149,8 @@ def _matches(known: _KnownBackend, config: pb.ModelConfig, content: dict[str, bo
         return bool(config.platform == known.platform)  # regardless of the backend
     if config.backend and config.backend != known.backend:
         return False
+    if config.platform != known.platform and _BACKEND_OF_PLATFORM.get(config.platform) == known.backend:
+        return False  # another platform of the backend
     if not needs_platform and (config.backend or (known.platform and config.platform == known.platform)):
         return True
     if config.default_model_filename:

@@ -19,7 +19,7 @@ _NORMALIZED = (
     ("sequence_batching", "max_sequence_idle_microseconds"),
 )
 #: The kind that a backend prefers if the configuration has no instance group.
-_PREFERRED_KIND = {"python": Kind.KIND_CPU}
+_PREFERRED_KIND = {"openvino": Kind.KIND_CPU, "python": Kind.KIND_CPU}
 
 
 def normalize(config: pb.ModelConfig) -> None:

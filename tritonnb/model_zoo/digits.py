@@ -24,7 +24,7 @@ def held_out() -> _Examples:
     classes : numpy.ndarray
         INT64 of shape [360].
     """
-    _, (images, classes) = _split()
+    _, (images, classes) = split()
     return images, classes
 
 
@@ -34,7 +34,7 @@ def train(path: Path) -> float:
     from torch import nn
 
     torch.manual_seed(1)
-    (images, classes), (test_images, test_classes) = _split()
+    (images, classes), (test_images, test_classes) = split()
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10), nn.Softmax(dim=1))
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     inputs, targets = torch.from_numpy(images), torch.from_numpy(classes)
@@ -50,7 +50,8 @@ def train(path: Path) -> float:
     return float((predicted == test_classes).mean())
 
 
-def _split() -> tuple[_Examples, _Examples]:
+def split() -> tuple[_Examples, _Examples]:
+    """The images and classes for training, and the held-out ones, as `held_out` returns them."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

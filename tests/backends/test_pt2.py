@@ -1,0 +1,323 @@
+"""PyTorch 2 archives: names, batching, states, checks. Compiling takes long, so that the tests share the archives."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tritonnb as tnb
+from tests.backends.models import Loaded, config_of, request, rows
+from tests.backends.serving import Arrays, Breakage, check_batches, one_batch, write_config
+from tritonnb.backends.contract import InstanceSpec
+from tritonnb.backends.pt2 import argument_names
+from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.model_config.load import load_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+AOTI = 'platform: "torch_aoti"'
+#: Not optimised, which takes less time.
+QUICK = {"aot_inductor.compile_wrapper_opt_level": "O0"}
+LIMIT = 16
+
+
+class Structured(torch.nn.Module):
+    """A module whose arguments and results are tuples and dicts."""
+
+    def forward(self, x: torch.Tensor, options: dict[str, Any], *, k: torch.Tensor) -> dict[str, Any]:
+        return {"Z": x + options["b"], "A": (x * k, x.sum(1, keepdim=True))}
+
+
+class Total(torch.nn.Module):
+    """The running total of a sequence."""
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + total, x + total
+
+
+class Double(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with compiled modules."""
+    if shutil.which("g++") is None:
+        pytest.fail("compiling a PyTorch module needs g++")
+    repository = tmp_path_factory.mktemp("repository")
+    for name, module, args, kwargs, limit in (
+        ("structured", Structured(), (torch.zeros(1, 3), {"b": torch.zeros(1, 3)}), {"k": torch.zeros(1, 1)}, LIMIT),
+        ("total", Total(), (torch.zeros(1, 1), torch.zeros(1, 1)), None, LIMIT),
+        ("fixed", Double(), (torch.zeros(2, 3),), None, 0),
+    ):
+        tnb.export_pt2(module, args, repository / name, kwargs=kwargs, max_batch_size=limit, inductor_configs=QUICK)
+    return repository
+
+
+TENSORS = """
+    input { name: "ARGS[0]" data_type: TYPE_FP32 dims: 3 }
+    input { name: "ARGS[1][b]" data_type: TYPE_FP32 dims: 3 }
+    input { name: "KWARGS[k]" data_type: TYPE_FP32 dims: 1 }
+    output { name: "RESULT[A][0]" data_type: TYPE_FP32 dims: 3 }
+    output { name: "RESULT[A][1]" data_type: TYPE_FP32 dims: 1 }
+    output { name: "RESULT[Z]" data_type: TYPE_FP32 dims: 3 }
+"""
+
+
+def loaded(directory: Path, tensors: str = TENSORS, extra: str = "", max_batch_size: int = LIMIT) -> Loaded:
+    return Loaded(config_of("pytorch", tensors, f"{AOTI} {extra}", max_batch_size), directory)
+
+
+def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes(
+    archives: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(archives / "structured", tmp_path / "structured")
+    write_config(tmp_path, "structured", f'backend: "pytorch" {AOTI} {TENSORS} {one_batch(LIMIT)}')
+    random = np.random.default_rng(1)
+    sizes = {"ARGS[0]": 3, "ARGS[1][b]": 3, "KWARGS[k]": 1}
+    requests = [
+        {name: random.random((count, size), np.float32) for name, size in sizes.items()} for count in (1, 5, 10)
+    ]
+
+    def expected(arrays: Arrays) -> Arrays:
+        x, b, k = (torch.from_numpy(array) for array in arrays.values())
+        result = Structured()(x, {"b": b}, k=k)
+        return {"RESULT[Z]": result["Z"].numpy(), "RESULT[A][0]": result["A"][0].numpy()}
+
+    check_batches(tmp_path, "structured", requests, expected, rtol=1e-6)
+
+
+def test_the_exported_configuration_names_tensors_by_position(archives: Path) -> None:
+    config = load_config(archives / "structured", "structured").config
+    assert (config.backend, config.platform, config.max_batch_size) == ("pytorch", "torch_aoti", LIMIT)
+    assert config.HasField("dynamic_batching")
+    tensors = [(tensor.name, list(tensor.dims)) for tensor in (*config.input, *config.output)]
+    assert tensors == [
+        ("INPUT__0", [3]),
+        ("INPUT__1", [3]),
+        ("INPUT__2", [1]),
+        ("OUTPUT__0", [3]),
+        ("OUTPUT__1", [3]),
+        ("OUTPUT__2", [1]),
+    ]
+    model = Loaded(config, archives / "structured")
+    x, b, k = (np.full((2, size), value, np.float32) for size, value in ((3, 1), (3, 10), (1, 5)))
+    (response,) = model.run(request(INPUT__0=x, INPUT__1=b, INPUT__2=k))
+    assert [tensor.array[0].tolist() for tensor in response.outputs] == [[11] * 3, [5] * 3, [3]]
+
+
+def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    shutil.copy(archives / "fixed" / "1" / "model.pt2", tmp_path / "m" / "1")
+    config = load_config(tmp_path / "m", "m").config
+    assert (config.backend, config.platform, config.default_model_filename) == ("pytorch", "torch_aoti", "model.pt2")
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "pytorch" platform: "torch_aoti"')
+    assert load_config(tmp_path / "m", "m").config.default_model_filename == "model.pt2"
+    (tmp_path / "m" / "config.pbtxt").write_text('default_model_filename: "model.pt2"')
+    assert load_config(tmp_path / "m", "m").config.platform == "torch_aoti"
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "pytorch"')
+    assert load_config(tmp_path / "m", "m").config.platform == "pytorch_libtorch"
+
+
+def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archives: Path) -> None:
+    tensors = """
+        input { name: "ARGS[0]" data_type: TYPE_FP32 dims: [ 2, 3 ] }
+        output { name: "RESULT" data_type: TYPE_FP32 dims: [ 2, 3 ] }
+    """
+    model = loaded(archives / "fixed", tensors, max_batch_size=0)
+    (response,) = model.run(named(**{"ARGS[0]": np.ones((2, 3), np.float32)}))
+    assert response.outputs[0].array.tolist() == [[2] * 3] * 2
+    with pytest.raises(
+        InvalidArgumentError, match=r"input 'ARGS\[0\]' of shape \[4, 3\].*expected: 2, but got: 4.*export"
+    ):
+        loaded(archives / "fixed", tensors.replace("[ 2, 3 ]", "[ 3 ]"), max_batch_size=4)
+
+
+def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path) -> None:
+    model = loaded(archives / "structured")
+    x, k = np.ones((1, 3), np.float32), np.ones((1, 1), np.float32)
+    (response,) = model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
+    assert {tensor.name: tensor.array.tolist() for tensor in response.outputs} == {
+        "RESULT[A][0]": [[1, 1, 1]],
+        "RESULT[A][1]": [[3]],
+        "RESULT[Z]": [[2, 2, 2]],
+    }
+
+
+def test_a_variable_dim_is_checked_for_each_request(archives: Path) -> None:
+    tensors = TENSORS.replace("dims: 3", "dims: -1")
+    model = loaded(archives / "structured", tensors)
+    x, k = np.ones((1, 4), np.float32), np.ones((1, 1), np.float32)
+    with pytest.raises(InternalError, match=r"input 'ARGS\[0\]': unmatched dim value at 1, expected: 3, but got: 4"):
+        model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
+
+
+class OneState:
+    """The state of one sequence, as the runtime passes it to the backend."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        self._name = name
+        self.update("", array)
+
+    def update(self, _output: str, array: np.ndarray) -> None:
+        self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
+
+
+def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> None:
+    tensors = """
+        input { name: "INPUT__0" data_type: TYPE_FP32 dims: 1 }
+        output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: 1 }
+    """
+    state = (
+        'sequence_batching { state { input_name: "INPUT__1" output_name: "OUTPUT__1" data_type: TYPE_FP32 dims: 1 } }'
+    )
+    model = loaded(archives / "total", tensors, state)
+    states = OneState("INPUT__1", rows(0))
+    totals: list[float] = []
+    for value in (1, 2, 3):
+        step = request(INPUT__0=rows(value))
+        step.states = states
+        (response,) = model.run(step)
+        totals += response.outputs[0].array.ravel().tolist()
+    assert totals == [1, 3, 6]
+
+
+def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        loaded(archives / "structured")
+    assert caplog.messages[0] == (
+        'Auto-complete configuration is not supported for Inductor models. Skipping auto-complete for model "m".'
+    )
+
+
+def test_instances_share_an_archive_with_weight_sharing(archives: Path) -> None:
+    extra = 'parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
+    model = loaded(archives / "structured", extra=extra).model
+    assert model.load(-1) is model.load(-1)
+
+
+def named(**arrays: np.ndarray) -> InferRequest:
+    """A request of arrays whose names are not identifiers."""
+    return request(None, **arrays)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("config", "breakage", "message"),
+    [
+        pytest.param({}, Path.unlink, 'PyTorch inductor model file ".*model.pt2" is unreachable', id="no file"),
+        pytest.param({}, truncate, "unable to load '.*model.pt2' of model 'm'", id="truncated file"),
+        pytest.param(
+            {}, lambda path: path.write_text("{}"), "unable to load '.*model.pt2' of model 'm'", id="other file"
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace("ARGS[0]", "X")}, None, "unexpected inference input 'X', allowed", id="input"
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace("RESULT[Z]", "RESULT[Y]")},
+            None,
+            r"unexpected inference output 'RESULT\[Y\]', allowed outputs are: OUTPUT__0",
+            id="output",
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace('input { name: "KWARGS[k]" data_type: TYPE_FP32 dims: 1 }', "")},
+            None,
+            r"configuration expects 2 inputs, model provides 3: 'KWARGS\[k\]' \(INPUT__2\) is not configured",
+            id="missing input",
+        ),
+        pytest.param(
+            {"tensors": TENSORS + 'input { name: "INPUT__0" data_type: TYPE_FP32 dims: 3 }'},
+            None,
+            r"inputs 'ARGS\[0\]' and 'INPUT__0' are the same input",
+            id="the same input twice",
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace("FP32 dims: 3", "FP64 dims: 3", 1)},
+            None,
+            r"input 'ARGS\[0\]' of shape \[16, 3\].*unmatched dtype",
+            id="datatype of an input",
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace('"RESULT[Z]" data_type: TYPE_FP32', '"RESULT[Z]" data_type: TYPE_INT32')},
+            None,
+            r"expects datatype TYPE_INT32 for output 'RESULT\[Z\]', model provides TYPE_FP32",
+            id="datatype of an output",
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace("FP32", "STRING", 1)},
+            None,
+            r"unsupported datatype TYPE_STRING for input 'ARGS\[0\]' for model 'm'",
+            id="strings",
+        ),
+        pytest.param(
+            {"tensors": TENSORS.replace("dims: 3", "dims: 4", 1)},
+            None,
+            r"input 'ARGS\[0\]' of shape \[16, 4\].*unmatched dim value at 1, expected: 3, but got: 4",
+            id="dims of an input",
+        ),
+        pytest.param(
+            {
+                "tensors": TENSORS.replace(
+                    '"RESULT[Z]" data_type: TYPE_FP32 dims: 3', '"RESULT[Z]" data_type: TYPE_FP32 dims: 5'
+                )
+            },
+            None,
+            r"tensor 'RESULT\[Z\]': the model expects 2 dimensions \(shape \[16,3\]\)",
+            id="dims of an output",
+        ),
+        pytest.param(
+            {"max_batch_size": LIMIT + 1},
+            None,
+            r"dim value is too large at 0, expected to be <= 16, but got: 17.*max_batch_size",
+            id="max_batch_size",
+        ),
+    ],
+)
+def test_a_model_that_cannot_run_is_refused(
+    archives: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
+) -> None:
+    shutil.copytree(archives / "structured", tmp_path, dirs_exist_ok=True)
+    if breakage is not None:
+        breakage(tmp_path / "1" / "model.pt2")
+    with pytest.raises(TritonError, match=message) as caught:
+        loaded(tmp_path, **config)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded(archives / "structured").model
+    instance = model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
+    monkeypatch.setattr(model, "load", lambda index: model.__class__.load(model, -1))
+    with pytest.raises(
+        InvalidArgumentError, match=r"model\.pt2' is compiled for cpu, expected cuda for an instance of KIND"
+    ):
+        instance.initialize()
+
+
+def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="input 0: expected a tensor with a batch dimension, got 3"):
+        tnb.export_pt2(Double(), (3,), tmp_path / "m", max_batch_size=4)
+    with pytest.raises(InvalidArgumentError, match=r"input 0: expected one of .*, got torch\.complex64"):
+        tnb.export_pt2(Double(), (torch.zeros(2, dtype=torch.complex64),), tmp_path / "m")
+
+
+def test_only_tensors_and_their_containers_are_arguments() -> None:
+    leaf = '{"type": null, "context": null, "children_spec": []}'
+    other = '{"type": "torch.Size", "context": null, "children_spec": [' + leaf + "]}"
+    arguments = '[1, {"type": "builtins.tuple", "children_spec": [' + other + ", " + other + "]}]"
+    with pytest.raises(
+        InvalidArgumentError, match="'ARGS': expected a tensor, tuple, list or dict of tensors, got torch"
+    ):
+        argument_names([arguments, f"[1, {leaf}]"])

@@ -1,0 +1,302 @@
+"""The FIL backend: ``backend: "fil"``, gradient-boosted trees and random forests.
+
+Runs files of XGBoost, LightGBM and treelite with treelite's own predictor (GTIL), as Triton's FIL backend does on the
+CPU. The input has the name ``input__0``, the output ``output__0``; both are FP32. Parameters follow Triton's backend.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import treelite
+
+from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
+from tritonnb.backends.model_checks import ModelTensor, check_input_count, complete_config, find_tensor, shape_error
+from tritonnb.backends.parameters import boolean_parameter, integer_parameter
+from tritonnb.core.datatypes import FP32
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnknownError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+INPUT, OUTPUT, SHAPLEY_OUTPUT = "input__0", "output__0", "treeshap_output"
+DEFAULT_MAX_BATCH_SIZE = 4
+#: What treelite gets as the number of threads if the configuration has no ``cpu_nthread``.
+DEFAULT_THREADS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    filename: str
+    load: Callable[[Path, bool], treelite.Model]
+
+
+#: By ``model_type``; the second argument of ``load`` is ``xgboost_allow_unknown_field``.
+_FORMATS = {
+    "xgboost": _Format("xgboost.model", lambda path, _: treelite.frontend.load_xgboost_model_legacy_binary(path)),
+    "xgboost_json": _Format(
+        "xgboost.json",
+        lambda path, unknown: treelite.frontend.load_xgboost_model(
+            path, format_choice="json", allow_unknown_field=unknown
+        ),
+    ),
+    "xgboost_ubj": _Format(
+        "xgboost.ubj",
+        lambda path, unknown: treelite.frontend.load_xgboost_model(
+            path, format_choice="ubjson", allow_unknown_field=unknown
+        ),
+    ),
+    "lightgbm": _Format("model.txt", lambda path, _: treelite.frontend.load_lightgbm_model(path)),
+    "treelite_checkpoint": _Format("checkpoint.tl", lambda path, _: treelite.Model.deserialize(path)),
+}
+
+#: Parameters of earlier releases: what to use instead.
+_REMOVED = {
+    "algo": "layout",
+    "threads_per_tree": "chunk_size",
+    "output_class": "is_classifier",
+    "storage_type": "",
+    "blocks_per_sm": "",
+    "use_experimental_optimizations": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FilOptions:
+    """The parameters of a model.
+
+    Attributes
+    ----------
+    is_classifier : bool
+        ``is_classifier``, or ``output_class`` as it was called before.
+    predict_proba : bool
+        Whether a classifier outputs probabilities instead of the number of the class.
+    threshold : float
+        The probability above which a binary classifier outputs 1.
+    threads : int
+        ``cpu_nthread``: the threads of one execution; -1 for one on each core.
+    """
+
+    is_classifier: bool
+    predict_proba: bool
+    threshold: float
+    threads: int
+
+    @classmethod
+    def from_context(cls, context: ModelContext) -> FilOptions:
+        """Read the parameters.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one has an invalid value, or ``is_classifier`` is missing.
+        """
+        parameters = context.parameters
+        name = "is_classifier" if "output_class" not in parameters else "output_class"
+        if name not in parameters:
+            raise InvalidArgumentError(f"Required parameter {name} not found in config")
+        return cls(
+            is_classifier=boolean_parameter(context, name, False),
+            predict_proba=boolean_parameter(context, "predict_proba", False),
+            threshold=_float_parameter(context, "threshold", 0.5),
+            threads=integer_parameter(context, "cpu_nthread", DEFAULT_THREADS),
+        )
+
+    def output_sizes(self, classes: int) -> tuple[int, ...]:
+        """The sizes that the dims of the output may have for a number of classes; 1 for regression and two classes."""
+        if self.is_classifier and not self.predict_proba:
+            return (1,)
+        if self.is_classifier and classes == 1:
+            return (1, 2)
+        return (classes,)
+
+
+def _float_parameter(context: ModelContext, name: str, default: float) -> float:
+    value = context.parameters.get(name)
+    try:
+        return default if value is None else float(value)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"model '{context.name}': parameter '{name}' expected a number, got '{value}'"
+        ) from None
+
+
+def load_trees(context: ModelContext) -> treelite.Model:
+    """Load the model file of a model version.
+
+    Raises
+    ------
+    UnsupportedError
+        If ``model_type`` is unknown, or the model has several targets.
+    UnavailableError
+        If there is no such file.
+    UnknownError
+        If treelite cannot read it.
+    """
+    kind = context.parameters.get("model_type", "xgboost")
+    if kind not in _FORMATS:
+        raise UnsupportedError(f"{kind} not recognized as a valid serialization format.")
+    path = context.version_directory / (context.config.default_model_filename or _FORMATS[kind].filename)
+    if not path.is_file():
+        raise UnavailableError(f"unable to find '{path}' for model '{context.name}'")
+    try:
+        model = _FORMATS[kind].load(path, boolean_parameter(context, "xgboost_allow_unknown_field", False))
+    except (treelite.TreeliteError, UnicodeDecodeError, RuntimeError) as error:
+        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise UnknownError(f"unable to load '{path}' of model '{context.name}' as {kind}: {text}") from error
+    if _field(model, "num_target") != 1:
+        raise UnsupportedError(f"model '{context.name}': Multi-target model not supported")
+    return model
+
+
+def _field(model: treelite.Model, name: str) -> int:
+    return int(model.get_header_accessor().get_field(name)[0])
+
+
+class FilBackend(Backend):
+    """Runs tree models."""
+
+    name = "fil"
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
+        """Add the tensors, and batching, which every tree model supports."""
+        config = pb.ModelConfig()
+        config.CopyFrom(context.config)
+        if config.input and config.output:
+            return config
+        model, options = load_trees(context), FilOptions.from_context(context)
+        size = options.output_sizes(_field(model, "num_class"))[0]
+        complete_config(
+            config,
+            [ModelTensor(INPUT, FP32, (-1, model.num_feature))],
+            [ModelTensor(OUTPUT, FP32, (-1, size))],
+            batching=True,
+            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+        )
+        return config
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """Create a model."""
+        return FilModel(context)
+
+
+class FilModel(BackendModel):
+    """The trees of one file, which the instances share."""
+
+    def initialize(self) -> None:
+        """Load the file and check the configuration against it."""
+        context = self.context
+        for name, replacement in _REMOVED.items():
+            if name in context.parameters:
+                advice = f"; use '{replacement}' instead" if replacement else ""
+                logger.warning("model '%s': parameter '%s' was removed from Triton%s", context.name, name, advice)
+        self.spec = ModelSpec.from_config(context.config)
+        self.options = FilOptions.from_context(context)
+        self.trees = load_trees(context)
+        self.classes = _field(self.trees, "num_class")
+        _check_config(context, self.spec, self.trees.num_feature, self.options.output_sizes(self.classes))
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """Create an instance."""
+        if spec.kind == "KIND_GPU":
+            raise UnsupportedError(
+                f"model '{self.context.name}': expected instances of KIND_CPU, got KIND_GPU: the fil backend runs on "
+                "the CPU only; set instance_group { kind: KIND_CPU }"
+            )
+        return FilInstance(self)
+
+
+class FilInstance(BackendModelInstance):
+    """Predicts with the trees of the model."""
+
+    def __init__(self, model: FilModel) -> None:
+        self._model = model
+        self._output = model.spec.outputs[OUTPUT]
+        self._batching = model.spec.max_batch_size > 0
+
+    def execute(self, execution: Execution) -> None:
+        """Gather, predict, scatter."""
+        model = self._model
+        rows = gather(execution, INPUT)
+        if rows is None or rows.ndim != 2 or rows.shape[1] != model.trees.num_feature:
+            # GTIL would read outside of the array.
+            raise InvalidArgumentError(
+                f"model '{model.context.name}': input '{INPUT}' expected shape [-1,{model.trees.num_feature}], got "
+                f"{'no tensor' if rows is None else list(rows.shape)}"
+            )
+        execution.compute_started()
+        try:
+            scores = treelite.gtil.predict(model.trees, np.ascontiguousarray(rows), nthread=model.options.threads)
+        except treelite.TreeliteError as error:
+            raise InternalError(f"model '{model.context.name}': treelite failed: {error}") from error
+        values = self._postprocess(scores.reshape(len(rows), -1))
+        execution.compute_ended()
+        scatter(execution, {OUTPUT: (self._output, values)}, self._batching)
+
+    def _postprocess(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """The output for the scores of shape [rows, classes], as Triton's backend computes it from them.
+
+        As there, dims of size 1 do not appear in the shape of the output.
+        """
+        options = self._model.options
+        if options.is_classifier and not options.predict_proba:
+            if self._model.classes > 1:
+                # Triton looks for scores above 0.
+                return np.asarray(np.argmax(np.maximum(scores, 0), axis=1), np.float32)
+            return (scores[:, 0] > options.threshold).astype(np.float32)
+        if self._model.classes == 1:
+            if options.is_classifier and self._output.backend_dims[-1] == 2:
+                return np.concatenate([1 - scores, scores], axis=1).astype(np.float32)
+            return scores[:, 0].astype(np.float32)
+        return scores.astype(np.float32)
+
+
+def _check_config(context: ModelContext, spec: ModelSpec, features: int, sizes: tuple[int, ...]) -> None:
+    """Check names, datatypes and dims of the configured tensors."""
+    if SHAPLEY_OUTPUT in spec.outputs:
+        raise UnsupportedError(
+            f"model '{context.name}': expected the output {OUTPUT} only, got '{SHAPLEY_OUTPUT}': treelite does not "
+            "compute Shapley values; remove the output"
+        )
+    sequences = context.config.sequence_batching
+    names = [*spec.inputs, *(control.name for control in sequences.control_input)]
+    names += [state.input_name for state in sequences.state]
+    for name in names:
+        find_tensor(name, {INPUT: None}, "input")
+    check_input_count(context.name, len(names), 1)
+    for name in spec.outputs:
+        find_tensor(name, {OUTPUT: None}, "output")
+    if not spec.outputs:
+        raise InvalidArgumentError(f"model '{context.name}': expected the output '{OUTPUT}', got none")
+    batching = spec.max_batch_size > 0
+    for kind, tensor, allowed in (
+        ("input", spec.inputs[INPUT], (features,)),
+        ("output", spec.outputs[OUTPUT], sizes),
+    ):
+        if tensor.datatype is not FP32:
+            raise InvalidArgumentError(
+                f"unable to load model '{context.name}', configuration expects datatype "
+                f"{tensor.datatype.config_name} for {kind} '{tensor.name}', model provides TYPE_FP32"
+            )
+        dims = tensor.backend_dims[not batching :]
+        # Triton's backend removes dims of size 1 from the output.
+        fits = [(size,) for size in allowed] + [(-1,)] * (kind == "input") + [()] * (1 in allowed and not batching)
+        if dims not in fits:
+            shape = (-1, allowed[0])
+            expected = (-1, *dims) if batching else tensor.backend_dims
+            raise shape_error(context.name, tensor.name, shape, expected, batching)

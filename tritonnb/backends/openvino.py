@@ -1,0 +1,198 @@
+"""The OpenVINO backend: ``backend: "openvino"``.
+
+Runs OpenVINO IR (*model.xml* with *model.bin*, the default), ONNX, TensorFlow SavedModel, TensorFlow Lite and
+PaddlePaddle files; ``default_model_filename`` names a file of another format. Parameters, auto-completion and checks
+follow Triton's OpenVINO backend. The instances of a model share one compiled model, and each has its own infer request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    MemoryPlace,
+    ModelContext,
+)
+from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.model_checks import complete_config
+from tritonnb.backends.openvino_model import (
+    CPU,
+    OpenVinoOptions,
+    check_device_properties,
+    device_properties,
+    has_batch_layout,
+    model_tensor,
+    openvino_error,
+    prepare_model,
+    read_model,
+)
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec
+
+DEFAULT_MAX_BATCH_SIZE = 4
+
+
+class OpenVinoBackend(Backend):
+    """Runs *model.xml* files and the other formats that OpenVINO reads."""
+
+    name = "openvino"
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
+        """Add the tensors, and batching if the layouts of all tensors in the file name a batch dimension."""
+        config = pb.ModelConfig()
+        config.CopyFrom(context.config)
+        model = read_model(ov.Core(), context)
+        has_batch = has_batch_layout(model)
+        limit = max(1, int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)))
+        complete_config(
+            config,
+            [] if config.input else [model_tensor(port) for port in model.inputs],
+            [] if config.output else [model_tensor(port) for port in model.outputs],
+            # Many models have no layouts: with a configured max_batch_size they batch nevertheless.
+            batching=has_batch or config.max_batch_size > 0,
+            default_max_batch_size=limit,
+        )
+        if has_batch and config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+            config.dynamic_batching.SetInParent()
+        return config
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """Create a model."""
+        return OpenVinoModel(context)
+
+
+class OpenVinoModel(BackendModel):
+    """One compiled model, which the instances share."""
+
+    def initialize(self) -> None:
+        """Read the file, check the configuration against it, and compile it."""
+        context = self.context
+        self.spec = ModelSpec.from_config(context.config)
+        self.options = OpenVinoOptions.from_context(context)
+        _check_config(context)
+        properties = device_properties(context)
+        core = ov.Core()
+        before = memory_in_use([CPU])[CPU]
+        if self.options.extension:
+            with openvino_error(" loading custom CPU extensions"):
+                core.add_extension(self.options.extension)
+        model = prepare_model(read_model(core, context), context, self.spec, self.options)
+        with openvino_error("loading model"):
+            check_device_properties(core, context, self.options.device, properties)
+            self.compiled = core.compile_model(model, self.options.device, properties)
+        self._memory = max(0, memory_in_use([CPU])[CPU] - before)
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """Create an instance with its own infer request."""
+        if spec.kind != "KIND_CPU":
+            raise InvalidArgumentError(
+                f"unable to load model '{self.context.name}', Triton OpenVINO backend supports only Kind CPU and AUTO"
+            )
+        return OpenVinoInstance(self)
+
+    def take_memory(self) -> int:
+        """The growth of the process's memory when the model was compiled; 0 after the first call."""
+        memory, self._memory = self._memory, 0
+        return memory
+
+    def finalize(self) -> None:
+        """Release the compiled model."""
+        del self.compiled
+
+
+class OpenVinoInstance(BackendModelInstance):
+    """One infer request."""
+
+    def __init__(self, model: OpenVinoModel) -> None:
+        self._model = model
+        self._options = model.options
+        self._max_batch_size = model.spec.max_batch_size
+
+    def initialize(self) -> None:
+        """Create the infer request."""
+        with openvino_error("creating infer request object"):
+            self._request = self._model.compiled.create_infer_request()
+        self._memory = self._model.take_memory()
+
+    def execute(self, execution: Execution) -> None:
+        """Gather, run, scatter."""
+        padding = self._padding(execution.size)
+        feeds: dict[str, npt.NDArray[Any]] = {}
+        for name in self._model.spec.inputs:
+            array = gather(execution, name)
+            if array is None:
+                raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
+            feeds[name] = _pad(array, padding) if padding else array
+        execution.compute_started()
+        with openvino_error("running inference"):
+            # Without copies: the arrays live until the responses have been copied.
+            self._request.infer(feeds, share_inputs=True, share_outputs=True)
+        execution.compute_ended()
+        outputs = {
+            name: (spec, self._output(name, execution.size, padding)) for name, spec in self._model.spec.outputs.items()
+        }
+        scatter(execution, outputs, self._max_batch_size > 0)
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """Growth of the process's memory when the model was compiled, for the first instance."""
+        return {CPU: self._memory}
+
+    def finalize(self) -> None:
+        """Release the infer request."""
+        del self._request
+
+    def _padding(self, rows: int) -> int:
+        """Number of rows of zeros that the batch needs."""
+        missing = self._max_batch_size - rows
+        if not self._max_batch_size or not missing:
+            return 0
+        if self._options.batch_padding:
+            return missing
+        if self._options.static_batch_size:
+            raise InternalError(
+                f"expected requests with batch size '{self._max_batch_size}', got '{rows}'... this error can be "
+                "avoided by setting 'ENABLE_BATCH_PADDING' parameter in model configuration to 'YES' at a performance "
+                "cost."
+            )
+        return 0
+
+    def _output(self, name: str, rows: int, padding: int) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = self._request.get_tensor(name).data
+        if self._max_batch_size and (not array.ndim or array.shape[0] != rows + padding):
+            raise InternalError(
+                f"expected the batch size of openvino model output to be {rows + padding}, got "
+                f"{array.shape[0] if array.ndim else 0} (output '{name}')"
+            )
+        return array
+
+
+def _pad(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    """The array with rows of zeros at the end."""
+    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)])
+
+
+def _check_config(context: ModelContext) -> None:
+    """Refuse what Triton's OpenVINO backend does not pass to the model."""
+    sequences = context.config.sequence_batching
+    kinds = {
+        "control_input": [control.name for control in sequences.control_input],
+        "state": [state.input_name for state in sequences.state],
+    }
+    for kind, names in kinds.items():
+        if names:
+            raise UnsupportedError(
+                f"model '{context.name}': expected sequence_batching without {kind}, got '{names[0]}': as on Triton, "
+                "the openvino backend does not pass it to the model; use the onnxruntime or the python backend"
+            )

@@ -1,0 +1,319 @@
+"""What the configuration of an OpenVINO model says, applied to the model file: options, tensors, batch size."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from tritonnb.backends.contract import MemoryPlace, ModelContext
+from tritonnb.backends.model_checks import ModelTensor, check_input_count, find_tensor, shape_error
+from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+MODEL_FILE = "model.xml"
+CPU: MemoryPlace = ("CPU", 0)
+
+#: The element types of Triton's OpenVINO backend; it has neither FP64 nor strings.
+_ELEMENTS = {
+    "TYPE_BOOL": ov.Type.boolean,
+    "TYPE_UINT8": ov.Type.u8,
+    "TYPE_UINT16": ov.Type.u16,
+    "TYPE_UINT32": ov.Type.u32,
+    "TYPE_UINT64": ov.Type.u64,
+    "TYPE_INT8": ov.Type.i8,
+    "TYPE_INT16": ov.Type.i16,
+    "TYPE_INT32": ov.Type.i32,
+    "TYPE_INT64": ov.Type.i64,
+    "TYPE_FP16": ov.Type.f16,
+    "TYPE_FP32": ov.Type.f32,
+}
+_DATATYPES = {element.get_type_name(): name for name, element in _ELEMENTS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVinoOptions:
+    """The parameters that do not belong to a device.
+
+    Attributes
+    ----------
+    static_batch_size : bool
+        ``SKIP_OV_DYNAMIC_BATCHSIZE``: the model is compiled for batches of ``max_batch_size`` rows only.
+    batch_padding : bool
+        ``ENABLE_BATCH_PADDING``: batches are padded with zeros to ``max_batch_size`` rows.
+    reshape : bool
+        ``RESHAPE_IO_LAYERS``: the inputs of the model get the dims of the configuration.
+    device : str
+        ``TARGET_DEVICE``, in upper case.
+    extension : str
+        ``CPU_EXTENSION_PATH``, empty without.
+    """
+
+    static_batch_size: bool
+    batch_padding: bool
+    reshape: bool
+    device: str
+    extension: str
+
+    @property
+    def has_fixed_batch_size(self) -> bool:
+        """Whether the model is compiled for batches of ``max_batch_size`` rows."""
+        return self.static_batch_size or self.batch_padding
+
+    @classmethod
+    def from_context(cls, context: ModelContext) -> OpenVinoOptions:
+        """Read the parameters of a model; as on Triton, every value other than YES means no."""
+        parameters = context.parameters
+        return cls(
+            static_batch_size=parameters.get("SKIP_OV_DYNAMIC_BATCHSIZE", "").lower() == "yes",
+            batch_padding=parameters.get("ENABLE_BATCH_PADDING", "").lower() == "yes",
+            reshape=parameters.get("RESHAPE_IO_LAYERS", "").lower() == "yes",
+            device=parameters.get("TARGET_DEVICE", "").upper() or "CPU",
+            extension=parameters.get("CPU_EXTENSION_PATH", ""),
+        )
+
+
+def device_properties(context: ModelContext) -> dict[str, Any]:
+    """The parameters of a model that are properties of its device.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one has an invalid value.
+    """
+    properties: dict[str, Any] = {}
+    for name in ("INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS"):
+        if value := context.parameters.get(name):
+            if not value.isdecimal():
+                raise _unexpected(name, "a non-negative number", value)
+            properties[name] = int(value)
+    if value := context.parameters.get("HINT_BF16"):
+        if value.lower() != "yes":
+            raise _unexpected("HINT_BF16", "YES", value)
+        properties["INFERENCE_PRECISION_HINT"] = "bf16"
+    if value := context.parameters.get("NUM_STREAMS"):
+        if value.upper() not in ("AUTO", "NUMA") and not value.isdecimal():
+            raise _unexpected("NUM_STREAMS", "either AUTO/NUMA/<int_value>", value)
+        properties["NUM_STREAMS"] = value.upper()
+    if value := context.parameters.get("PERFORMANCE_HINT"):
+        if value.upper() not in ("LATENCY", "THROUGHPUT", "CUMULATIVE_THROUGHPUT"):
+            raise _unexpected("PERFORMANCE_HINT", "LATENCY/THROUGHPUT/CUMULATIVE_THROUGHPUT", value)
+        properties["PERFORMANCE_HINT"] = value.upper()
+    return properties
+
+
+def check_device_properties(core: ov.Core, context: ModelContext, device: str, properties: Mapping[str, Any]) -> None:
+    """Check that a device has the properties; devices of different versions of OpenVINO have different ones.
+
+    Raises
+    ------
+    UnsupportedError
+        If the device lacks one of them.
+    """
+    supported = core.get_property(device, "SUPPORTED_PROPERTIES")
+    for name in properties:
+        if name not in supported:
+            raise UnsupportedError(
+                f"model '{context.name}': parameter '{name}' expected a property of device {device}, which in OpenVINO "
+                f"{ov.__version__.partition('-')[0]} has none of that name; remove the parameter"
+            )
+
+
+def _unexpected(name: str, expected: str, value: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"expected the parameter '{name}' to be {expected}, got {value.lower()}")
+
+
+@contextlib.contextmanager
+def openvino_error(activity: str) -> Iterator[None]:
+    """Convert exceptions of OpenVINO, which are a `RuntimeError`, to Triton's error."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise InternalError(f"openvino error in {activity} : {text}") from error
+
+
+def find_artifact(context: ModelContext) -> Path:
+    """The model file, or the directory of a SavedModel.
+
+    Raises
+    ------
+    UnavailableError
+        If it does not exist.
+    """
+    path = context.version_directory / (context.config.default_model_filename or MODEL_FILE)
+    if not path.exists():
+        raise UnavailableError(f"unable to find '{path}' for model '{context.name}'")
+    return path
+
+
+def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
+    """Read the model file.
+
+    Raises
+    ------
+    UnavailableError
+        If it does not exist.
+    InternalError
+        If OpenVINO cannot read it.
+    """
+    path = find_artifact(context)
+    with openvino_error(f"reading model '{path}'"):
+        return core.read_model(path)
+
+
+def port_name(port: Any) -> str:
+    """The name of an input or output.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it has none.
+    """
+    if not port.names:
+        raise InvalidArgumentError(
+            f"tensor of node '{port.node.friendly_name}': expected a name, got none; save the model with named tensors"
+        )
+    name: str = port.any_name
+    return name
+
+
+def has_batch_layout(model: ov.Model) -> bool:
+    """Whether the layouts of all inputs and outputs name a batch dimension."""
+    layouts = (ov.layout_helpers.get_layout(port) for port in (*model.inputs, *model.outputs))
+    return all(ov.layout_helpers.has_batch(layout) for layout in layouts)
+
+
+def model_tensor(port: Any) -> ModelTensor:
+    """An input or output of the model.
+
+    Parameters
+    ----------
+    port : openvino.Output
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it has no name, a variable rank, or an element type that Triton's backend does not have.
+    """
+    name, shape = port_name(port), port.partial_shape
+    element = port.element_type.get_type_name()
+    if element not in _DATATYPES:
+        raise InvalidArgumentError(f"tensor '{name}': expected one of the types {', '.join(_DATATYPES)}, got {element}")
+    if shape.rank.is_dynamic:
+        raise InvalidArgumentError(f"tensor '{name}': expected a fixed number of dimensions, got {shape}")
+    dims = tuple(dim.get_length() if dim.is_static else -1 for dim in shape)
+    return ModelTensor(name, BY_NUMBER[pb.DataType.Value(_DATATYPES[element])], dims)
+
+
+def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, options: OpenVinoOptions) -> ov.Model:
+    """Check the configured tensors, and give the model their datatypes, dims and batch size.
+
+    Parameters
+    ----------
+    model : openvino.Model
+    context : ModelContext
+    spec : ModelSpec
+        The tensors of the configuration. As on Triton, a datatype other than the model's is converted.
+    options : OpenVinoOptions
+
+    Returns
+    -------
+    openvino.Model
+
+    Raises
+    ------
+    InvalidArgumentError, InternalError
+        If the configuration does not fit the model.
+    """
+    inputs, outputs = _by_name(model.inputs), _by_name(model.outputs)
+    check_input_count(context.name, len(spec.inputs), len(model.inputs))
+    for name, tensor in spec.inputs.items():
+        port = find_tensor(name, inputs, "input")
+        _check_datatype(context, tensor, "input")
+        if not options.reshape:
+            _check_input_dims(spec, tensor, model_tensor(port).shape)
+    for name, tensor in spec.outputs.items():
+        find_tensor(name, outputs, "output")
+        _check_datatype(context, tensor, "output")
+    model = _convert(model, spec)
+    if options.reshape:
+        _reshape(model, spec)
+    if spec.max_batch_size:
+        _set_batch_size(model, spec, options)
+    for name, tensor in spec.outputs.items():
+        _check_output_dims(spec, tensor, model_tensor(model.output(name)).shape, options)
+    return model
+
+
+def _by_name(ports: Any) -> dict[str, Any]:
+    """The inputs or outputs by name; one can have several names."""
+    return {name: port for port in ports if port_name(port) for name in port.names}
+
+
+def _check_datatype(context: ModelContext, tensor: TensorSpec, kind: str) -> None:
+    name = tensor.datatype.config_name
+    if name not in _ELEMENTS:
+        raise InternalError(f"unsupported datatype {name} for {kind} '{tensor.name}' for model '{context.name}'")
+
+
+def _check_input_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Check the dims of an input; -1 in the configuration of a model that batches fits every dim, as on Triton."""
+    batching = spec.max_batch_size > 0
+    dims = tensor.backend_dims
+    fits = len(shape) == len(dims) + batching and all(
+        provided in (-1, configured) or (batching and configured == -1)
+        for configured, provided in zip(dims, shape[batching:], strict=True)
+    )
+    if not fits:
+        raise shape_error(spec.name, tensor.name, shape, _full_shape(spec, tensor), batching)
+
+
+def _check_output_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...], options: OpenVinoOptions) -> None:
+    """Check the dims of an output after the batch size of the inputs was set."""
+    expected = _full_shape(spec, tensor)
+    fits = len(shape) == len(expected) and all(
+        provided in (-1, configured) for configured, provided in zip(expected, shape, strict=True)
+    )
+    # A first dimension that is still fixed, although that of the inputs is variable, is not the batch dimension.
+    if not fits or (spec.max_batch_size and not options.has_fixed_batch_size and shape[0] != -1):
+        raise shape_error(spec.name, tensor.name, shape, expected, spec.max_batch_size > 0)
+
+
+def _full_shape(spec: ModelSpec, tensor: TensorSpec) -> tuple[int, ...]:
+    batch = (spec.max_batch_size,) if spec.max_batch_size else ()
+    return (*batch, *tensor.backend_dims)
+
+
+def _convert(model: ov.Model, spec: ModelSpec) -> ov.Model:
+    processor = ov.preprocess.PrePostProcessor(model)
+    for name, tensor in spec.inputs.items():
+        with openvino_error(f"setting precision for {name}"):
+            processor.input(name).tensor().set_element_type(_ELEMENTS[tensor.datatype.config_name])
+    for name, tensor in spec.outputs.items():
+        with openvino_error(f"setting precision for {name}"):
+            processor.output(name).tensor().set_element_type(_ELEMENTS[tensor.datatype.config_name])
+    with openvino_error("apply model input preprocessing"):
+        return processor.build()
+
+
+def _reshape(model: ov.Model, spec: ModelSpec) -> None:
+    batch = [-1] if spec.max_batch_size else []
+    shapes = {name: ov.PartialShape([*batch, *tensor.backend_dims]) for name, tensor in spec.inputs.items()}
+    with openvino_error(f"setting shape for {', '.join(shapes)}"):
+        model.reshape(shapes)
+
+
+def _set_batch_size(model: ov.Model, spec: ModelSpec, options: OpenVinoOptions) -> None:
+    """Make the first dimension of every input variable, or fix it where the batches are padded."""
+    for name in spec.inputs:
+        with openvino_error(f"setting layout for {name}"):
+            model.input(name).node.set_layout(ov.Layout("N..."))
+    with openvino_error("setting max batch size"):
+        ov.set_batch(model, spec.max_batch_size if options.has_fixed_batch_size else -1)

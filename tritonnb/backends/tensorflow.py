@@ -1,0 +1,238 @@
+"""The TensorFlow backend: ``backend: "tensorflow"``, SavedModel and GraphDef.
+
+Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each instance has its own session, unless
+``MAX_SESSION_SHARE_COUNT`` lets several share one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    MemoryPlace,
+    ModelContext,
+)
+from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.model_checks import check_input_count, check_tensor, complete_config, find_tensor
+from tritonnb.backends.parameters import integer_parameter
+from tritonnb.backends.ragged import BatchTensors
+from tritonnb.backends.tensorflow_model import (
+    SAVED_MODEL,
+    GraphTensor,
+    Tensors,
+    check_platform,
+    open_session,
+    read_signature,
+    session_config,
+)
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.messages import shape_text
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+DEFAULT_MAX_BATCH_SIZE = 4
+
+
+class TensorFlowBackend(Backend):
+    """Runs *model.savedmodel* directories and *model.graphdef* files."""
+
+    name = "tensorflow"
+    supports_batch_tensors = True
+
+    def initialize(self, settings: Mapping[str, str]) -> None:
+        """Check the settings."""
+        if settings.get("version", "2") != "2":
+            raise UnsupportedError(
+                f"--backend-config=tensorflow,version expected 2, got {settings['version']}: remove the setting"
+            )
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
+        """Add the tensors of a SavedModel, and batching if the first dimension of every tensor is variable.
+
+        None for a GraphDef, which does not list its inputs and outputs.
+        """
+        config = pb.ModelConfig()
+        config.CopyFrom(context.config)
+        if check_platform(context) != SAVED_MODEL:
+            return None
+        tensors = read_signature(context)
+        everything = (*tensors.inputs.values(), *tensors.outputs.values())
+        batching = all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in everything)
+        if config.max_batch_size > 0 and not batching:
+            raise InternalError(
+                f"unable to autofill for '{context.name}', configuration specified max-batch {config.max_batch_size} "
+                "but model signature does not support batching"
+            )
+        if config.input and config.output:
+            return config
+        complete_config(
+            config,
+            []
+            if config.input
+            else [_rank_known(context, tensor).as_model_tensor() for tensor in tensors.inputs.values()],
+            []
+            if config.output
+            else [_rank_known(context, tensor).as_model_tensor() for tensor in tensors.outputs.values()],
+            batching=batching,
+            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+        )
+        return config
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """Create a model."""
+        return TensorFlowModel(context)
+
+
+class TensorFlowModel(BackendModel):
+    """One SavedModel or GraphDef."""
+
+    def initialize(self) -> None:
+        """Check the parameters, and load the operations that the model brings along."""
+        context = self.context
+        check_platform(context)
+        self.spec = ModelSpec.from_config(context.config)
+        self.batch = BatchTensors(context.config)
+        if context.config.optimization.execution_accelerators.cpu_execution_accelerator:
+            raise InvalidArgumentError("CPU Execution Accelerator is not supported in TensorFlow backend")
+        if states := context.config.sequence_batching.state:
+            raise UnsupportedError(
+                f"model '{context.name}': expected sequence_batching without state, got '{states[0].input_name}': as "
+                "on Triton, the tensorflow backend does not have implicit state"
+            )
+        self._share_count = integer_parameter(context, "MAX_SESSION_SHARE_COUNT", 1)
+        if self._share_count <= 0:
+            raise InvalidArgumentError(
+                f"parameter 'MAX_SESSION_SHARE_COUNT' must be positive number for TensorFlow model '{context.name}'"
+            )
+        for name in context.config.model_operations.op_library_filename:
+            try:
+                tf.load_op_library(str(context.directory / name))
+            except (tf.errors.OpError, OSError) as error:
+                raise InternalError(
+                    f"unable to load the operations '{name}' of model '{context.name}': {error}"
+                ) from error
+        self._lock = threading.Lock()
+        self._session: tuple[Any, Tensors] | None = None
+        self._users = 0
+
+    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, int]:
+        """A session for an instance, the tensors of the model, and the growth of the process's memory."""
+        with self._lock:
+            memory = 0
+            if self._session is None or self._users == self._share_count:
+                before = memory_in_use([("CPU", 0)])["CPU", 0]
+                self._session = open_session(self.context, session_config(self.context, spec))
+                memory = max(0, memory_in_use([("CPU", 0)])["CPU", 0] - before)
+                self._users = 0
+            self._users += 1
+            return (*self._session, memory)
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """Create an instance."""
+        return TensorFlowInstance(self, spec)
+
+    def finalize(self) -> None:
+        """Release the session."""
+        self._session = None
+
+
+class TensorFlowInstance(BackendModelInstance):
+    """Calls the graph of a session."""
+
+    def __init__(self, model: TensorFlowModel, spec: InstanceSpec) -> None:
+        self._model = model
+        self._spec = spec
+        self._batching = model.spec.max_batch_size > 0
+
+    def initialize(self) -> None:
+        """Load the model, and check the configuration against it."""
+        model = self._model
+        session, tensors, self._memory = model.session(self._spec)
+        _check_config(model, tensors)
+        controls = (control.name for control in model.context.config.sequence_batching.control_input)
+        self._inputs = list(dict.fromkeys((*model.spec.inputs, *controls, *model.batch.input_names)))
+        graph = session.graph
+        self._call = session.make_callable(
+            [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.spec.outputs],
+            [graph.get_tensor_by_name(tensors.inputs[name].graph_name) for name in self._inputs],
+        )
+
+    def execute(self, execution: Execution) -> None:
+        """Gather, run, scatter."""
+        model = self._model
+        arrays = model.batch.inputs(execution)
+        for name in self._inputs:
+            if name not in arrays:
+                array = gather(execution, name, name in model.batch.ragged)
+                if array is None:
+                    raise InvalidArgumentError(f"model '{model.context.name}': expected input '{name}', got none")
+                arrays[name] = array
+        execution.compute_started()
+        try:
+            results = self._call(*(arrays[name] for name in self._inputs))
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+            raise InternalError(f"model '{model.context.name}': TensorFlow failed: {' '.join(text.split())}") from error
+        execution.compute_ended()
+        outputs = {
+            name: (spec, result) for (name, spec), result in zip(model.spec.outputs.items(), results, strict=True)
+        }
+        scatter(execution, outputs, self._batching, model.batch.parts(execution))
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """Growth of the process's memory when the session was opened; 0 for an instance that shares a session."""
+        return {("CPU", 0): self._memory}
+
+    def finalize(self) -> None:
+        """Release the session."""
+        del self._call
+
+
+def _rank_known(context: ModelContext, tensor: GraphTensor) -> GraphTensor:
+    if not tensor.shape:
+        raise InternalError(
+            f"Unable to autofill for '{context.name}': the rank of model tensor '{tensor.name}' is 0 and dimensions "
+            "are not defined"
+        )
+    return tensor
+
+
+def _check_config(model: TensorFlowModel, tensors: Tensors) -> None:
+    """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
+    config, spec = model.context.config, model.spec
+    controls = [control.name for control in config.sequence_batching.control_input]
+    configured = {*spec.inputs, *model.batch.input_names, *controls}
+    if config.platform == SAVED_MODEL:
+        check_input_count(config.name, len(configured), len(tensors.inputs))
+    for name in configured:
+        find_tensor(name, tensors.inputs, "input")
+    for name in spec.outputs:
+        find_tensor(name, tensors.outputs, "output")
+    for kind, specs, known in (("input", spec.inputs, tensors.inputs), ("output", spec.outputs, tensors.outputs)):
+        for name, tensor in specs.items():
+            if name not in model.batch.ragged and name not in model.batch.shaped_like:
+                _check_tensor(config, tensor, known[name], kind)
+
+
+def _check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: GraphTensor, kind: str) -> None:
+    batching = config.max_batch_size > 0
+    if tensor.shape is None:  # Every shape fits.
+        dims = (-1, *spec.backend_dims) if batching else spec.backend_dims
+        tensor = GraphTensor(tensor.name, tensor.graph_name, tensor.data_type, tuple(dims))
+    elif batching and tensor.shape[:1] != (-1,):
+        raise InvalidArgumentError(
+            f"model '{config.name}', tensor '{spec.name}': for the model to support batching the shape should have at "
+            "least 1 dimension and the first dimension must be -1; but shape expected by the model is "
+            f"{shape_text(tensor.shape)}"
+        )
+    check_tensor(config, spec, tensor.as_model_tensor(), kind)
