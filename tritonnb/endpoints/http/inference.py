@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -15,8 +15,7 @@ from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
-from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.endpoints.tensors import ResponseFormat, ResponseModel
 from tritonnb.runtime.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace
 
@@ -95,7 +94,7 @@ class Inference:
         self._head = head
         self._exchange = exchange
         self._received_ns = received_ns
-        self._served: Served | None = None
+        self._served: ResponseModel | None = None
         self._request: InferRequest | None = None
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
@@ -108,11 +107,12 @@ class Inference:
         chunks : list of bytes
             The body.
         """
-        engine = self._endpoint.engine
+        engine: Any = self._endpoint.engine  # compiled code would check that each model is a `Served`
         head = self._head
         content_type = TEXT
         try:
-            self._served = served = engine.model(head.model, version_number(head.version))
+            served = engine.model(head.model, version_number(head.version))
+            self._served = served
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
             if engine.tracer.active:
