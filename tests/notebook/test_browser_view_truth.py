@@ -261,10 +261,12 @@ def test_legend_and_minimap_remain_with_forced_colours(view: ViewPage) -> None:
     view.page.emulate_media(forced_colors="active")
     try:
         view.open(tnb.simulate(DELAYED, GUIDE, tnb.fixed(50)).view().history, live=False)
-        shown = view.page.eval_on_selector_all(
-            ".tnb-key", "(nodes) => nodes.map((node) => getComputedStyle(node).backgroundColor)"
+        view.page.wait_for_function(
+            """() => {
+              const shown = [...document.querySelectorAll(".tnb-key")].map((key) => getComputedStyle(key).backgroundColor);
+              return shown.length > 2 && new Set(shown).size === shown.length;
+            }"""
         )
-        assert len(set(shown)) == len(shown) > 2
         assert view.page.locator(".tnb-minimap canvas").bounding_box()["width"] > 50
     finally:
         view.page.emulate_media(forced_colors="none")

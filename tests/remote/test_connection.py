@@ -161,11 +161,10 @@ def test_watch_without_traces_shows_differences_of_the_statistics(remote: tnb.Re
 def test_traffic_reaches_a_remote_model(remote: tnb.Remote) -> None:
     panel = remote["one"].traffic()
     before = remote["one"].stats()["inference_count"]
-    panel.running.value = True
-    panel.load.wait(0.1) if panel.load.done else None
+    panel.sending = True
     while panel.load.completed < 3:
         assert not panel.load.failed
-    panel.running.value = False
+    panel.sending = False
     panel.close()
     assert remote["one"].stats()["inference_count"] > before
 

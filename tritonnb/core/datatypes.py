@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +133,7 @@ class DataType:
         >>> FP32[3, -1]
         FP32[3, -1]
         """
-        checked = dims if isinstance(dims, tuple) else (dims,)
+        checked: tuple[Any, ...] = dims if isinstance(dims, tuple) else (dims,)  # callers may pass anything
         for dim in checked:
             if not (isinstance(dim, (int, np.integer)) and (dim == -1 or dim > 0)):
                 raise InvalidArgumentError(
