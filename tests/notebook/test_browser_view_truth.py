@@ -263,7 +263,8 @@ def test_legend_and_minimap_remain_with_forced_colours(view: ViewPage) -> None:
         view.open(tnb.simulate(DELAYED, GUIDE, tnb.fixed(50)).view().history, live=False)
         view.page.wait_for_function(
             """() => {
-              const shown = [...document.querySelectorAll(".tnb-key")].map((key) => getComputedStyle(key).backgroundColor);
+              const keys = [...document.querySelectorAll(".tnb-key")];
+              const shown = keys.map((key) => getComputedStyle(key).backgroundColor);
               return shown.length > 2 && new Set(shown).size === shown.length;
             }"""
         )

@@ -120,7 +120,7 @@ class DataType:
         """An array of this datatype from an array of numbers; the inverse of `to_values`."""
         return values.astype(self.numpy, copy=False) if self.from_float32 is None else self.from_float32(values)
 
-    def __getitem__(self, dims: int | tuple[int, ...]) -> TensorType:
+    def __getitem__(self, dims: object) -> TensorType:
         """The type of tensors of this datatype with these dims.
 
         Raises
