@@ -207,11 +207,27 @@ def test_one_thread_predicts_unless_more_are_configured(
 
     def counting(*args: Any, nthread: int) -> np.ndarray:
         counts.append(nthread)
-        return predict(*args, nthread=nthread)
+        return predict(*args, nthread=1)
 
     monkeypatch.setattr(treelite.gtil, "predict", counting)
     loaded.run(request(input__0=CANCER[:2]))
     assert counts == [threads]
+
+
+def test_fewer_threads_predict_if_openmp_is_limited_to_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    xgboost_model("xgboost.ubj")(tmp_path)
+    loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL) + parameters(cpu_nthread="2")), tmp_path)
+    predict = treelite.gtil.predict
+
+    def limited(*args: Any, nthread: int) -> np.ndarray:
+        if nthread == 2:
+            raise treelite.TreeliteError("Check failed: nthread cannot exceed 1 (configured by OpenMP).")
+        return predict(*args, nthread=nthread)
+
+    (expected,) = loaded.run(request(input__0=CANCER[:2]))
+    monkeypatch.setattr(treelite.gtil, "predict", limited)
+    (response,) = loaded.run(request(input__0=CANCER[:2]))
+    np.testing.assert_array_equal(response.outputs[0].array, expected.outputs[0].array)
 
 
 def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -241,12 +241,23 @@ class FilInstance(BackendModelInstance):
             )
         execution.compute_started()
         try:
-            scores = treelite.gtil.predict(model.trees, np.ascontiguousarray(rows), nthread=model.options.threads)
+            scores = self._predict(np.ascontiguousarray(rows))
         except treelite.TreeliteError as error:
             raise InternalError(f"model '{model.context.name}': treelite failed: {error}") from error
         values = self._postprocess(scores.reshape(len(rows), -1))
         execution.compute_ended()
         scatter(execution, {OUTPUT: (self._output, values)}, self._batching)
+
+    def _predict(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        model = self._model
+        try:
+            scores = treelite.gtil.predict(model.trees, rows, nthread=model.options.threads)
+        except treelite.TreeliteError as error:
+            if "nthread cannot exceed" not in str(error):
+                raise
+            # Another library of this process, such as PyTorch, has limited OpenMP: -1 is as many threads as it allows.
+            scores = treelite.gtil.predict(model.trees, rows, nthread=-1)
+        return np.asarray(scores)
 
     def _postprocess(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """The output for the scores of shape [rows, classes], as Triton's backend computes it from them.
