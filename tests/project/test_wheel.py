@@ -49,7 +49,9 @@ def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) ->
     assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
     assert "tritonnb/model_zoo/repository/ocr/1/.gitkeep" in names  # a version directory is never empty in a wheel
     assert "tritonnb/py.typed" in names
-    assert {"tritonnb/notebook/static/config_editor/view.js", "tritonnb/notebook/static/config_editor.css"} <= set(names)
+    assert {"tritonnb/notebook/static/config_editor/view.js", "tritonnb/notebook/static/config_editor.css"} <= set(
+        names
+    )
     assert {"tritonnb/notebook/static/batch_view/view.js", "tritonnb/notebook/static/batch_view.css"} <= set(names)
     models = [name.split("/")[3] for name in names if name.endswith(".onnx")]
     assert models == ["accumulator_onnx"]
