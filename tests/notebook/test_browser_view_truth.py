@@ -161,7 +161,13 @@ def test_the_idle_time_left_is_at_most_the_limit(view: ViewPage) -> None:
     view.open(history)
     owner = {"owners": [["1", "s_0_0", 0, 3000.0]], "backlog": [], "omitted": 0}
     view.receive([delivery | {"slot_state": owner} for delivery in sent])
-    view.run("(view.textUpdatedAt = 0, view.draw())")
+    view.page.wait_for_function(
+        """() => {
+          view.textUpdatedAt = 0;
+          view.draw();
+          return document.querySelector(".tnb-slots").textContent.includes("times out in");
+        }"""
+    )
     (left,) = re.findall(r"times out in (\d+\.\d) s", view.text("slots"))
     assert 0 < float(left) <= 3.0
 
