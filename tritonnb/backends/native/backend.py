@@ -1,0 +1,223 @@
+"""Native backends: models that a shared library ``libtriton_<name>.so`` runs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tritonnb.backends.completion import merge_completed
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    MemoryPlace,
+    ModelContext,
+)
+from tritonnb.backends.native import library
+from tritonnb.backends.native.batch import Batch
+from tritonnb.backends.native.events import EventThread, log_messages
+from tritonnb.backends.native.model import NativeModelObject, log_error
+from tritonnb.backends.native.tensors import RequestWriter, ResponseReader
+from tritonnb.core.errors import TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.json_config import parse_json
+from tritonnb.model_config.schema import ModelSpec
+
+#: At most this many entries of a memory report are read.
+_MEMORY_ENTRIES = 64
+
+#: What Triton adds to the settings of a backend.
+_DEFAULT_SETTINGS = {"auto-complete-config": "true", "default-max-batch-size": "4"}
+
+
+class NativeBackend(Backend):
+    """A shared library that implements Triton's backend interface.
+
+    Parameters
+    ----------
+    path : pathlib.Path or str
+        The library.
+    name : str
+        The name of the backend.
+    """
+
+    name = "native"
+    supports_batch_tensors = True  # Triton's helpers for backends implement them
+
+    def __init__(self, path: Path | str, name: str) -> None:
+        self._path = Path(path)
+        self._name = name
+        self._handle: int | None = None
+
+    def initialize(self, settings: Mapping[str, str]) -> None:
+        """Load the library, and call its ``TRITONBACKEND_Initialize``."""
+        self._library = library.load_shim()
+        log_messages.acquire()
+        log_messages.refresh_levels()
+        config = json.dumps({"cmdline": {**_DEFAULT_SETTINGS, **settings}})
+        try:
+            self._handle = library.created(
+                self._library.tnb_backend_open,
+                self._name.encode(),
+                library.unique_path(self._path).encode(),
+                str(self._path.parent).encode(),
+                config.encode(),
+            )
+        except TritonError as error:
+            log_messages.release()
+            raise type(error)(f"backend '{self._name}': {error.message}", error.status) from None
+
+    def default_instance_count(self, kind: str) -> int:
+        """The count that the backend prefers (``TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup``)."""
+        preferred: int = self._library.tnb_backend_preferred_count(self._handle, library.INSTANCE_KINDS.index(kind))
+        return preferred or 1
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
+        """Initialise the model, read the configuration that it set, and finalise it."""
+        model = NativeModelObject(self._require_handle(), context, auto_complete=True)
+        try:
+            model.initialize()
+            completed = model.config()
+        finally:
+            model.finalize()
+        return merge_completed(context.config, parse_json(completed)) or context.config
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """Create a model; ``TRITONBACKEND_ModelInitialize`` is called next."""
+        parallel = self._library.tnb_backend_loads_in_parallel(self._handle)
+        return (ParallelNativeModel if parallel else NativeModel)(context, self._require_handle())
+
+    def finalize(self) -> None:
+        """Call ``TRITONBACKEND_Finalize``; the library stays in memory."""
+        if self._handle is not None:
+            log_error(self._library.tnb_backend_close(self._handle), f"finalizing backend '{self._name}' failed")
+            log_messages.release()
+
+    def _require_handle(self) -> int:
+        assert self._handle is not None
+        return self._handle
+
+
+class NativeModel(BackendModel):
+    """A model of a native backend."""
+
+    def __init__(self, context: ModelContext, backend: int) -> None:
+        super().__init__(context)
+        self._model = NativeModelObject(backend, context)
+        self._pending: dict[int, Batch] = {}
+        self._events: EventThread | None = None
+
+    def initialize(self) -> None:
+        """Call ``TRITONBACKEND_ModelInitialize``."""
+        try:
+            self._model.initialize()
+        except BaseException:
+            self._model.finalize()
+            raise
+        self._events = EventThread(self._model.handle, self._handle_event, f"{self.context.name} events")
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """Create an instance."""
+        return NativeInstance(self.context, spec, self._model.handle, self._pending)
+
+    def finalize(self) -> None:
+        """Call ``TRITONBACKEND_ModelFinalize``."""
+        if self._events is not None:
+            self._events.stop()
+        self._model.finalize()
+
+    def _handle_event(self, event: library.Event) -> None:
+        batch = self._pending.get(event.token)
+        if batch is not None:
+            batch.handle(event)
+        elif event.kind == library.RESPONSE:
+            library.load_shim().tnb_response_free(event.response)
+
+
+class ParallelNativeModel(NativeModel):
+    """A model whose backend has the attribute of parallel instance loading."""
+
+    parallel_instances = True
+
+
+class NativeInstance(BackendModelInstance):
+    """An instance of a model of a native backend."""
+
+    def __init__(self, context: ModelContext, spec: InstanceSpec, model: int, pending: dict[int, Batch]) -> None:
+        self._context = context
+        self._spec = spec
+        self._model = model
+        self._pending = pending
+        self._library = library.load_shim()
+        self._tensors = ModelSpec.from_config(context.config)
+        self._decoupled = bool(context.config.model_transaction_policy.decoupled)
+
+    def initialize(self) -> None:
+        """Call ``TRITONBACKEND_ModelInstanceInitialize``."""
+        spec = self._spec
+        self._handle: int = self._library.tnb_instance_new(
+            self._model,
+            spec.name.encode(),
+            library.INSTANCE_KINDS.index(spec.kind),
+            spec.device_id,
+            spec.passive,
+            json.dumps({_host_policy(spec): {}}).encode(),
+        )
+        try:
+            library.check(self._library.tnb_instance_initialize(self._handle))
+        except BaseException:
+            log_error(self._library.tnb_instance_finalize(self._handle, False), "")
+            raise
+        self._writer = RequestWriter(self._model, self._tensors)
+        self._reader = ResponseReader(self._tensors)
+
+    def execute(self, execution: Execution) -> None:
+        """Call ``TRITONBACKEND_ModelInstanceExecute``, without the interpreter lock."""
+        log_messages.refresh_levels()
+        batch = Batch(execution, self._reader, self._pending, self._decoupled)
+        handles = [batch.add(self._writer, index) for index in range(len(execution.requests))]
+        statistics = library.BatchStatistics()
+        error = self._library.tnb_instance_execute(
+            self._handle, (ctypes.c_void_p * len(handles))(*handles), len(handles), ctypes.byref(statistics)
+        )
+        failure = None if error is None else library.take_error(error)
+        batch.collect(handles, failed=failure is not None)
+        if statistics.reports:
+            execution.exec_start_ns, execution.exec_end_ns = statistics.exec_start_ns, statistics.exec_end_ns
+            execution.compute_start_ns = statistics.compute_start_ns
+            execution.compute_end_ns = statistics.compute_end_ns
+        if failure is not None:
+            raise failure
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """What the backend reported for the instance and its model."""
+        types = (ctypes.c_int32 * _MEMORY_ENTRIES)()
+        devices = (ctypes.c_int64 * _MEMORY_ENTRIES)()
+        sizes = (ctypes.c_uint64 * _MEMORY_ENTRIES)()
+        count = self._library.tnb_instance_memory(self._handle, _MEMORY_ENTRIES, types, devices, sizes)
+        usage: dict[MemoryPlace, int] = {}
+        for entry in range(count):
+            place = library.MEMORY_TYPES[types[entry]], devices[entry]
+            usage[place] = usage.get(place, 0) + sizes[entry]
+        return usage
+
+    def readiness_check(self) -> Callable[[], None] | None:
+        """``TRITONBACKEND_ModelInstanceReady``, if the backend has it."""
+        return self._check_ready if self._library.tnb_instance_reports_readiness(self._handle) else None
+
+    def _check_ready(self) -> None:
+        library.check(self._library.tnb_instance_ready(self._handle))
+
+    def finalize(self) -> None:
+        """Call ``TRITONBACKEND_ModelInstanceFinalize``."""
+        error = self._library.tnb_instance_finalize(self._handle, True)
+        log_error(error, f"finalizing instance '{self._spec.name}' failed")
+
+
+def _host_policy(spec: InstanceSpec) -> str:
+    """The name of the host policy of an instance without a configured one."""
+    return {"KIND_GPU": f"gpu_{spec.device_id}", "KIND_MODEL": "model"}.get(spec.kind, "cpu")

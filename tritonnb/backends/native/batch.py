@@ -1,0 +1,141 @@
+"""A batch in a native backend: which requests it has, and which responses are still to come."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import threading
+
+from tritonnb.backends.contract import Execution, ResponseSender
+from tritonnb.backends.native import library
+from tritonnb.backends.native.tensors import RequestWriter, ResponseReader, read_tensor
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.messages import InferResponse
+
+#: Numbers that identify the requests of a process in events.
+_tokens = itertools.count(1)
+
+
+class _Pending:
+    """A request that the backend has not released, or whose final response it has not sent."""
+
+    __slots__ = ("answered", "index", "memory", "released")
+
+    def __init__(self, index: int, memory: list[object], answered: bool) -> None:
+        self.index = index
+        self.memory = memory
+        self.answered = answered
+        self.released = False
+
+
+class Batch:
+    """The requests of an execution, until they are released and answered.
+
+    The instance's thread collects what an execution left; later events come from the thread of the model's events.
+
+    Parameters
+    ----------
+    execution : Execution
+    reader : ResponseReader
+    batches : dict of int to Batch
+        The batches of the model's requests, by token; this one adds and removes its own.
+    decoupled : bool
+    """
+
+    def __init__(
+        self, execution: Execution, reader: ResponseReader, batches: dict[int, Batch], decoupled: bool
+    ) -> None:
+        self._execution = execution
+        self._decoupled = decoupled
+        self._reader = reader
+        self._batches = batches
+        self._library = library.load_shim()
+        self._pending: dict[int, _Pending] = {}
+        self._lock = threading.Lock()
+
+    def add(self, writer: RequestWriter, index: int) -> int:
+        """Describe a request to the shim; returns its handle."""
+        request, token = self._execution.requests[index], next(_tokens)
+        handle, memory = writer.write(request, token)
+        self._pending[token] = _Pending(index, memory, answered=False)
+        self._batches[token] = self
+        request.on_cancel = functools.partial(self._library.tnb_cancel, token)
+        if request.cancelled:
+            request.on_cancel()
+        return handle
+
+    def collect(self, handles: list[int], failed: bool) -> None:
+        """Answer the requests to which the backend has responded."""
+        outcome = library.Outcome()
+        with self._lock:
+            for (token, pending), handle in zip([*self._pending.items()], handles, strict=True):
+                self._library.tnb_request_collect(handle, failed, ctypes.byref(outcome))
+                pending.released = bool(outcome.released)
+                # The final response of a decoupled model is an event, which may not have been handled yet.
+                pending.answered |= failed or bool(outcome.rescheduled if self._decoupled else not outcome.pending)
+                try:
+                    self._apply(pending.index, outcome, failed)
+                except TritonError as error:  # a state or an output that is not valid
+                    if self._execution.responses[pending.index] is None:
+                        self._execution.fail(pending.index, error)
+                self._library.tnb_request_finish(handle)
+                self._forget_if_done(token, pending)
+
+    def handle(self, event: library.Event) -> None:
+        """Pass on what the backend did after the execution."""
+        with self._lock:
+            pending = self._pending.get(event.token)
+            if pending is None:
+                return
+            response = self._response(event, pending)
+            if event.kind == library.RELEASED:
+                pending.released = True
+            sender = None if response is None else self._execution.sender(pending.index)
+            if response is not None and response.final:
+                pending.answered = True
+            self._forget_if_done(event.token, pending)
+        if response is not None and sender is not None:
+            self._send(sender, response)
+        if event.kind == library.RESPONSE:
+            self._reader.free(event.response)
+
+    def _response(self, event: library.Event, pending: _Pending) -> InferResponse | None:
+        if event.kind == library.RESPONSE:
+            request = self._execution.requests[pending.index]
+            return self._reader.read(event.response, request, bool(event.flags))
+        if event.kind == library.FLAGS:
+            return InferResponse(empty=True)
+        if event.kind == library.ABANDONED:
+            request = self._execution.requests[pending.index]
+            text = f"model '{request.model_name}': the backend released the request without a final response"
+            return InferResponse(error=InternalError(text))
+        return None
+
+    def _send(self, sender: ResponseSender, response: InferResponse) -> None:
+        if not sender.closed:
+            sender.send(response)
+
+    def _apply(self, index: int, outcome: library.Outcome, failed: bool) -> None:
+        """Pass on what became of a request in the execution."""
+        execution = self._execution
+        request = execution.requests[index]
+        if outcome.reported >= 0:
+            execution.reported[index] = bool(outcome.reported)
+        if outcome.rescheduled and not failed:
+            execution.reschedule(index)
+        if request.states is not None and not failed:
+            for number in range(outcome.state_count):
+                state = read_tensor(outcome.states[number], f"model '{request.model_name}': state")
+                request.states.update(state.name, state.array.copy())
+        if outcome.response is not None:
+            execution.answer(index, self._reader.read(outcome.response, request, final=True))
+            self._reader.free(outcome.response)
+        elif outcome.pending:
+            execution.sender(index)  # sends the response later
+
+    def _forget_if_done(self, token: int, pending: _Pending) -> None:
+        if pending.released and pending.answered:
+            del self._pending[token]
+            del self._batches[token]
+            self._execution.requests[pending.index].on_cancel = None

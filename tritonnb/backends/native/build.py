@@ -1,0 +1,107 @@
+"""Compiling C++ libraries: the shim, and backends.
+
+This module imports nothing of the package: *hatch_build.py* loads it where the package is not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+_NATIVE = Path(__file__).parent
+
+#: Our declarations of the backend interface: ``#include "triton/core/tritonbackend.h"``.
+INCLUDE = _NATIVE / "include"
+#: The name of the shim, which is also its SONAME: backends are linked with it.
+SHIM = "libtritonserver.so"
+
+_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall")
+
+
+class CompileError(Exception):
+    """The compiler rejected the source.
+
+    Attributes
+    ----------
+    output : str
+        What the compiler wrote.
+    """
+
+    def __init__(self, output: str) -> None:
+        super().__init__(output)
+        self.output = output
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
+    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
+        if name and shutil.which(name):
+            return name
+    return None
+
+
+def extra_flags() -> list[str]:
+    """The options of the user: ``$CXXFLAGS``."""
+    return shlex.split(os.environ.get("CXXFLAGS", ""))
+
+
+def shim_sources() -> list[Path]:
+    """The files that the shim is made of."""
+    return sorted([*(_NATIVE / "shim").glob("*.cc"), *(_NATIVE / "shim").glob("*.h"), *INCLUDE.rglob("*.h")])
+
+
+def compile_shim(output: Path, flags: Sequence[str] = ()) -> str:
+    """Compile the shim; returns the compiler's warnings.
+
+    Raises
+    ------
+    CompileError
+        If that fails.
+    """
+    sources = [source for source in shim_sources() if source.suffix == ".cc"]
+    options = ("-fvisibility=hidden", f"-Wl,-soname,{SHIM}", *flags)
+    return compile_library(sources, output, options, ("-ldl", "-pthread"))
+
+
+def compile_library(
+    sources: Sequence[Path], output: Path, flags: Sequence[str] = (), libraries: Sequence[str] = ()
+) -> str:
+    """Compile a shared library; an existing file is replaced, and stays in use where it is loaded.
+
+    Parameters
+    ----------
+    sources : sequence of pathlib.Path
+    output : pathlib.Path
+    flags : sequence of str, optional
+        Further options of the compiler.
+    libraries : sequence of str, optional
+        Options that follow the sources.
+
+    Returns
+    -------
+    str
+        The compiler's warnings.
+
+    Raises
+    ------
+    CompileError
+        If the compiler rejects the sources, or there is none.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise CompileError("no C++ compiler was found (g++, c++, clang++, or the program that $CXX names)")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".compile-", dir=output.parent) as scratch:
+        library = Path(scratch) / output.name
+        options = [*_FLAGS, f"-I{INCLUDE}", *flags, *extra_flags()]
+        command = [compiler, *options, "-o", str(library), *map(str, sources), *libraries]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise CompileError(result.stderr.strip())
+        os.replace(library, output)
+    return result.stderr.strip()

@@ -1,0 +1,95 @@
+"""Custom batching by a library of Triton's interface: which requests may share a batch."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import logging
+from pathlib import Path
+from typing import Any
+
+from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.native import library
+from tritonnb.backends.native.events import log_messages
+from tritonnb.backends.native.model import NativeModelObject
+from tritonnb.backends.native.tensors import RequestWriter
+from tritonnb.core.errors import TritonError
+from tritonnb.model_config.schema import ModelSpec
+
+logger = logging.getLogger("tritonnb.native")
+
+
+def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
+    """Load a batching library, and call its ``TRITONBACKEND_ModelBatcherInitialize``.
+
+    Returns
+    -------
+    NativeStrategy or None
+        None if the library defines none of the functions: Triton then batches as without it.
+
+    Raises
+    ------
+    TritonError
+        If it cannot be loaded, or does not define all functions.
+    """
+    library.load_shim()
+    log_messages.acquire()
+    model = NativeModelObject(None, context)
+    try:
+        handle = library.created(
+            library.load_shim().tnb_strategy_open, library.unique_path(path).encode(), model.handle
+        )
+    except BaseException:
+        model.finalize()
+        log_messages.release()
+        raise
+    if handle is None:
+        model.finalize()
+        log_messages.release()
+        return None
+    return NativeStrategy(handle, model, context)
+
+
+class NativeStrategy:
+    """A `tritonnb.scheduling.batching_strategy.BatchingStrategy` that a library implements.
+
+    It is used on the server's event loop. Errors of the library are logged, as on Triton; the request is then excluded.
+    """
+
+    def __init__(self, handle: int, model: NativeModelObject, context: ModelContext) -> None:
+        self._handle = handle
+        self._model = model
+        self._name = context.name
+        self._library = library.load_shim()
+        self._writer = RequestWriter(model.handle, ModelSpec.from_config(context.config))
+        self._tokens = itertools.count(1 << 63)
+
+    def begin_batch(self) -> object:
+        """Begin a batch."""
+        batch = ctypes.c_void_p()
+        self._log("initialization", self._library.tnb_strategy_batch_new(self._handle, ctypes.byref(batch)))
+        return batch.value
+
+    def include(self, request: Any, batch: object) -> bool:
+        """Whether a request may join."""
+        answer, outcome = ctypes.c_bool(False), library.Outcome()
+        handle, _ = self._writer.write(request, next(self._tokens))
+        self._log("include", self._library.tnb_strategy_include(self._handle, handle, batch, ctypes.byref(answer)))
+        self._library.tnb_request_collect(handle, True, ctypes.byref(outcome))  # the server's again
+        self._library.tnb_request_finish(handle)
+        return answer.value
+
+    def end_batch(self, batch: object) -> None:
+        """End a batch."""
+        self._log("finalization", self._library.tnb_strategy_batch_end(self._handle, batch))
+
+    def close(self) -> None:
+        """Call ``TRITONBACKEND_ModelBatcherFinalize``."""
+        self._log("finalization", self._library.tnb_strategy_close(self._handle))
+        self._model.finalize()
+        log_messages.release()
+
+    def _log(self, function: str, error: int | None) -> None:
+        if error is not None:
+            failure: TritonError = library.take_error(error)
+            logger.error("custom batching %s function failed for model %s: %s", function, self._name, failure.message)
