@@ -1,0 +1,25 @@
+"""Crashes at random moments under load: a short run of `benchmarks.chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos import EXPECTED_ERRORS, chaos, resources, write_models
+from tritonnb.server.server import Server
+
+
+@pytest.mark.slow
+def test_a_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Path) -> None:
+    before = resources()
+    with Server(write_models(tmp_path), port=None, allow_http=False) as server:
+        outcome = chaos(server, crashes=12, seed=1)
+    after = resources()
+    assert outcome.wrong == 0
+    assert outcome.right > 0
+    assert outcome.errors.keys() <= EXPECTED_ERRORS
+    assert not outcome.failed_batches - outcome.lost
+    assert after["regions"] == before["regions"]
+    assert after["processes"] == before["processes"]
+    assert after["descriptors"] <= before["descriptors"]

@@ -1,0 +1,110 @@
+"""A backend whose models run in processes of their own; the server's process does not import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.isolation.connection import Connection, ProcessEndedError
+from tritonnb.backends.isolation.instance import IsolatedInstance
+from tritonnb.backends.isolation.launch import Launch, context_command
+from tritonnb.backends.isolation.settings import read_limits
+from tritonnb.backends.location import BackendLocation
+from tritonnb.core.errors import InternalError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+
+class IsolatedBackend(Backend):
+    """The backend of one model that is being loaded.
+
+    A child answers what depends on the backend. It becomes the process of the model's first instance, so that loading a
+    model starts no process in vain.
+
+    Parameters
+    ----------
+    location : BackendLocation
+    settings : mapping of str to str
+        Its command-line settings.
+    """
+
+    name = "isolated"
+
+    def __init__(self, location: BackendLocation, settings: Mapping[str, str]) -> None:
+        self._location = location
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._launch: Launch | None = None
+        self._counts: dict[str, int] = {}
+
+    def open(self, context: ModelContext) -> None:
+        """Start the child; called first.
+
+        Parameters
+        ----------
+        context : ModelContext
+            Its configuration need not be complete.
+
+        Raises
+        ------
+        TritonError
+            If the backend cannot be created.
+        """
+        self._launch = Launch(self._location, self._settings, read_limits(context))
+        self._connection = Connection(context.name, context.server)
+        _, self.supports_batch_tensors, self._counts = self._run(context, self._launch.open_command())
+
+    def default_instance_count(self, kind: str) -> int:
+        """Number of instances of an instance group without ``count``."""
+        return self._counts.get(kind, 1)
+
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
+        """Complete the configuration in the child."""
+        completed = self._run(context, *context_command("auto_complete", context))[1]
+        return None if completed is None else pb.ModelConfig.FromString(bytes.fromhex(completed))
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """Create the model, which owns the child from now on."""
+        assert self._launch is not None
+        connection, self._connection = self._connection, None
+        return IsolatedModel(context, self._launch, connection)
+
+    def finalize(self) -> None:
+        """End the child, unless a model owns it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(InternalError(f"backend '{self._location.name}' was finalized"))
+
+    def _run(self, context: ModelContext, header: list[Any], payload: bytes = b"") -> list[Any]:
+        assert self._connection is not None
+        try:
+            return self._connection.run(header, payload).header
+        except ProcessEndedError:
+            end = self._connection.describe_end()
+            self.finalize()
+            raise InternalError(f"model '{context.name}': its process ended while it was loaded: {end}") from None
+        except BaseException:
+            self.finalize()
+            raise
+
+
+class IsolatedModel(BackendModel):
+    """A model version whose instances have processes of their own; the child of each has the backend's model, too."""
+
+    parallel_instances = True  # they share nothing
+
+    def __init__(self, context: ModelContext, launch: Launch, connection: Connection | None) -> None:
+        super().__init__(context)
+        self._launch = launch
+        self._connection = connection
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """Create an instance; its process starts when it is initialised."""
+        connection, self._connection = self._connection, None
+        return IsolatedInstance(self._launch, self.context, spec, connection)
+
+    def finalize(self) -> None:
+        """End the child that no instance has taken."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(InternalError(f"model '{self.context.name}' was finalized"))

@@ -1,0 +1,171 @@
+"""Messages between the server and a child: a JSON header, and tensors inline or in shared memory.
+
+A frame is a fixed head, the header, and the inline payload. For a payload in shared memory it has the number of the
+region; the first frame with a number brings the descriptor of the region. No message makes the reader execute code.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.isolation.region import Region
+
+#: Lengths of the header and of the inline payload, number and size of the region, whether a descriptor is attached.
+_HEAD = struct.Struct("<IIIQ?")
+_CHUNK = 1 << 16
+_DESCRIPTOR = array.array("i").itemsize
+_DESCRIPTORS = socket.CMSG_SPACE(8 * _DESCRIPTOR)
+
+#: The number of a region that carries one message only.
+ONCE = 2**32 - 1
+
+Header = list[Any]
+
+# Created once: `json.dumps` and `json.loads` choose among options each time.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
+
+
+class Message(NamedTuple):
+    """A received message.
+
+    Attributes
+    ----------
+    header : list
+        The kind of the message, and its arguments.
+    payload : numpy.ndarray of uint8
+        Writeable; belongs to the message, unless ``region`` is set.
+    region : Region or None
+        The region that the next message may overwrite.
+    """
+
+    header: Header
+    payload: npt.NDArray[np.uint8]
+    region: Region | None
+
+
+_EMPTY: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+
+
+class Channel:
+    """One end of a socket pair. One thread receives, any thread sends.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        In blocking mode.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._received = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._region: Region | None = None
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._socket.fileno()
+
+    def send(
+        self, header: Header, payload: bytes | bytearray = b"", region: Region | None = None, new: bool = False
+    ) -> None:
+        """Send a message.
+
+        Parameters
+        ----------
+        header : list
+            Anything that JSON can express.
+        payload : bytes, optional
+            Tensors, inline.
+        region : Region, optional
+            Contains the tensors instead.
+        new : bool
+            Whether the receiver does not have the region yet.
+
+        Raises
+        ------
+        OSError
+            If the other process has ended.
+        """
+        text = _encode(header).encode()
+        number, size = (0, 0) if region is None else (region.number, region.size)
+        frame = b"".join((_HEAD.pack(len(text), len(payload), number, size, new), text, payload))
+        with self._sending:
+            if new and region is not None:
+                sent = socket.send_fds(self._socket, [frame], [region.file])
+                if sent < len(frame):
+                    self._socket.sendall(frame[sent:])
+            else:
+                self._socket.sendall(frame)
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None if the other end is closed."""
+        while (message := self.buffered()) is None:
+            if not self.fill():
+                return None
+        return message
+
+    def fill(self) -> bool:
+        """Wait for data, and store it; False if the other end is closed."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(_CHUNK, _DESCRIPTORS)
+        except ConnectionError:
+            return False
+        for _, _, content in ancillary:
+            self._descriptors.extend(_read_descriptors(content))
+        self._received += data
+        return bool(data)
+
+    def buffered(self) -> Message | None:
+        """The next message that was received completely; None if there is none."""
+        received = self._received
+        if len(received) < _HEAD.size:
+            return None
+        length, inline, number, size, new = _HEAD.unpack_from(received)
+        start, end = _HEAD.size + length, _HEAD.size + length + inline
+        if len(received) < end:
+            return None
+        header = _decode(received[_HEAD.size : start].decode())
+        payload: npt.NDArray[np.uint8] = np.frombuffer(received[start:end], np.uint8) if inline else _EMPTY
+        if len(received) == end:
+            self._received = bytearray()
+        else:
+            del received[:end]
+        if not number:
+            return Message(header, payload, None)
+        return self._with_region(header, number, size, new)
+
+    def _with_region(self, header: Header, number: int, size: int, new: bool) -> Message:
+        region = self._region
+        if new:
+            region = Region(self._descriptors.popleft(), size, number)
+            region.close()
+            if number == ONCE:
+                return Message(header, region.bytes, None)
+            self._region = region
+        assert region is not None
+        return Message(header, region.bytes, region)
+
+    def close(self) -> None:
+        """Close the socket, and forget the shared memory of the other side."""
+        self._socket.close()
+        self._region = None
+        while self._descriptors:
+            socket.close(self._descriptors.popleft())
+
+
+def _read_descriptors(content: bytes) -> Sequence[int]:
+    descriptors = array.array("i")
+    descriptors.frombytes(content[: len(content) - len(content) % _DESCRIPTOR])
+    return descriptors

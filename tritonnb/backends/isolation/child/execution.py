@@ -1,0 +1,115 @@
+"""The execution of a batch in the child."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.contract import Execution, ResponseSender
+from tritonnb.backends.isolation.codec import decode_request, encode_response
+from tritonnb.backends.isolation.packer import Packer, SharedOutput
+from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, discard_response
+
+#: Sends a response: the number of the batch, the index of the request, the response.
+Send = Callable[[int, int, InferResponse], None]
+
+
+class ChildExecution(Execution):
+    """A batch whose responses are packed as soon as they are set.
+
+    Parameters
+    ----------
+    header : list
+        ``["execute", number, size, requests]``.
+    payload : numpy.ndarray of uint8
+        The tensors.
+    state_names : mapping of str to str
+        The ``input_name`` of each implicit state of the model, by its ``output_name``.
+    output : SharedOutput
+        Gets the large tensors of the responses.
+    send : callable
+        Sends the responses of response senders.
+    """
+
+    __slots__ = ("_encoded", "_send", "packer", "updates")
+
+    def __init__(
+        self,
+        header: list[Any],
+        payload: npt.NDArray[np.uint8],
+        state_names: Mapping[str, str],
+        output: SharedOutput,
+        send: Send,
+    ) -> None:
+        _, number, size, encoded = header
+        self.packer = Packer(output)
+        self.updates: list[list[Any]] = []
+        self._send = send
+        requests = []
+        for index, fields in enumerate(encoded):
+            request, states = decode_request(fields, payload, discard_response)
+            if states is not None:
+                request.states = _States(states, state_names, functools.partial(self._update, index))
+            requests.append(request)
+        super().__init__(requests, size, discard_response, number)
+        self._encoded: list[list[Any] | None] = [None] * len(requests)
+
+    def answer(self, index: int, response: InferResponse) -> None:
+        """Set the response to a request; its tensors are copied."""
+        if self.responses[index] is None:
+            self._encoded[index] = encode_response(response, self.packer)
+            response = InferResponse(error=response.error)  # the contents are not needed any more
+        super().answer(index, response)
+
+    def sender(self, index: int) -> ResponseSender:
+        """The response sender of request ``index``."""
+        if index not in self.senders:
+            self.senders[index] = ResponseSender(self.requests[index], functools.partial(self._deliver_from, index))
+        return self.senders[index]
+
+    def _deliver_from(self, index: int, request: InferRequest, response: InferResponse) -> None:
+        self._send(self.number, index, response)
+
+    def _update(self, index: int, state: Tensor) -> None:
+        self.updates.append([index, self.packer.add(state)])
+
+    def used_senders(self, is_decoupled: bool) -> list[int]:
+        """The requests whose response senders the model has used, or may use later."""
+        return list(range(len(self.requests))) if is_decoupled else sorted(self.senders)
+
+    def result(self, senders: list[int]) -> list[Any]:
+        """The result as JSON; its tensors are in `packer`."""
+        return [
+            self._encoded,
+            sorted(self.rescheduled),
+            self.updates,
+            senders,
+            [self.exec_start_ns, self.compute_start_ns, self.compute_end_ns, self.exec_end_ns],
+            [[index, success] for index, success in self.reported.items()],
+        ]
+
+
+class _States:
+    """The implicit states of a request; updates are part of the result of the batch."""
+
+    def __init__(self, states: Sequence[Tensor], names: Mapping[str, str], update: Callable[[Tensor], None]) -> None:
+        self.inputs = {state.name: state for state in states}
+        self._names = names
+        self._update = update
+
+    def update(self, output_name: str, array: npt.NDArray[np.generic]) -> None:
+        """Make an output of the model the next state."""
+        name = self._names.get(output_name)
+        if name is None:
+            raise InvalidArgumentError(f"state '{output_name}' is not a valid state name.")
+        values = np.asarray(array)
+        datatype = self.inputs[name].datatype
+        self._update(
+            Tensor(output_name, datatype if values.dtype == datatype.numpy else datatype_of(values.dtype), values)
+        )

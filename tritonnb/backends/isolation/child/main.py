@@ -1,0 +1,234 @@
+"""The main loop of a child: commands of the server on the main thread, everything else on a second one."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.failure_log import FailureLog
+from tritonnb.backends.isolation.channel import Channel, Message
+from tritonnb.backends.isolation.child.execution import ChildExecution
+from tritonnb.backends.isolation.child.lifetime import end_with_parent, limit_memory
+from tritonnb.backends.isolation.child.logs import forward_logs
+from tritonnb.backends.isolation.child.outbox import Outbox
+from tritonnb.backends.isolation.child.server_calls import ChildServerCalls
+from tritonnb.backends.isolation.codec import encode_error, encode_response
+from tritonnb.backends.isolation.packer import Packer, SharedOutput
+from tritonnb.backends.location import BackendLocation
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+#: The kinds of instances, for the default number of instances of each.
+KINDS = ("KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO")
+
+
+def main(work: int, calls: int, alive: int, report: int) -> None:
+    """Run a child.
+
+    Parameters
+    ----------
+    work, calls : int
+        Descriptors of the sockets.
+    alive : int
+        Descriptor of the pipe that is closed when the server's process ends.
+    report : int
+        Descriptor of the file for the report of a crash.
+    """
+    end_with_parent(alive)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the notebook
+    faulthandler.enable(report)  # a crash writes where the model was
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    work_channel, calls_channel = (Channel(socket.socket(fileno=descriptor)) for descriptor in (work, calls))
+    Child(work_channel, calls_channel).run()
+
+
+class Child:
+    """A backend, a model and an instance in this process.
+
+    Parameters
+    ----------
+    work, calls : Channel
+    """
+
+    def __init__(self, work: Channel, calls: Channel) -> None:
+        self._outbox = Outbox(work, calls)
+        self._server = ChildServerCalls(self._outbox)
+        self._output = SharedOutput()
+        self._backend: Backend
+        self._model: BackendModel | None = None
+        self._instance: BackendModelInstance | None = None
+        self._failures: FailureLog
+        self._is_decoupled = False
+        self._check: Callable[[], None] | None = None
+        self._state_names: dict[str, str] = {}
+        #: The requests that can be cancelled, by number of the batch and index.
+        self._requests: dict[tuple[int, int], InferRequest] = {}
+        self._commands: Mapping[str, Callable[[Message], None]] = {
+            "open": self._open,
+            "auto_complete": self._auto_complete,
+            "initialize": self._initialize,
+            "execute": self._execute,
+            "finalize": self._finalize,
+        }
+
+    def run(self) -> None:
+        """Run the commands of the server, the last of which is ``finalize``."""
+        threading.Thread(target=self._read_calls, name="tritonnb calls", daemon=True).start()
+        outbox = self._outbox
+        kind = ""
+        while kind != "finalize":
+            message = outbox.work.receive()
+            if message is None:
+                os._exit(1)
+            kind = message.header[0]
+            outbox.runs_command = True
+            try:
+                self._commands[kind](message)
+            except ConnectionError:
+                os._exit(1)
+            except Exception as error:
+                self._raised(_to_triton_error(error))
+            del message
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def _open(self, message: Message) -> None:
+        """Create the backend."""
+        _, path, location, settings, levels, memory_bytes = message.header
+        sys.path[:] = path
+        forward_logs(self._outbox, levels)
+        if memory_bytes is not None:
+            limit_memory(memory_bytes)
+        name, entry_point, arguments = location
+        self._backend = BackendLocation(name, entry_point, tuple(arguments)).create()
+        self._backend.initialize(settings)
+        counts = {kind: self._backend.default_instance_count(kind) for kind in KINDS}
+        self._return([self._backend.supports_batch_tensors, counts])
+
+    def _auto_complete(self, message: Message) -> None:
+        config = self._backend.auto_complete(self._context(message))
+        self._return([None if config is None else config.SerializeToString().hex()])
+
+    def _initialize(self, message: Message) -> None:
+        """Create the model and the instance."""
+        context = self._context(message)
+        spec = InstanceSpec(*message.header[5])
+        states = context.config.sequence_batching.state
+        self._state_names = {state.output_name: state.input_name for state in states}
+        self._is_decoupled = bool(context.config.model_transaction_policy.decoupled)
+        self._failures = FailureLog(spec.name, logger)
+        self._model = self._backend.create_model(context)
+        self._model.initialize()
+        instance = self._instance = self._model.create_instance(spec)
+        instance.initialize()
+        self._check = instance.readiness_check()
+        usage = [[*place, size] for place, size in instance.memory_usage().items()]
+        self._return([instance.error_responses_fail, self._check is not None, usage])
+
+    def _context(self, message: Message) -> ModelContext:
+        _, name, version, directory, settings, *_ = message.header
+        config = pb.ModelConfig.FromString(message.payload.tobytes())
+        return ModelContext(name, version, config, Path(directory), settings, self._server)
+
+    def _execute(self, message: Message) -> None:
+        assert self._instance is not None
+        # An array of its own, to find out whether the model keeps inputs that are in shared memory.
+        payload = message.payload if message.region is None else message.region.view()
+        inputs = weakref.ref(payload)
+        execution = ChildExecution(message.header, payload, self._state_names, self._output, self._send_response)
+        number = execution.number
+        self._requests.update(((number, index), request) for index, request in enumerate(execution.requests))
+        error: TritonError | None = None
+        try:
+            self._instance.execute(execution)
+        except TritonError as raised:
+            error = raised
+        except BaseException as raised:  # also SystemExit: it ends the batch, not the process
+            error = self._failures.convert(raised, execution)
+        encoded = None if error is None else encode_error(error)
+        senders = execution.used_senders(self._is_decoupled and error is None)
+        for index in range(len(execution.requests)):
+            if index not in senders or execution.sender(index).closed:
+                self._requests.pop((number, index), None)
+        result, packer, is_shared = execution.result(senders), execution.packer, message.region is not None
+        del payload, execution, message, error
+        self._return([*result, is_shared and inputs() is not None, encoded], packer)
+
+    def _finalize(self, message: Message) -> None:
+        if self._instance is not None:
+            self._instance.finalize()
+        if self._model is not None:
+            self._model.finalize()
+        self._backend.finalize()
+        self._return([])
+
+    def _return(self, values: list[Any], packer: Packer | None = None) -> None:
+        """Send what a command returns; what the model sends afterwards belongs to no command."""
+        self._outbox.runs_command = False
+        work = self._outbox.work
+        if packer is None:
+            work.send(["returned", *values])
+            return
+        try:
+            packer.send(work, ["returned", *values], self._output)
+        except InternalError as error:  # there is not enough memory for the tensors
+            self._raised(error)
+
+    def _raised(self, error: TritonError) -> None:
+        self._outbox.runs_command = False
+        self._outbox.work.send(["raised", encode_error(error)])
+
+    # --- everything else ----------------------------------------------------------------------
+
+    def _send_response(self, number: int, index: int, response: InferResponse) -> None:
+        packer = Packer()
+        self._outbox.send(["respond", number, index, encode_response(response, packer)], packer)
+        if response.final:
+            self._requests.pop((number, index), None)
+
+    def _read_calls(self) -> None:
+        calls = self._outbox.calls
+        while (message := calls.receive()) is not None:
+            kind, *arguments = message.header
+            if kind == "response":
+                number, response, was_accepted = arguments
+                self._server.receive(number, response, was_accepted, message.payload)
+            elif kind == "reply":
+                self._outbox.settle(*arguments)
+            elif kind == "cancelled":
+                request = self._requests.get((arguments[0], arguments[1]))
+                if request is not None:
+                    request.cancel()
+            elif kind == "check_ready":
+                threading.Thread(target=self._report_ready, args=arguments, daemon=True).start()
+        os._exit(1)  # the server's process has ended
+
+    def _report_ready(self, number: int) -> None:
+        error: TritonError | None = None
+        try:
+            if self._check is not None:
+                self._check()
+        except Exception as raised:
+            error = _to_triton_error(raised)
+        self._outbox.send(["ready", number, None if error is None else encode_error(error)])
+
+
+def _to_triton_error(error: Exception) -> TritonError:
+    if isinstance(error, TritonError):
+        return error
+    return InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error))

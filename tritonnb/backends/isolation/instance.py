@@ -1,0 +1,258 @@
+"""An instance whose model runs in a child: starts the process, passes batches on, starts it again after a crash."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from tritonnb.backends.contract import (
+    BackendModelInstance,
+    Execution,
+    InstanceLostError,
+    InstanceSpec,
+    MemoryPlace,
+    ModelContext,
+)
+from tritonnb.backends.isolation.backoff import Backoff
+from tritonnb.backends.isolation.codec import decode_error, decode_response, encode_request
+from tritonnb.backends.isolation.connection import Connection, ProcessEndedError
+from tritonnb.backends.isolation.launch import Launch, context_command, spec_fields
+from tritonnb.backends.isolation.packer import Packer, SharedOutput, unpack
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.core.messages import InferRequest
+from tritonnb.core.ownership import read_only_view
+
+logger = logging.getLogger(__name__)
+
+#: The longest delay in which batches wait for the process, in seconds.
+_LONGEST_WAIT_S = 10.0
+#: How long a process may take to finalize its model, in seconds.
+_FINALIZE_S = 10.0
+
+
+class IsolatedInstance(BackendModelInstance):
+    """The server's side of an instance in a process of its own.
+
+    Parameters
+    ----------
+    launch : Launch
+    context : ModelContext
+    spec : InstanceSpec
+    connection : Connection, optional
+        A child in which the backend has been opened.
+    """
+
+    def __init__(
+        self, launch: Launch, context: ModelContext, spec: InstanceSpec, connection: Connection | None = None
+    ) -> None:
+        self._opened = connection
+        self._launch = launch
+        self._context = context
+        self._spec = spec
+        self._is_stateful = context.config.HasField("sequence_batching")
+        self._limits = launch.limits
+        self._memory: dict[MemoryPlace, int] = {}
+        self._has_check = False
+        self._connection: Connection | None = None
+        self._inputs = SharedOutput()
+        self._backoff = Backoff()
+        self._lock = threading.Lock()
+        self._is_executing = False
+        self._is_recovering = False
+        self._lost: Callable[[InstanceLostError], None] = lambda error: None
+
+    # --- the contract -------------------------------------------------------------------------
+
+    def initialize(self) -> None:
+        """Start the process, and initialise the model in it."""
+        self._start()
+
+    def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
+        """Report the end of the process between executions."""
+        self._lost = lost
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """What the instance in the child reported."""
+        return self._memory
+
+    @property
+    def process_id(self) -> int | None:
+        """The child's process; None while there is none."""
+        connection = self._connection
+        return None if connection is None else connection.pid
+
+    def readiness_check(self) -> Callable[[], None]:
+        """Whether the process lives, and what the instance in it reports."""
+        return self._check_ready
+
+    def execute(self, execution: Execution) -> None:
+        """Pass the batch on, and wait for the responses."""
+        self._is_executing = True
+        try:
+            connection = self._require_connection()
+            try:
+                self._execute(connection, execution)
+            except ProcessEndedError as ended:
+                with self._lock:
+                    error = self._lose(connection, ended.reason)
+                connection.close(self._not_healthy())
+                raise error from None
+        finally:
+            self._is_executing = False
+        self._backoff.reset()
+
+    def cancel(self, request: InferRequest) -> None:
+        """Inform the child, whose copy of the request does not change by itself."""
+        connection = self._connection
+        if connection is not None:
+            connection.model_calls.cancelled(request)
+
+    def recover(self) -> bool:
+        """Start the process again, at once after the first crash, later with increasing delays.
+
+        When the delay gets long, batches are no longer kept waiting: they fail until the process runs again.
+        """
+        while self._connection is None and self._backoff.delay_s <= _LONGEST_WAIT_S:
+            time.sleep(self._backoff.delay_s)
+            self._try_to_start()
+        if self._connection is None and self._backoff.is_due():
+            self._try_to_start()
+        return self._connection is not None
+
+    def finalize(self) -> None:
+        """Finalize the model, and wait until its process has ended."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.run(["finalize"], timeout_s=_FINALIZE_S)
+            except (ProcessEndedError, TritonError) as error:
+                logger.error("finalizing instance '%s' failed: %s", self._spec.name, error)
+            connection.close(self._not_healthy(), _FINALIZE_S)
+        self._inputs.close()
+
+    # --- executions ---------------------------------------------------------------------------
+
+    def _execute(self, connection: Connection, execution: Execution) -> None:
+        packer = Packer()
+        requests = [encode_request(request, packer) for request in execution.requests]
+        connection.model_calls.current = execution
+        try:
+            message = connection.run(
+                ["execute", execution.number, execution.size, requests],
+                packer,
+                self._inputs,
+                self._limits.execution_timeout_s,
+            )
+        except TritonError:
+            connection.model_calls.current = None
+            raise
+        responses, rescheduled, updates, senders, times, reported, keeps_inputs, error = message.header[1:]
+        copy = message.region is not None
+        for index, encoded in enumerate(responses):
+            if encoded is not None:
+                execution.responses[index] = decode_response(encoded, message.payload, copy=copy)
+        execution.rescheduled.update(rescheduled)
+        exec_start_ns, execution.compute_start_ns, execution.compute_end_ns, exec_end_ns = times
+        if exec_end_ns:  # the backend has measured the execution itself
+            execution.exec_start_ns, execution.exec_end_ns = exec_start_ns, exec_end_ns
+        execution.reported.update(reported)
+        for index, place in updates:
+            states = execution.requests[index].states
+            if states is not None:
+                states.update(place[0], read_only_view(unpack(place, message.payload, copy=copy).array))
+        if keeps_inputs:
+            self._inputs.replace()
+        connection.model_calls.keep_senders(execution, senders, error is not None)
+        if error is not None:
+            raise decode_error(error)
+
+    def _require_connection(self) -> Connection:
+        """The process, started again if it ended; raises Triton's error if that is not possible."""
+        with self._lock:
+            connection = self._connection
+        if connection is not None:
+            return connection
+        if self._is_recovering and self._is_stateful:
+            # The batch was sent before the scheduler ended the sequences that the process had.
+            raise self._not_healthy()
+        if self._backoff.is_due():
+            self._try_to_start()
+        if self._connection is None:
+            raise self._not_healthy()
+        return self._connection
+
+    def _check_ready(self) -> None:
+        connection = self._connection
+        if connection is None:
+            raise UnavailableError(self._not_healthy().message)
+        if self._has_check and (error := connection.model_calls.check_ready()) is not None:
+            raise error
+
+    # --- the process --------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start the process and initialise the model.
+
+        Raises
+        ------
+        TritonError
+            If that fails; the process has ended.
+        """
+        connection, self._opened = self._opened, None
+        try:
+            if connection is None:
+                connection = Connection(self._spec.name, self._context.server)
+                connection.run(self._launch.open_command())
+            connection.model_calls.name = self._spec.name
+            header, config = context_command("initialize", self._context, spec_fields(self._spec))
+            _, self.error_responses_fail, self._has_check, usage = connection.run(header, config).header
+        except BaseException as error:
+            end = ""
+            if connection is not None:
+                end = connection.describe_end() if isinstance(error, ProcessEndedError) else ""
+                connection.close(self._not_healthy())
+            if end:
+                hint = f"its process ended while it was initialised: {end}"
+                raise InternalError(self._not_healthy().message, hint=hint) from None
+            raise
+        connection.ended = functools.partial(self._ended, connection)
+        self._inputs.replace()
+        self._memory = {(kind, number): size for kind, number, size in usage}
+        with self._lock:
+            self._connection = connection
+            self._is_recovering = False
+
+    def _try_to_start(self) -> None:
+        try:
+            self._start()
+        except TritonError as error:
+            self._backoff.failed()
+            logger.error("instance '%s' could not be started again: %s", self._spec.name, error)
+        else:
+            logger.info("instance '%s' runs again", self._spec.name)
+
+    def _lose(self, connection: Connection, reason: str = "") -> InstanceLostError:
+        """The process has ended; returns the error of the batch that it executed. Called with the lock held."""
+        self._connection = None
+        self._is_recovering = True
+        self._backoff.failed()
+        end = reason or f"its process ended: {connection.describe_end()}"
+        logger.error("Stub process '%s' is unhealthy and it will be restarted: %s", self._spec.name, end)
+        healthy = self._not_healthy().message
+        return InstanceLostError(f"{healthy} {reason}" if reason else healthy, hint="" if reason else end)
+
+    def _ended(self, connection: Connection) -> None:
+        """The process has ended; called on the thread that reads its calls."""
+        with self._lock:
+            if self._is_executing or self._connection is not connection:
+                return  # the thread that waits for it notices
+            # With the lock held, so that no batch that is sent later comes before the recovery.
+            self._lost(self._lose(connection))
+        connection.close(self._not_healthy())
+
+    def _not_healthy(self) -> InternalError:
+        return InternalError(f"Stub process '{self._spec.name}' is not healthy.")

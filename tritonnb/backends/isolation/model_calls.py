@@ -1,0 +1,266 @@
+"""What the model in a child asks of the server: requests to other models, responses, metrics, logs, model control."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.contract import Execution, ResponseSender, ServerCalls
+from tritonnb.backends.isolation.channel import Channel, Header, Message
+from tritonnb.backends.isolation.codec import (
+    decode_error,
+    decode_request,
+    decode_response,
+    encode_error,
+    encode_response,
+)
+from tritonnb.backends.isolation.packer import Packer
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.telemetry.custom_metrics import Kind, Metric, MetricFamily
+
+Payload = npt.NDArray[np.uint8]
+
+
+class ModelCalls:
+    """The calls of one child.
+
+    `handle` is called on the instance's thread for messages on ``work``, and on the thread that reads ``calls`` for
+    the others. Messages to the child are sent by a thread, so that no caller waits for a child that does not read.
+
+    Parameters
+    ----------
+    name : str
+        Name of the instance.
+    server : ServerCalls or None
+    calls : Channel
+
+    Attributes
+    ----------
+    name : str
+    current : Execution or None
+        The batch that the instance executes.
+    """
+
+    def __init__(self, name: str, server: ServerCalls | None, calls: Channel) -> None:
+        self.name = name
+        self._server = server
+        self._calls = calls
+        self.current: Execution | None = None
+        #: Of batches that were executed: response senders that the model may still use, and their requests.
+        self._senders: dict[tuple[int, int], tuple[ResponseSender, InferRequest]] = {}
+        self._sent: dict[int, InferRequest] = {}
+        self._families: dict[str, MetricFamily] = {}
+        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
+        self._checks: dict[int, SimpleQueue[TritonError | None]] = {}
+        self._check_numbers = itertools.count(1)
+        self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name=f"tritonnb replies to {name}", daemon=True)
+        self._writer.start()
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            "infer": self._infer,
+            "cancel": self._cancel,
+            "respond": self._respond,
+            "log": self._log,
+            "ready": self._ready,
+            "close_family": self._close_family,
+            "change_metric": self._change_metric,
+        }
+        self._questions: Mapping[str, Callable[..., Any]] = {
+            "open_family": self._open_family,
+            "create_metric": self._create_metric,
+            "metric_value": self._metric_value,
+            "load_model": self._load_model,
+            "unload_model": self._unload_model,
+            "is_model_ready": self._is_model_ready,
+        }
+
+    def handle(self, message: Message) -> None:
+        """Do what a message asks for."""
+        kind, *arguments = message.header
+        if kind in self._questions:
+            # On a thread, since loading a model takes long.
+            threading.Thread(target=self._reply, args=(kind, *arguments), name="tritonnb call", daemon=True).start()
+        elif kind in ("infer", "respond"):
+            self._handlers[kind](message.payload, *arguments)
+        else:
+            self._handlers[kind](*arguments)
+
+    def cancelled(self, request: InferRequest) -> None:
+        """Inform the child that a request was cancelled, if it has the request."""
+        for (number, index), known in self._requests():
+            if known is request:
+                self._post(["cancelled", number, index])
+
+    def keep_senders(self, execution: Execution, indices: list[int], has_failed: bool) -> None:
+        """A batch was executed, and the model has used, or may use, the response senders of these requests."""
+        for index in indices:
+            sender = execution.sender(index)
+            if not (sender.closed or has_failed):
+                self._senders[execution.number, index] = sender, execution.requests[index]
+        self.current = None
+
+    def _requests(self) -> list[tuple[tuple[int, int], InferRequest]]:
+        """The requests without a final response that the child has."""
+        execution = self.current
+        running = [] if execution is None else [((execution.number, i), r) for i, r in enumerate(execution.requests)]
+        return [*running, *((key, request) for key, (_, request) in list(self._senders.items()))]
+
+    def check_ready(self) -> TritonError | None:
+        """Ask the child whether the instance is ready; the error if it is not."""
+        answer: SimpleQueue[TritonError | None] = SimpleQueue()
+        with self._lock:
+            if self._is_closed:
+                return self.not_healthy()
+            number = next(self._check_numbers)
+            self._checks[number] = answer
+        self._post(["check_ready", number])
+        return answer.get()
+
+    def not_healthy(self) -> InternalError:
+        """Triton's error of a process that has ended."""
+        return InternalError(f"Stub process '{self.name}' is not healthy.")
+
+    def close(self, error: TritonError) -> None:
+        """Cancel the requests of a child that has ended, close its metrics, and respond with an error in its place."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            checks = list(self._checks.values())
+        self._outgoing.put(None)
+        for request in list(self._sent.values()):
+            if self._server is not None:
+                self._server.cancel(request)
+        for sender, _ in list(self._senders.values()):
+            if not sender.closed:
+                sender.send(InferResponse(error=error.fresh()))
+        self._senders.clear()
+        for check in checks:
+            check.put(self.not_healthy())
+        for family in self._families.values():
+            self._server_calls().metrics.close(family)
+        self._families.clear()
+
+    # --- to the child -------------------------------------------------------------------------
+
+    def _post(self, header: Header) -> None:
+        self._outgoing.put(functools.partial(self._calls.send, header))
+
+    def _write(self) -> None:
+        while (send := self._outgoing.get()) is not None:
+            try:
+                send()
+            except OSError:  # it has ended
+                return
+
+    def _reply(self, kind: str, number: int, *arguments: Any) -> None:
+        value, error = None, None
+        try:
+            value = self._questions[kind](*arguments)
+        except TritonError as raised:
+            error = encode_error(raised)
+        except Exception as raised:
+            error = encode_error(InternalError(f"{type(raised).__name__}: {raised}"))
+        self._post(["reply", number, value, error])
+
+    def _send_response(self, number: int, response: InferResponse, was_accepted: bool) -> None:
+        packer = Packer()
+        try:
+            packer.send(self._calls, ["response", number, encode_response(response, packer), was_accepted])
+        except InternalError as error:  # there is not enough memory for the tensors
+            self._send_response(number, InferResponse(error=error, final=response.final), was_accepted)
+
+    # --- requests and responses ---------------------------------------------------------------
+
+    def _infer(self, payload: Payload, number: int, encoded: list[Any], decoupled: bool, serial: int) -> None:
+        def respond(request: InferRequest, response: InferResponse) -> None:
+            if response.final:
+                self._sent.pop(number, None)
+            accepted = request.accepted_by is not None
+            self._outgoing.put(functools.partial(self._send_response, number, response, accepted))
+
+        request, _ = decode_request(encoded, payload, respond)
+        request.serial = 0
+        self._sent[number] = request
+        causes = [known for _, known in self._requests() if known.serial == serial] if serial else []
+        self._server_calls().infer(request, decoupled=decoupled, cause=causes[0] if causes else None)
+
+    def _cancel(self, number: int) -> None:
+        request = self._sent.get(number)
+        if request is not None:
+            self._server_calls().cancel(request)
+
+    def _respond(self, payload: Payload, number: int, index: int, encoded: list[Any]) -> None:
+        execution = self.current
+        if execution is not None and execution.number == number:
+            sender = execution.sender(index)
+        elif (number, index) in self._senders:
+            sender, _ = self._senders[number, index]
+        else:
+            return
+        response = decode_response(encoded, payload, copy=False)
+        if response.final:
+            self._senders.pop((number, index), None)
+        if not sender.closed:
+            sender.send(response)
+
+    def _ready(self, number: int, error: list[Any] | None) -> None:
+        self._checks.pop(number).put(None if error is None else decode_error(error))
+
+    # --- logs and metrics ---------------------------------------------------------------------
+
+    def _log(self, name: str, level: int, text: str, path: str, line: int, created: float) -> None:
+        logger = logging.getLogger(None if name == "root" else name)
+        if logger.isEnabledFor(level):
+            record = logging.LogRecord(name, level, path, line, text, (), None)
+            record.created = created
+            logger.handle(record)
+
+    def _open_family(self, name: str, description: str, kind: str) -> None:
+        self._families[name] = self._server_calls().metrics.open(name, description, Kind(kind))
+
+    def _close_family(self, name: str) -> None:
+        self._server_calls().metrics.close(self._families.pop(name))
+
+    def _create_metric(self, family: str, labels: list[list[str]], buckets: list[float] | None) -> None:
+        metric = self._families[family].metric(dict(labels), buckets)
+        self._metrics[family, metric.labels] = metric
+
+    def _change_metric(self, family: str, labels: list[list[str]], change: str, value: float) -> None:
+        changes = {"increment": Metric.increment, "set": Metric.set, "observe": Metric.observe}
+        changes[change](self._metric(family, labels), value)
+
+    def _metric_value(self, family: str, labels: list[list[str]]) -> float:
+        return self._metric(family, labels).value()
+
+    def _metric(self, family: str, labels: list[list[str]]) -> Metric:
+        return self._metrics[family, tuple((name, value) for name, value in labels)]
+
+    # --- model control ------------------------------------------------------------------------
+
+    def _load_model(self, name: str, texts: dict[str, str], files: dict[str, str]) -> None:
+        contents = {key: base64.b64decode(value) for key, value in files.items()}
+        self._server_calls().load_model(name, {**texts, **contents})
+
+    def _unload_model(self, name: str, unload_dependents: bool) -> None:
+        self._server_calls().unload_model(name, unload_dependents)
+
+    def _is_model_ready(self, name: str, version: int) -> bool:
+        return self._server_calls().is_model_ready(name, version)
+
+    def _server_calls(self) -> ServerCalls:
+        if self._server is None:
+            raise InternalError("expected the call to come from a model that a server runs")
+        return self._server

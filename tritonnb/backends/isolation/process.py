@@ -1,0 +1,229 @@
+"""The child process of an instance, as the server sees it: its channels, its output, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from tritonnb.backends.isolation.channel import Channel, Message
+from tritonnb.backends.isolation.region import anonymous_file
+
+_PROGRAM = Path(__file__).parent / "child" / "start.py"
+_CHUNK = 1 << 16
+#: How long a process may take to end after it has closed its channels, in seconds.
+_GRACE_S = 1.0
+#: Where the thread was that crashed, in the report of `faulthandler`.
+_CURRENT_FRAME = re.compile(
+    r'^Current thread .*\n(?:  File ".*/(?:ctypes|multiprocessing|numpy)/.*\n)*'
+    r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)',
+    re.MULTILINE,
+)
+
+
+class ChildProcess:
+    """A child process and its two channels.
+
+    The process starts with a new interpreter (no thread of the server exists in it) and in its own session, so that an
+    interrupt of the notebook does not reach it. It ends by itself when the server's process does: see
+    `tritonnb.backends.isolation.child.lifetime`.
+
+    Attributes
+    ----------
+    work, calls : Channel
+    pid : int
+    """
+
+    def __init__(self) -> None:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            work, calls = (_socket_pair(theirs, ours) for _ in range(2))
+            alive, keep_alive = _pipe(theirs, ours)
+            stdout, stderr = (_pipe(ours, theirs) for _ in range(2))
+            report = anonymous_file()
+            ours.callback(os.close, report)
+            descriptors = (work[1].fileno(), calls[1].fileno(), alive, report)
+            self._process = subprocess.Popen(
+                [sys.executable, str(_PROGRAM), *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout[1],
+                stderr=stderr[1],
+                start_new_session=True,
+            )
+            ours.pop_all()
+        self.pid = self._process.pid
+        self.work, self.calls = Channel(work[0]), Channel(calls[0])
+        self._exit = _exit_descriptor(self.pid)
+        self._report = report
+        self._open = [keep_alive, report] if self._exit is None else [keep_alive, report, self._exit]
+        self._closing = threading.Lock()
+        self._outputs = {"stdout": stdout[0], "stderr": stderr[0]}
+        self._poller = select.poll()
+        self._poller.register(self.work, select.POLLIN)
+        if self._exit is not None:
+            self._poller.register(self._exit, select.POLLIN)
+        self._reader: threading.Thread | None = None
+
+    def start_reading(self, name: str, handle: Callable[[Message], None], ended: Callable[[], None]) -> None:
+        """Start the thread that reads the channel ``calls`` and the output.
+
+        Parameters
+        ----------
+        name : str
+            Names the thread.
+        handle : callable
+            Called there with each message.
+        ended : callable
+            Called there when the process has ended, and all of it was read.
+        """
+        self._reader = threading.Thread(
+            target=self._read, args=(handle, ended), name=f"tritonnb calls of {name}", daemon=True
+        )
+        self._reader.start()
+
+    def receive(self, deadline: float | None = None) -> Message | None:
+        """Wait for a message on ``work``; None if the process has ended.
+
+        Parameters
+        ----------
+        deadline : float, optional
+            A time of `time.monotonic`.
+
+        Raises
+        ------
+        TimeoutError
+            If the deadline passes first.
+        """
+        work = self.work
+        while (message := work.buffered()) is None:
+            ready = self._poll(deadline)
+            if not ready:
+                raise TimeoutError
+            # What it sent before it ended is read first.
+            if work.fileno() not in ready or not work.fill():
+                return None
+        return message
+
+    def _poll(self, deadline: float | None) -> set[int]:
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        return {descriptor for descriptor, _ in self._poller.poll(timeout)}
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def close(self, timeout: float = 0.0) -> None:
+        """Wait until the process has ended, at most ``timeout`` seconds, then end it; its output is read first."""
+        self._end(timeout)
+        if self._reader is not None and threading.current_thread() is not self._reader:
+            self._reader.join()
+        with self._closing:
+            descriptors, self._open = self._open, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.work.close()
+
+    def _end(self, timeout: float) -> int:
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def describe_end(self) -> str:
+        """How the process ended, for which it waits: ``exit code 3``, or a signal and where the model was."""
+        code = self._end(_GRACE_S)
+        if code >= 0:
+            return f"exit code {code}"
+        frame = _CURRENT_FRAME.search(self._crash_report())
+        place = f" (line {frame['line']} of {frame['file']}, in {frame['function']})" if frame is not None else ""
+        return f"signal {signal.Signals(-code).name}{place}"
+
+    def _crash_report(self) -> str:
+        """What `faulthandler` wrote when the process crashed; empty if it has not, or after `close`."""
+        with self._closing:
+            if self._report not in self._open:
+                return ""
+            return os.pread(self._report, _CHUNK, 0).decode(errors="replace")
+
+    # --- the thread that reads ----------------------------------------------------------------
+
+    def _read(self, handle: Callable[[Message], None], ended: Callable[[], None]) -> None:
+        """Read the channel ``calls`` and the output until the process has ended, and all of it was read."""
+        readers: dict[int, Callable[[], bool]] = {self.calls.fileno(): functools.partial(self._read_calls, handle)}
+        readers |= {file: functools.partial(_forward, file, stream) for stream, file in self._outputs.items()}
+        poller = select.poll()
+        for descriptor in readers:
+            poller.register(descriptor, select.POLLIN)
+        if self._exit is not None:
+            poller.register(self._exit, select.POLLIN)
+        has_ended = False
+        while readers:
+            ready = {descriptor for descriptor, _ in poller.poll(0 if has_ended else None)}
+            has_ended = has_ended or self._exit in ready
+            ready.discard(self._exit if self._exit is not None else -1)
+            if has_ended and not ready:  # processes that it started may keep its output open
+                break
+            for descriptor in ready:
+                if not readers[descriptor]():
+                    poller.unregister(descriptor)
+                    del readers[descriptor]
+        for descriptor in self._outputs.values():
+            os.close(descriptor)
+        self.calls.close()
+        ended()
+
+    def _read_calls(self, handle: Callable[[Message], None]) -> bool:
+        is_open = self.calls.fill()
+        while (message := self.calls.buffered()) is not None:
+            handle(message)
+        return is_open
+
+
+def _forward(descriptor: int, stream: str) -> bool:
+    """Read what the child printed; False at the end."""
+    data = os.read(descriptor, _CHUNK)
+    _write(stream, data)
+    return bool(data)
+
+
+def _write(stream: str, data: bytes) -> None:
+    """Write what the child printed to the stream that `print` in a cell uses now."""
+    output: TextIO | None = getattr(sys, stream)
+    if output is not None:
+        with contextlib.suppress(ValueError, OSError):  # the stream is closed
+            output.write(data.decode(errors="replace"))
+            output.flush()
+
+
+def _socket_pair(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.callback(own.close)
+    theirs.callback(other.close)
+    return own, other
+
+
+def _pipe(of_reader: contextlib.ExitStack, of_writer: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    of_reader.callback(os.close, reader)
+    of_writer.callback(os.close, writer)
+    return reader, writer
+
+
+def _exit_descriptor(pid: int) -> int | None:
+    """A descriptor that is readable when the process has ended; None where the system has none."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    return os.pidfd_open(pid)

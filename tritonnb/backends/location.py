@@ -1,0 +1,105 @@
+"""Where the class of a backend is, so that any process can create it.
+
+Backends are found by name, through the entry point group ``tritonnb.backends``: the built-in ones are registered in the
+same way as those of other packages. A backend written in Python, as on Triton, is a directory with a *model.py* in the
+backend directory; one in C++ is a shared library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from tritonnb.backends.contract import Backend
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.model_config.backend_selection import BACKEND_GROUP
+
+#: The package that a backend needs, and the extra that installs it.
+REQUIREMENTS = {
+    "fil": ("treelite", "fil"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "openvino": ("openvino", "openvino"),
+    "pytorch": ("torch", "torch"),
+    "tensorflow": ("tensorflow", "tensorflow"),
+    "tensorrt": ("tensorrt", "tensorrt"),
+}
+
+#: What can be used instead of a backend whose package is not installed, or that is not implemented.
+_ALTERNATIVES = {
+    "tensorrt": "serve the model's ONNX file with the onnxruntime backend and gpu_execution_accelerator { name: "
+    '"tensorrt" }, or run the plan on Triton',
+    "dali": "preprocess in a Python model, or run the pipeline on Triton",
+}
+
+#: The classes of backends that are a file: the *model.py* of a backend directory, and a shared library.
+_PYTHON, _NATIVE = "tritonnb.backends.python.backend:PythonBackend", "tritonnb.backends.native.backend:NativeBackend"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLocation:
+    """Where the class of a backend is: all that another process needs to create it.
+
+    Attributes
+    ----------
+    name : str
+    entry_point : str
+        ``module:class``.
+    arguments : tuple of str
+        Of the class.
+    """
+
+    name: str
+    entry_point: str
+    arguments: tuple[str, ...] = ()
+
+    def create(self) -> Backend:
+        """Create the backend.
+
+        Raises
+        ------
+        UnsupportedError
+            If a library that it needs is not installed.
+        """
+        try:
+            backend: Backend = EntryPoint(self.name, self.entry_point, BACKEND_GROUP).load()(*self.arguments)
+        except ImportError as error:
+            advice = f': pip install "tritonnb[{REQUIREMENTS[self.name][1]}]"' if self.name in REQUIREMENTS else ""
+            advice += f", or {_ALTERNATIVES[self.name]}" if self.name in _ALTERNATIVES else ""
+            raise UnsupportedError(
+                f"backend '{self.name}' requires a package that is not installed: {error}{advice}"
+            ) from error
+        return backend
+
+
+def find_backend(name: str, directory: Path | None = None, library: Path | None = None) -> BackendLocation:
+    """Where the class of a backend is.
+
+    Parameters
+    ----------
+    name : str
+    directory : pathlib.Path, optional
+        ``--backend-directory``.
+    library : pathlib.Path, optional
+        The shared library that implements it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no backend with this name.
+    UnsupportedError
+        If the backend exists on Triton only.
+    """
+    if library is not None:
+        return BackendLocation(name, _NATIVE, (str(library), name))
+    registered = list(entry_points(group=BACKEND_GROUP, name=name))
+    if registered:
+        return BackendLocation(name, registered[0].value)
+    file = directory / name / "model.py" if directory is not None else None
+    if file is not None and file.is_file():
+        return BackendLocation(name, _PYTHON, (str(file),))
+    if name in _ALTERNATIVES:
+        raise UnsupportedError(f"backend '{name}' is not available: {_ALTERNATIVES[name]}")
+    raise InvalidArgumentError(
+        f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
+    )
