@@ -15,10 +15,11 @@ import xgboost
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.ensemble import RandomForestClassifier
 
+from tests.backends.framework_checks import BAD_FILES, Breakage, check_refusal, parameters
 from tests.backends.models import Loaded, config_of, request
-from tests.backends.serving import Breakage, check_batches, one_batch, write_config
+from tests.backends.serving import check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.model_zoo import digits_trees
 
 #: Predictions equal the library's own up to this difference.
@@ -28,12 +29,6 @@ CANCER, CANCER_CLASSES = load_breast_cancer(return_X_y=True)
 DIGITS, DIGITS_CLASSES = load_digits(return_X_y=True)
 DIABETES, DIABETES_VALUES = load_diabetes(return_X_y=True)
 CANCER, DIGITS, DIABETES = (array.astype(np.float32) for array in (CANCER, DIGITS, DIABETES))
-
-
-def parameters(**values: str) -> str:
-    return "".join(
-        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items()
-    )
 
 
 def tensors(features: int, outputs: int) -> str:
@@ -221,13 +216,25 @@ def test_fewer_threads_predict_if_openmp_is_limited_to_fewer(tmp_path: Path, mon
 
     def limited(*args: Any, nthread: int) -> np.ndarray:
         if nthread == 2:
-            raise treelite.TreeliteError("Check failed: nthread cannot exceed 1 (configured by OpenMP).")
+            raise treelite.TreeliteError("too many threads")
         return predict(*args, nthread=nthread)
 
     (expected,) = loaded.run(request(input__0=CANCER[:2]))
     monkeypatch.setattr(treelite.gtil, "predict", limited)
     (response,) = loaded.run(request(input__0=CANCER[:2]))
     np.testing.assert_array_equal(response.outputs[0].array, expected.outputs[0].array)
+
+
+def test_an_error_of_the_prediction_fails_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    xgboost_model("xgboost.ubj")(tmp_path)
+    loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL)), tmp_path)
+
+    def failing(*args: Any, nthread: int) -> np.ndarray:
+        raise treelite.TreeliteError("no memory")
+
+    monkeypatch.setattr(treelite.gtil, "predict", failing)
+    with pytest.raises(InternalError, match="model 'm': treelite failed: no memory"):
+        loaded.run(request(input__0=CANCER[:2]))
 
 
 def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,21 +246,15 @@ def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, cap
     assert "model 'm': parameter 'storage_type' was removed from Triton" in caplog.messages
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 @pytest.mark.parametrize(
     ("options", "configured", "breakage", "message"),
     [
         pytest.param(FIL, tensors(30, 1), Path.unlink, "unable to find '.*xgboost.ubj' for model 'm'", id="no file"),
-        pytest.param(FIL, tensors(30, 1), truncate, "unable to load '.*xgboost.ubj' of model 'm'", id="truncated"),
-        pytest.param(
-            FIL,
-            tensors(30, 1),
-            lambda path: path.write_text("{}"),
-            "unable to load '.*xgboost.ubj' of model 'm' as xgboost_ubj",
-            id="other file",
+        *(
+            pytest.param(
+                FIL, tensors(30, 1), breakage, "unable to load '.*xgboost.ubj' of model 'm' as xgboost_ubj", id=name
+            )
+            for name, breakage in BAD_FILES.items()
         ),
         pytest.param(
             {**FIL, "model_type": "catboost"},
@@ -331,11 +332,8 @@ def test_a_model_that_cannot_run_is_refused(
     tmp_path: Path, options: dict[str, Any], configured: str, breakage: Breakage, message: str
 ) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
-    if breakage is not None:
-        breakage(tmp_path / "1" / "xgboost.ubj")
-    with pytest.raises(TritonError, match=message) as caught:
-        Loaded(config_of("fil", configured, parameters(**options)), tmp_path)
-    assert "\n" not in str(caught.value)
+    config = config_of("fil", configured, parameters(**options))
+    check_refusal(tmp_path / "1" / "xgboost.ubj", breakage, lambda: Loaded(config, tmp_path), message)
 
 
 def test_a_model_with_several_targets_is_refused(tmp_path: Path) -> None:

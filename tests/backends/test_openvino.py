@@ -11,8 +11,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
+from tests.backends.framework_checks import BAD_FILES, STATE, Breakage, check_refusal, parameters
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
-from tests.backends.serving import Breakage, check_batches, one_batch, write_config
+from tests.backends.serving import check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -46,12 +47,6 @@ def completed(
     return Loaded(
         config_of("openvino", tensors="", max_batch_size=max_batch_size, **config), directory, settings
     ).config
-
-
-def parameters(**values: str) -> str:
-    return "".join(
-        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in values.items()
-    )
 
 
 def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_computes(tmp_path: Path) -> None:
@@ -189,11 +184,6 @@ def test_a_parameter_with_a_wrong_value_is_refused_by_name(tmp_path: Path, name:
         Loaded(config_of("openvino", extra=parameters(**{name: value})), write_ir(tmp_path))
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-STATE = 'sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: 1 } }'
 CONTROL = (
     'sequence_batching { control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] '
     "} } }"
@@ -204,9 +194,9 @@ CONTROL = (
     ("ir", "config", "breakage", "message"),
     [
         pytest.param({}, {}, lambda path: path.unlink(), "unable to find '.*model.xml' for model 'm'", id="no file"),
-        pytest.param({}, {}, truncate, "openvino error in reading model '.*model.xml'", id="truncated file"),
-        pytest.param(
-            {}, {}, lambda path: path.write_text("{}"), "openvino error in reading model '.*model.xml'", id="other file"
+        *(
+            pytest.param({}, {}, breakage, "openvino error in reading model '.*model.xml'", id=name)
+            for name, breakage in BAD_FILES.items()
         ),
         pytest.param(
             {},
@@ -280,12 +270,8 @@ CONTROL = (
 def test_a_model_that_cannot_run_is_refused(
     tmp_path: Path, ir: dict[str, Any], config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
-    write_ir(tmp_path, **ir)
-    if breakage is not None:
-        breakage(tmp_path / "1" / "model.xml")
-    with pytest.raises(TritonError, match=message) as caught:
-        Loaded(config_of("openvino", **config), tmp_path)
-    assert "\n" not in str(caught.value)
+    path = write_ir(tmp_path, **ir) / "1" / "model.xml"
+    check_refusal(path, breakage, lambda: Loaded(config_of("openvino", **config), tmp_path), message)
 
 
 def test_an_output_without_a_batch_dimension_cannot_batch(tmp_path: Path) -> None:

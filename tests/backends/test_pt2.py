@@ -12,14 +12,23 @@ import pytest
 import torch
 
 import tritonnb as tnb
+from tests.backends.framework_checks import (
+    BAD_FILES,
+    Breakage,
+    OneState,
+    check_refusal,
+    parameters,
+    totals_of_a_sequence,
+    truncate,
+)
 from tests.backends.models import Loaded, config_of, request, rows
-from tests.backends.serving import Arrays, Breakage, check_batches, one_batch, write_config
+from tests.backends.serving import Arrays, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.backends.pt2 import argument_names
-from tritonnb.core.datatypes import datatype_of
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
+from tritonnb.model_zoo import digits, digits_pt2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -115,6 +124,21 @@ def test_the_exported_configuration_names_tensors_by_position(archives: Path) ->
     assert [tensor.array[0].tolist() for tensor in response.outputs] == [[11] * 3, [5] * 3, [3]]
 
 
+def test_the_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
+    path = tmp_path / "digits_pt2" / "1" / "model.pt2"
+    path.parent.mkdir(parents=True)
+    digits_pt2.write(path)
+    assert digits_pt2.digest(path) == digits_pt2.SHA256
+    model = Loaded(load_config(path.parents[1], "digits_pt2").config, path.parents[1])
+    images, _ = digits.held_out()
+    (response,) = model.run(request(INPUT__0=images[:60]))
+    expected = digits.load_network()(torch.from_numpy(images[:60])).detach().numpy()
+    np.testing.assert_allclose(response.outputs[0].array.astype(float), expected, rtol=1e-4, atol=1e-6)
+    truncate(path)
+    with pytest.raises(ValueError, match="expected an archive for this machine"):
+        digits_pt2.digest(path)
+
+
 def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     shutil.copy(archives / "fixed" / "1" / "model.pt2", tmp_path / "m" / "1")
@@ -161,17 +185,6 @@ def test_a_variable_dim_is_checked_for_each_request(archives: Path) -> None:
         model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
 
 
-class OneState:
-    """The state of one sequence, as the runtime passes it to the backend."""
-
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        self._name = name
-        self.update("", array)
-
-    def update(self, _output: str, array: np.ndarray) -> None:
-        self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
-
-
 def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> None:
     tensors = """
         input { name: "INPUT__0" data_type: TYPE_FP32 dims: 1 }
@@ -181,14 +194,7 @@ def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> Non
         'sequence_batching { state { input_name: "INPUT__1" output_name: "OUTPUT__1" data_type: TYPE_FP32 dims: 1 } }'
     )
     model = loaded(archives / "total", tensors, state)
-    states = OneState("INPUT__1", rows(0))
-    totals: list[float] = []
-    for value in (1, 2, 3):
-        step = request(INPUT__0=rows(value))
-        step.states = states
-        (response,) = model.run(step)
-        totals += response.outputs[0].array.ravel().tolist()
-    assert totals == [1, 3, 6]
+    assert totals_of_a_sequence(model, OneState("INPUT__1", rows(0)), "INPUT__0", (1, 2, 3)) == [1, 3, 6]
 
 
 def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -200,8 +206,7 @@ def test_auto_completion_is_skipped_with_tritons_message(archives: Path, caplog:
 
 
 def test_instances_share_an_archive_with_weight_sharing(archives: Path) -> None:
-    extra = 'parameters { key: "ENABLE_WEIGHT_SHARING" value { string_value: "true" } }'
-    model = loaded(archives / "structured", extra=extra).model
+    model = loaded(archives / "structured", extra=parameters(ENABLE_WEIGHT_SHARING="true")).model
     assert model.load(-1) is model.load(-1)
 
 
@@ -210,17 +215,13 @@ def named(**arrays: np.ndarray) -> InferRequest:
     return request(None, **arrays)
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 @pytest.mark.parametrize(
     ("config", "breakage", "message"),
     [
         pytest.param({}, Path.unlink, 'PyTorch inductor model file ".*model.pt2" is unreachable', id="no file"),
-        pytest.param({}, truncate, "unable to load '.*model.pt2' of model 'm'", id="truncated file"),
-        pytest.param(
-            {}, lambda path: path.write_text("{}"), "unable to load '.*model.pt2' of model 'm'", id="other file"
+        *(
+            pytest.param({}, breakage, "unable to load '.*model.pt2' of model 'm'", id=name)
+            for name, breakage in BAD_FILES.items()
         ),
         pytest.param(
             {"tensors": TENSORS.replace("ARGS[0]", "X")}, None, "unexpected inference input 'X', allowed", id="input"
@@ -289,11 +290,7 @@ def test_a_model_that_cannot_run_is_refused(
     archives: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
     shutil.copytree(archives / "structured", tmp_path, dirs_exist_ok=True)
-    if breakage is not None:
-        breakage(tmp_path / "1" / "model.pt2")
-    with pytest.raises(TritonError, match=message) as caught:
-        loaded(tmp_path, **config)
-    assert "\n" not in str(caught.value)
+    check_refusal(tmp_path / "1" / "model.pt2", breakage, lambda: loaded(tmp_path, **config), message)
 
 
 def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:

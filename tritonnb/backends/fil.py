@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 INPUT, OUTPUT, SHAPLEY_OUTPUT = "input__0", "output__0", "treeshap_output"
 DEFAULT_MAX_BATCH_SIZE = 4
-#: What treelite gets as the number of threads if the configuration has no ``cpu_nthread``.
-DEFAULT_THREADS = 1
+#: The number of threads without ``cpu_nthread``, and treelite's number for as many as OpenMP allows.
+DEFAULT_THREADS, ALLOWED_THREADS = 1, -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +249,16 @@ class FilInstance(BackendModelInstance):
         scatter(execution, {OUTPUT: (self._output, values)}, self._batching)
 
     def _predict(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Predict with the configured number of threads, or with as many as OpenMP allows if it does not allow these.
+
+        The limit depends on the machine, and other libraries of this process, such as PyTorch, change it while models
+        run. An error that has another cause occurs again.
+        """
         model = self._model
         try:
-            scores = treelite.gtil.predict(model.trees, rows, nthread=model.options.threads)
-        except treelite.TreeliteError as error:
-            if "nthread cannot exceed" not in str(error):
-                raise
-            # Another library of this process, such as PyTorch, has limited OpenMP: -1 is as many threads as it allows.
-            scores = treelite.gtil.predict(model.trees, rows, nthread=-1)
-        return np.asarray(scores)
+            return np.asarray(treelite.gtil.predict(model.trees, rows, nthread=model.options.threads))
+        except treelite.TreeliteError:
+            return np.asarray(treelite.gtil.predict(model.trees, rows, nthread=ALLOWED_THREADS))
 
     def _postprocess(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """The output for the scores of shape [rows, classes], as Triton's backend computes it from them.

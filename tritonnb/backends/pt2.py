@@ -30,6 +30,7 @@ from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.pt2_probe import check_program, name_inputs
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Pt2Instance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        arrays: list[npt.NDArray[Any]] = []
+        arrays: list[npt.NDArray[np.generic]] = []
         for name in self._positions:
             array = gather(execution, name)
             if array is None:
@@ -138,7 +139,7 @@ class Pt2Instance(BackendModelInstance):
         """Release the archive."""
         del self._loader
 
-    def _run(self, arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    def _run(self, arrays: list[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
         """All results of the program, for the inputs in the order of ``_positions``."""
         flat: list[Any] = [None] * len(arrays)
         for array, position in zip(arrays, self._positions.values(), strict=True):
@@ -149,7 +150,7 @@ class Pt2Instance(BackendModelInstance):
             return [result.detach().cpu().contiguous().numpy() for result in self._loader.boxed_run(flat)]
 
 
-def _pad(array: npt.NDArray[Any], minimum: int) -> npt.NDArray[Any]:
+def _pad(array: npt.NDArray[np.generic], minimum: int) -> npt.NDArray[np.generic]:
     """The array with rows of zeros at the end, if it has fewer rows than the program needs."""
     missing = minimum - len(array)
     return array if missing <= 0 else np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
@@ -224,7 +225,7 @@ def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     return positions
 
 
-def _check_datatypes(config: Any) -> None:
+def _check_datatypes(config: pb.ModelConfig) -> None:
     for kind, tensors in (
         ("input", config.input),
         ("output", config.output),

@@ -36,8 +36,8 @@ from tritonnb.backends.tensorflow_model import (
     session_config,
 )
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4

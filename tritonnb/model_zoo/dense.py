@@ -7,9 +7,11 @@ weights are integers below 2^8 scaled by a power of two, so they are the same on
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.model_zoo.sources import load_graph
 
@@ -19,6 +21,13 @@ SEED = 20
 
 #: Checksum of the weights, in order.
 SHA256 = "a20305ddb2762f11916ab52a69e434c9c3697bb711dba76f303382867463ee04"
+
+
+def layer_weights() -> Iterator[npt.NDArray[np.float32]]:
+    """The weights of each layer, of shape [2048, 2048]: inputs first."""
+    random = np.random.Generator(np.random.PCG64(SEED))
+    for _ in range(LAYERS):
+        yield random.integers(-128, 128, (WIDTH, WIDTH), dtype=np.int16).astype(np.float32) / np.float32(2**12)
 
 
 def write(path: Path) -> None:
@@ -31,11 +40,9 @@ def write(path: Path) -> None:
     """
     from onnx import TensorProto, helper, numpy_helper, save_model
 
-    random = np.random.Generator(np.random.PCG64(SEED))
     nodes, weights = [], []
     previous = "INPUT"
-    for layer in range(LAYERS):
-        weight = random.integers(-128, 128, (WIDTH, WIDTH), dtype=np.int16).astype(np.float32) / 2**12
+    for layer, weight in enumerate(layer_weights()):
         weights.append(numpy_helper.from_array(weight, f"weight_{layer}"))
         last = layer == LAYERS - 1
         product = "OUTPUT" if last else f"product_{layer}"

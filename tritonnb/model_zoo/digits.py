@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from tritonnb.model_zoo.sources import bundled_repository
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _Examples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
@@ -35,7 +41,7 @@ def train(path: Path) -> float:
 
     torch.manual_seed(1)
     (images, classes), (test_images, test_classes) = split()
-    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10), nn.Softmax(dim=1))
+    network = _new_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     inputs, targets = torch.from_numpy(images), torch.from_numpy(classes)
     for _ in range(300):
@@ -48,6 +54,28 @@ def train(path: Path) -> float:
     with torch.inference_mode():
         predicted = network(torch.from_numpy(test_images)).argmax(dim=1).numpy()
     return float((predicted == test_classes).mean())
+
+
+def load_network() -> nn.Sequential:
+    """The trained network, with the weights of the TorchScript file in this package.
+
+    Raises
+    ------
+    ImportError
+        If ``torch`` is not installed.
+    """
+    import torch
+
+    trained = torch.jit.load(str(bundled_repository() / "digits" / "1" / "model.pt"))  # type: ignore[no-untyped-call]
+    network = _new_network()
+    network.load_state_dict(trained.state_dict())
+    return network.eval()
+
+
+def _new_network() -> nn.Sequential:
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10), nn.Softmax(dim=1))
 
 
 def split() -> tuple[_Examples, _Examples]:

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 
+def bundled_repository() -> Path:
+    """The repository with the files that are part of this package: in the installed package, or in the checkout."""
+    installed = Path(__file__).parent / "repository"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "model_repository"
+
+
 def package_directory(name: str) -> Path:
     """The directory of an installed package, without importing it.
 

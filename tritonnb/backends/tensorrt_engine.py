@@ -1,0 +1,140 @@
+"""A TensorRT engine: its tensors, the shapes that its profiles allow, and execution contexts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tensorrt as trt
+
+from tritonnb.backends.model_checks import ModelTensor
+from tritonnb.core.datatypes import BY_NAME, DataType
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.shapes import shape_text
+
+#: By the name in ``tensorrt.DataType``; Triton has no datatype for the others.
+_DATATYPES = {
+    "FLOAT": "FP32",
+    "HALF": "FP16",
+    "BF16": "BF16",
+    "INT8": "INT8",
+    "UINT8": "UINT8",
+    "INT32": "INT32",
+    "INT64": "INT64",
+    "BOOL": "BOOL",
+}
+Shape = tuple[int, ...]
+
+
+class EngineLog(trt.ILogger):  # type: ignore[misc]
+    """The errors of TensorRT, which its functions report in no other way."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self._last = ""
+
+    def log(self, severity: Any, message: str) -> None:
+        """Keep an error; called by TensorRT."""
+        if severity <= trt.ILogger.ERROR:
+            self._last = " ".join(message.split())
+
+    def take(self) -> str:
+        """The last error, once."""
+        message, self._last = self._last, ""
+        return message or "no error was logged"
+
+
+class Engine:
+    """A deserialized engine.
+
+    Parameters
+    ----------
+    engine : tensorrt.ICudaEngine
+    log : EngineLog
+
+    Attributes
+    ----------
+    inputs, outputs : dict of str to ModelTensor
+    profile_count : int
+
+    Raises
+    ------
+    InvalidArgumentError, UnsupportedError
+        If a tensor has a type that Triton does not have, or is a shape tensor.
+    """
+
+    def __init__(self, engine: Any, log: EngineLog) -> None:
+        self._engine = engine
+        self.log = log
+        self.profile_count = int(engine.num_optimization_profiles)
+        self.inputs: dict[str, ModelTensor] = {}
+        self.outputs: dict[str, ModelTensor] = {}
+        for index in range(engine.num_io_tensors):
+            name = engine.get_tensor_name(index)
+            if engine.is_shape_inference_io(name):
+                raise UnsupportedError(
+                    f"tensor '{name}': expected an execution tensor, got a shape tensor: run the plan on Triton"
+                )
+            is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+            tensor = ModelTensor(name, _datatype(engine, name), tuple(engine.get_tensor_shape(name)))
+            (self.inputs if is_input else self.outputs)[name] = tensor
+
+    @property
+    def batching(self) -> bool:
+        """Whether the first dimension of every tensor is variable."""
+        return all(tensor.shape[:1] == (-1,) for tensor in (*self.inputs.values(), *self.outputs.values()))
+
+    def limits(self, name: str, profile: int) -> tuple[Shape, Shape]:
+        """The smallest and the largest shape of an input in a profile."""
+        smallest, _, largest = self._engine.get_tensor_profile_shape(name, profile)
+        return tuple(smallest), tuple(largest)
+
+    def profile_text(self, name: str, profile: int) -> str:
+        """The limits of an input, for messages."""
+        return " and ".join(map(shape_text, self.limits(name, profile)))
+
+    def max_batch_size(self, profile: int) -> int:
+        """The largest first dimension that a profile allows for every input."""
+        return min((self.limits(name, profile)[1][0] for name in self.inputs), default=0)
+
+    def new_context(self, profile: int, stream: int) -> Any:
+        """An execution context with a profile; wait for the stream before it is used.
+
+        Raises
+        ------
+        InternalError
+            If TensorRT cannot create it.
+        """
+        context = self._engine.create_execution_context()
+        if context is None or not context.set_optimization_profile_async(profile, stream):
+            raise InternalError(f"unable to create TensorRT context: {self.log.take()}")
+        return context
+
+
+def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> Engine:
+    """Deserialize an engine file on the current device.
+
+    Parameters
+    ----------
+    runtime : tensorrt.Runtime
+    log : EngineLog
+    path : pathlib.Path
+    model : str
+        Name of the model, for messages.
+
+    Raises
+    ------
+    InternalError
+        If TensorRT cannot read it.
+    """
+    engine = runtime.deserialize_cuda_engine(path.read_bytes())
+    if engine is None:
+        raise InternalError(f"unable to load plan file '{path}' of model '{model}': {log.take()}")
+    return Engine(engine, log)
+
+
+def _datatype(engine: Any, name: str) -> DataType:
+    kind = engine.get_tensor_dtype(name).name
+    if kind not in _DATATYPES:
+        raise InvalidArgumentError(f"tensor '{name}': expected one of {', '.join(_DATATYPES)}, got {kind}")
+    return BY_NAME[_DATATYPES[kind]]
