@@ -1,0 +1,348 @@
+"""The OpenAI-compatible API: the ``openai`` package as the client, its types as the schema."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from openai.types import Completion, CreateEmbeddingResponse
+from openai.types import Model as ModelType
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from tests.endpoints.tiny_gpt import write_repository
+from tritonnb.core.datatypes import BYTES, FP32
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.server.server import Server
+
+pytestmark = pytest.mark.slow
+
+MODEL = "tiny_gpt"
+CHAT = [{"role": "user", "content": "what is json?"}]
+TEMPLATE = """{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}
+{%- if messages[0].role == "assistant" %}{{ raise_exception("expected the user first") }}{% endif %}<assistant>"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    repository = write_repository(tmp_path_factory.mktemp("models"))
+    with Server(repository, port=0, grpc_port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def letters(TEXT: BYTES[1]) -> FP32[3]:
+            texts: Any = TEXT
+            return np.array([[text.count(letter) for letter in b"abc"] for (text,) in texts], np.float32)
+
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+def post(url: str, body: object, **headers: str) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def body_of(answer: tuple[int, Any], kind: type[BaseModel]) -> Any:
+    """A response that conforms to a type of the ``openai`` package, unknown fields included."""
+    status, raw = answer
+    assert status == 200, raw
+    value = kind.model_validate_json(raw, strict=True)
+    assert not value.model_extra
+    return value
+
+
+# --- conformance -----------------------------------------------------------------------------------
+
+COMPLETION = {"model": MODEL, "prompt": "Once", "seed": 1, "max_tokens": 5, "temperature": 0.8}
+CHATTED = {"model": MODEL, "messages": CHAT, "seed": 1, "max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("completions", COMPLETION, Completion),
+        ("completions", {**COMPLETION, "n": 2, "logprobs": 2, "echo": True, "stop": ["x", "y"]}, Completion),
+        ("completions", {**COMPLETION, "prompt": ["a", "b"], "top_p": 0.9, "user": "me"}, Completion),
+        ("chat/completions", CHATTED, ChatCompletion),
+        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True, "top_logprobs": 2}, ChatCompletion),
+        ("chat/completions", {"model": MODEL, "messages": CHAT, "max_completion_tokens": 3}, ChatCompletion),
+        ("embeddings", {"model": "letters", "input": "abc"}, CreateEmbeddingResponse),
+    ],
+    ids=["completion", "choices", "prompts", "chat", "chat logprobs", "chat limit", "embedding"],
+)
+def test_a_response_conforms_to_the_types_of_the_openai_package(
+    server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
+) -> None:
+    answer = body_of(post(f"{server.url}/v1/{path}", body), kind)
+    choices = getattr(answer, "choices", [])
+    assert len(choices) in (0, body.get("n", 1) * (len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1))
+    for choice in choices:
+        assert choice.finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("completions", {**COMPLETION, "n": 2, "logprobs": 1}, Completion),
+        ("chat/completions", {**CHATTED, "n": 2, "logprobs": True}, ChatCompletionChunk),
+    ],
+    ids=["completion", "chat"],
+)
+def test_every_chunk_of_a_stream_conforms_to_them_too(
+    server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
+) -> None:
+    asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    status, raw = post(f"{server.url}/v1/{path}", asked)
+    assert status == 200
+    *events, done, empty = raw.decode().split("\n\n")
+    assert (done, empty) == ("data: [DONE]", "")
+    documents = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert all("usage" in document for document in documents)
+    for document in documents:
+        check_chunk(document, kind)
+    *parts, last = documents
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 10)
+    assert all(part["usage"] is None for part in parts)
+    for index in range(2):
+        choices = [choice for part in parts for choice in part["choices"] if choice["index"] == index]
+        assert [choice["finish_reason"] for choice in choices[-2:]] == [None, "length"]
+
+
+def check_chunk(document: dict[str, Any], kind: type[BaseModel]) -> None:
+    """Check a chunk; the package has no type for those of completions, whose ``finish_reason`` may be null."""
+    if kind is Completion:
+        choices = [{**choice, "finish_reason": choice["finish_reason"] or "stop"} for choice in document["choices"]]
+        document = {**document, "choices": choices}
+    body_of((200, json.dumps(document).encode()), kind)
+
+
+# --- the openai package as the client ------------------------------------------------------------------
+
+
+def test_the_models_are_those_that_continue_texts_or_return_vectors(client: openai.OpenAI) -> None:
+    assert {model.id for model in client.models.list()} == {MODEL, "tiny_gpt_static", "letters"}
+    assert client.models.retrieve(MODEL).owned_by == "tritonnb"
+    ModelType.model_validate(client.models.retrieve(MODEL).model_dump(), strict=True)
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.models.retrieve("nothing")
+    assert refused.value.code == "model_not_found"
+
+
+def test_a_stream_has_the_text_of_the_whole_response(client: openai.OpenAI) -> None:
+    whole = client.completions.create(model=MODEL, prompt="Once", max_tokens=20, seed=3)
+    parts = list(client.completions.create(model=MODEL, prompt="Once", max_tokens=20, seed=3, stream=True))
+    assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (4, 20)
+    chat = client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=20, seed=3)  # type: ignore[arg-type]
+    chunks = client.chat.completions.create(
+        model=MODEL,
+        messages=CHAT,  # type: ignore[arg-type]
+        max_tokens=20,
+        seed=3,
+        stream=True,
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == chat.choices[0].message.content
+
+
+def test_both_models_and_every_choice_of_a_seed_answer_the_same(client: openai.OpenAI) -> None:
+    def texts(model: str, **options: Any) -> list[str]:
+        choices = client.completions.create(model=model, prompt="a", max_tokens=12, **options).choices
+        return [choice.text for choice in choices]
+
+    both = texts(MODEL, seed=7, n=3)
+    assert both == texts("tiny_gpt_static", seed=7, n=3)
+    assert both[1:2] == texts(MODEL, seed=8)
+    assert len(set(both)) == 3
+    assert len(set(texts(MODEL, temperature=0, n=2))) == 1
+
+
+def test_a_stop_string_ends_the_text_and_is_not_part_of_it(client: openai.OpenAI) -> None:
+    def complete(**options: Any) -> Any:
+        return client.completions.create(model=MODEL, prompt="b", max_tokens=30, seed=5, **options)
+
+    text = complete().choices[0].text
+    stop = text[10:13]
+    before = text[: text.index(stop)]
+    assert (complete(stop=stop).choices[0].text, complete(stop=stop).choices[0].finish_reason) == (before, "stop")
+    assert "".join(part.choices[0].text for part in complete(stop=["never", stop], stream=True)) == before
+
+
+def test_log_probabilities_are_those_of_the_tokens(client: openai.OpenAI) -> None:
+    choice = client.completions.create(model=MODEL, prompt="c", max_tokens=4, seed=1, logprobs=3).choices[0]
+    logprobs = choice.logprobs
+    assert logprobs is not None
+    assert "".join(logprobs.tokens or []) == choice.text
+    assert logprobs.text_offset == [0, 1, 2, 3]
+    for token, logprob, most in zip(
+        logprobs.tokens or [], logprobs.token_logprobs or [], logprobs.top_logprobs or [], strict=True
+    ):
+        assert most[token] == logprob < 0
+        assert len(most) in (3, 4)
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, encoding: Any) -> None:
+    answer = client.embeddings.create(model="letters", input=["abba", "c"], encoding_format=encoding)
+    vectors = [entry.embedding for entry in answer.data]
+    if encoding == "base64":
+        import base64
+
+        vectors = [np.frombuffer(base64.b64decode(str(vector)), "<f4").tolist() for vector in vectors]
+    assert vectors == [[2, 2, 0], [0, 0, 1]]
+
+
+def test_a_client_that_disconnects_frees_its_slots(
+    server: Server, client: openai.OpenAI, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = client.completions.create(model=MODEL, prompt="d", max_tokens=400, n=8, stream=True, **LONG)
+    next(iter(stream))
+    assert server[MODEL].served.in_flight == 8
+    stream.close()
+    deadline = time.monotonic() + 60
+    while server[MODEL].served.in_flight:
+        assert time.monotonic() < deadline
+        client.models.list()  # a round trip
+    last = client.completions.create(model=MODEL, prompt="d", max_tokens=3, n=8, **LONG).choices[7]
+    assert last.finish_reason == "length"
+    assert not caplog.records
+
+
+#: Generations that do not end by themselves.
+LONG: dict[str, Any] = {"extra_body": {"ignore_eos": True}}
+
+
+def test_a_model_directory_may_have_a_chat_template(server: Server, client: openai.OpenAI) -> None:
+    template = server[MODEL].served.context.directory / "chat_template.jinja"
+    template.write_text(TEMPLATE)
+    try:
+        chat = client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=9, seed=2)  # type: ignore[arg-type]
+        plain = client.completions.create(model=MODEL, prompt="<user>what is json?<assistant>", max_tokens=9, seed=2)
+        assert chat.choices[0].message.content == plain.choices[0].text
+        with pytest.raises(openai.BadRequestError, match="expected the user first"):
+            client.chat.completions.create(model=MODEL, messages=[{"role": "assistant", "content": "?"}])
+    finally:
+        template.unlink()
+
+
+# --- errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "words"),
+    [
+        ("completions", b"{", 400, None, "could not parse"),
+        ("completions", [], 400, None, "expected a JSON object, got array"),
+        ("completions", {"prompt": "a"}, 400, "model", "you must provide a 'model' parameter"),
+        ("completions", {"model": "nothing", "prompt": "a"}, 404, "model", "'nothing' is not found"),
+        ("completions", {**COMPLETION, "colour": 1}, 400, "colour", "Unrecognized request argument"),
+        ("completions", {**COMPLETION, "suffix": "z"}, 400, "suffix", "not supported"),
+        ("completions", {**COMPLETION, "temperature": 3}, 400, "temperature", "a number from 0 to 2, got 3"),
+        ("completions", {**COMPLETION, "max_tokens": True}, 400, "max_tokens", "expected integer, got boolean"),
+        ("completions", {**COMPLETION, "prompt": [1, 2]}, 400, "prompt", "no tokens"),
+        ("completions", {**COMPLETION, "stop": ["a"] * 5}, 400, "stop", "at most 4 strings"),
+        ("completions", {**COMPLETION, "prompt": "x" * 600}, 400, None, "the context of the model"),
+        ("completions", {**COMPLETION, "stream_options": {}, "n": 0}, 400, "n", "an integer from 1 to 128"),
+        ("completions", {**COMPLETION, "model": "letters"}, 400, "model", "text_input"),
+        ("chat/completions", {"model": MODEL, "messages": []}, 400, "messages", "at least one message"),
+        ("chat/completions", {**CHATTED, "tools": [{}]}, 400, "tools", "not supported"),
+        ("chat/completions", {**CHATTED, "messages": [{"role": "me"}]}, 400, "messages[0]", "a role of"),
+        ("chat/completions", {**CHATTED, "max_completion_tokens": 3}, 400, "max_tokens", "cannot be combined"),
+        ("chat/completions", {**CHATTED, "top_logprobs": 3}, 400, "top_logprobs", "'logprobs' to be true"),
+        ("embeddings", {"model": MODEL, "input": "a"}, 400, "model", "output of floating-point numbers"),
+        ("embeddings", {"model": "letters", "input": [1]}, 400, "input", "tokens are not supported"),
+        ("embeddings", {"model": "letters", "input": "a", "dimensions": 2}, 400, "dimensions", "expected 3"),
+        ("nothing", {}, 404, None, "Invalid URL or method (POST /v1/nothing)"),
+        ("models", {}, 405, None, "Invalid URL or method (POST /v1/models)"),
+    ],
+)
+def test_an_error_has_the_form_and_the_status_of_openai(
+    server: Server, path: str, body: object, status: int, param: str | None, words: str
+) -> None:
+    code, raw = post(f"{server.url}/v1/{path}", body)
+    error = json.loads(raw)["error"]
+    assert (code, error["param"], error["type"]) == (status, param, "invalid_request_error")
+    assert words in error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+# --- who may use it ------------------------------------------------------------------------------------
+
+
+def test_it_can_be_turned_off_or_have_a_port_and_a_key(tmp_path: Path) -> None:
+    with Server(tmp_path, port=0, openai=OpenAiOptions(allow=False)) as server:
+        assert server.openai_port is None
+        assert post(f"{server.url}/v1/completions", {})[0] == 404
+    with Server(tmp_path, port=0, openai_port=0, openai=OpenAiOptions(api_key="secret")) as server:
+        assert post(f"{server.url}/v1/completions", {})[0] == 404
+        own = f"http://127.0.0.1:{server.openai_port}/v1"
+        with pytest.raises(openai.AuthenticationError):
+            openai.OpenAI(base_url=own, api_key="wrong", max_retries=0).models.list()
+        assert openai.OpenAI(base_url=own, api_key="secret", max_retries=0).models.list().data == []
+
+
+def test_restrictions_and_foreign_origins_are_those_of_the_http_endpoint(tmp_path: Path) -> None:
+    options = HttpOptions(restricted_api=(("inference", "x-key", "1"),))
+    with Server(tmp_path, port=0, http=options) as server:
+        refused = post(f"{server.url}/v1/completions", {"model": "m"})
+        assert (refused[0], json.loads(refused[1])["error"]["message"]) == (
+            403,
+            "This API is restricted, expecting header 'x-key'",
+        )
+        assert post(f"{server.url}/v1/completions", {"model": "m"}, **{"x-key": "1"})[0] == 404
+        assert post(f"{server.url}/v1/completions", {"model": "m"}, Origin="http://evil.example")[0] == 403
+
+
+# --- other clients ---------------------------------------------------------------------------------------
+
+
+def test_curl_generate_stream_and_grpc_get_the_same_text(server: Server, client: openai.OpenAI) -> None:
+    text = client.completions.create(model=MODEL, prompt="e", max_tokens=9, seed=4).choices[0].text
+    body = json.dumps({"model": MODEL, "prompt": "e", "max_tokens": 9, "seed": 4})
+    command = ["curl", "--silent", "--fail", f"{server.url}/v1/completions", "--data", body]
+    assert json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["choices"][0]["text"] == text
+    asked = {"text_input": "e", "stream": True, "max_tokens": 9, "seed": 4}
+    _, raw = post(f"{server.url}/v2/models/{MODEL}/generate_stream", asked)
+    events = [json.loads(line.removeprefix("data: ")) for line in raw.decode().split("\n\n") if line]
+    assert "".join(event["text_output"] for event in events) == text
+    assert "".join(over_grpc(server, "e", max_tokens=9, seed=4)) == text
+
+
+def over_grpc(server: Server, prompt: str, **parameters: int) -> list[str]:
+    import queue
+
+    from tritonclient import grpc
+
+    results: queue.Queue[Any] = queue.Queue()
+    texts = []
+    with grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as stub:
+        tensors = [grpc.InferInput("text_input", [1, 1], "BYTES"), grpc.InferInput("stream", [1, 1], "BOOL")]
+        tensors[0].set_data_from_numpy(np.array([[prompt.encode()]], object))
+        tensors[1].set_data_from_numpy(np.array([[True]]))
+        stub.start_stream(lambda result, error: results.put(error or result))
+        stub.async_stream_infer(MODEL, tensors, parameters=parameters, enable_empty_final_response=True)
+        while True:
+            result = results.get(timeout=60)
+            texts.append(result.as_numpy("text_output").item().decode())
+            if result.get_response().parameters["triton_final_response"].bool_param:
+                return texts

@@ -1,0 +1,57 @@
+"""Errors in the form of OpenAI's API."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from tritonnb.core.errors import Status, TritonError
+from tritonnb.endpoints.requests import client_text
+
+_BAD_REQUEST, _NOT_FOUND = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND
+
+
+class OpenAiError(Exception):
+    """A request is refused.
+
+    Parameters
+    ----------
+    message : str
+    param : str, optional
+        The field of the request that is wrong.
+    status : int, optional
+    code : str, optional
+        What clients may compare, such as ``model_not_found``.
+    """
+
+    def __init__(
+        self, message: str, param: str | None = None, *, status: int = _BAD_REQUEST, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+        self.code = code
+
+    @property
+    def kind(self) -> str:
+        """The ``type`` of the error."""
+        return "invalid_request_error" if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
+
+    def body(self) -> dict[str, object]:
+        """The JSON of the response, or of an event of a stream."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def from_triton(error: TritonError) -> OpenAiError:
+    """The error of a model, or of the server, in OpenAI's form."""
+    message = client_text(error)
+    if error.status is Status.NOT_FOUND:
+        return OpenAiError(message, "model", status=_NOT_FOUND, code="model_not_found")
+    status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else HTTPStatus(error.status.http)
+    return OpenAiError(message, status=status)
+
+
+def error_bytes(error: OpenAiError) -> bytes:
+    """The JSON of an error."""
+    return json.dumps(error.body(), ensure_ascii=False).encode("utf-8", "surrogateescape")

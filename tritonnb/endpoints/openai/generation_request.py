@@ -1,0 +1,196 @@
+"""The requests for completions and chat completions, as read from their JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonnb.endpoints.openai.errors import OpenAiError
+from tritonnb.endpoints.openai.fields import Fields
+
+#: What the OpenAI API allows.
+_MOST_CHOICES, _MOST_STOPS, _MOST_PROMPTS = 128, 4, 2048
+_MOST_TOKENS = 2**31 - 1
+_SEED = 2**63
+#: The default of ``max_tokens`` for completions; a chat completion is limited by the context of the model only.
+_COMPLETION_TOKENS = 16
+
+#: Fields of both that are read.
+_COMMON = {
+    "model", "n", "stream", "stream_options", "stop", "max_tokens", "temperature", "top_p", "seed", "logprobs",
+    "top_k", "ignore_eos",
+}  # fmt: skip
+#: Fields that concern the accounts and caches of OpenAI's service, not the response.
+_IGNORED = {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
+#: Fields that no model here supports, with the values that ask for nothing.
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+}
+_COMPLETION = {*_COMMON, *_IGNORED, "prompt", "echo"}
+_NOT_OF_COMPLETION: dict[str, tuple[object, ...]] = {**_UNSUPPORTED, "suffix": ("",), "best_of": (1,)}
+_CHAT = {*_COMMON, *_IGNORED, "messages", "max_completion_tokens", "top_logprobs"}
+_NOT_OF_CHAT: dict[str, tuple[object, ...]] = {
+    **_UNSUPPORTED,
+    "audio": (),
+    "function_call": ("none",),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What a client asks for.
+
+    Attributes
+    ----------
+    model : str
+    prompts : list of str
+        Of a completion; a chat has ``messages`` in their place.
+    messages : list of dict
+        Roles and contents, which are strings.
+    n : int
+        Choices for each prompt.
+    stream, include_usage, echo : bool
+    logprobs : int or None
+        Number of most probable tokens to return for each position; None for no log probabilities.
+    sampling : dict
+        The sampling parameters that the client has set, with the names of vLLM's ``SamplingParams``.
+    """
+
+    model: str
+    n: int
+    stream: bool
+    include_usage: bool
+    logprobs: int | None
+    sampling: dict[str, Any]
+    prompts: list[str] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    echo: bool = False
+
+
+def read_completion(body: bytes) -> GenerationRequest:
+    """Read the body of ``POST /v1/completions``.
+
+    Raises
+    ------
+    OpenAiError
+        If it is invalid.
+    """
+    fields = Fields(body, _COMPLETION, _NOT_OF_COMPLETION)
+    logprobs = fields.integer("logprobs", 0, 5)
+    sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, _COMPLETION_TOKENS), logprobs)
+    return GenerationRequest(
+        **_common(fields),
+        logprobs=logprobs,
+        sampling=sampling,
+        prompts=_prompts(fields),
+        echo=fields.value("echo", (bool,), False),
+    )
+
+
+def read_chat(body: bytes) -> GenerationRequest:
+    """Read the body of ``POST /v1/chat/completions``.
+
+    Raises
+    ------
+    OpenAiError
+        If it is invalid.
+    """
+    fields = Fields(body, _CHAT, _NOT_OF_CHAT)
+    limits = ("max_completion_tokens", "max_tokens")
+    if all(name in fields for name in limits):
+        raise OpenAiError(f"'{limits[1]}' cannot be combined with '{limits[0]}'", limits[1], code="invalid_value")
+    limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), None)
+    most = fields.integer("top_logprobs", 0, 20)
+    wanted = fields.value("logprobs", (bool,), False)
+    if most is not None and not wanted:
+        raise OpenAiError("'top_logprobs' expected 'logprobs' to be true", "top_logprobs", code="invalid_value")
+    logprobs = (most or 0) if wanted else None
+    return GenerationRequest(
+        **_common(fields), logprobs=logprobs, sampling=_sampling(fields, limit, logprobs), messages=_messages(fields)
+    )
+
+
+def _common(fields: Fields) -> dict[str, Any]:
+    stream = fields.value("stream", (bool,), False)
+    options = fields.value("stream_options", (dict,), {})
+    if options and not stream:
+        raise OpenAiError("'stream_options' expected 'stream' to be true", "stream_options", code="invalid_value")
+    for name in options.keys() - {"include_usage", "include_obfuscation"}:
+        raise OpenAiError(f"Unrecognized request argument supplied: stream_options.{name}", "stream_options")
+    return {
+        "model": fields.required("model", (str,)),
+        "n": fields.integer("n", 1, _MOST_CHOICES, 1),
+        "stream": stream,
+        "include_usage": options.get("include_usage") is True,
+    }
+
+
+def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> dict[str, Any]:
+    stop = fields.strings("stop", _MOST_STOPS)
+    values = {
+        "max_tokens": max_tokens,
+        "temperature": fields.number("temperature", 0, 2),
+        "top_p": fields.number("top_p", 0, 1),
+        "seed": fields.integer("seed", -_SEED, _SEED - 1),
+        "stop": stop or None,
+        "top_k": fields.integer("top_k", -1, _MOST_TOKENS),
+        "ignore_eos": fields.value("ignore_eos", (bool,)),
+        "logprobs": logprobs,
+    }
+    # A model has a limit of its own unless a parameter says that it has none.
+    return {name: value for name, value in values.items() if value is not None or name == "max_tokens"}
+
+
+def _prompts(fields: Fields) -> list[str]:
+    value = fields.value("prompt", (str, list), "")
+    prompts = [value] if isinstance(value, str) else value
+    if not prompts or not all(isinstance(prompt, str) for prompt in prompts) or len(prompts) > _MOST_PROMPTS:
+        raise OpenAiError(
+            f"Invalid 'prompt': expected a string or an array of 1 to {_MOST_PROMPTS} strings, and no tokens",
+            "prompt",
+            code="invalid_value",
+        )
+    return list(prompts)
+
+
+def _messages(fields: Fields) -> list[dict[str, Any]]:
+    messages = fields.required("messages", (list,))
+    if not messages:
+        raise OpenAiError("Invalid 'messages': expected at least one message, got an empty array", "messages")
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _message(message: object, where: str) -> dict[str, Any]:
+    roles = ("developer", "system", "user", "assistant", "tool")
+    if not isinstance(message, dict) or message.get("role") not in roles:
+        raise OpenAiError(f"Invalid '{where}': expected an object with a role of {', '.join(roles)}", where)
+    if message.get("tool_calls") or message.get("audio"):
+        raise OpenAiError(f"Invalid '{where}': expected a text, got tool calls or audio", where)
+    return {**message, "content": _content(message.get("content"), f"{where}.content")}
+
+
+def _content(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [] if content is None else content
+    if not isinstance(parts, list):
+        raise OpenAiError(f"Invalid '{where}': expected a string or an array of parts", where)
+    texts = []
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise OpenAiError(f"Invalid '{where}': expected parts of type 'text'", where, code="invalid_value")
+        texts.append(part["text"])
+    return "".join(texts)

@@ -1,0 +1,263 @@
+"""The routes under ``/v1``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+from tornado import web
+from tornado.iostream import StreamClosedError
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import JsonDict
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.endpoints.http.handlers.metadata import Handler
+from tritonnb.endpoints.openai.access import Access
+from tritonnb.endpoints.openai.chat_template import chat_prompt
+from tritonnb.endpoints.openai.embedding_request import EmbeddingRequest, read_embedding
+from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
+from tritonnb.endpoints.openai.generation import Generations
+from tritonnb.endpoints.openai.generation_request import GenerationRequest, read_chat, read_completion
+from tritonnb.endpoints.openai.infer_request import embedding_request, embeds, generates
+from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.telemetry.tracing import Trace
+
+_EVENTS = "text/event-stream; charset=utf-8"
+
+
+class OpenAiHandler(Handler):
+    """The base class: access rules, and errors in OpenAI's form."""
+
+    def initialize(  # type: ignore[override]
+        self, engine: Engine, max_input_size: int, access: Access, created: int
+    ) -> None:
+        """Store the arguments of the route (Tornado's interface)."""
+        super().initialize(engine, max_input_size)
+        self._access = access
+        self._created = created
+
+    def prepare(self) -> None:
+        """Check whether the caller may use the route, and the size of the body (Tornado's interface)."""
+        self._access.check(self.request.path, self.request.headers.get)
+        if len(self.request.body) > self.max_input_size:
+            text = f"expected a request of at most {self.max_input_size} bytes, got {len(self.request.body)}"
+            raise OpenAiError(text, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        """Respond with the exception that was raised (Tornado's interface)."""
+        error = details.get("exc_info", (None, None, None))[1]
+        if isinstance(error, TritonError):
+            error = from_triton(error)
+        if isinstance(error, web.HTTPError):
+            method, path = self.request.method, self.request.path
+            error = OpenAiError(f"Invalid URL or method ({method} {path})", status=error.status_code)
+        if not isinstance(error, OpenAiError):
+            error = OpenAiError(f"{type(error).__name__}: {error}", status=status_code)
+        self.set_status(error.status)
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            self.set_header("WWW-Authenticate", "Bearer")
+        self.finish(error_bytes(error))
+
+    def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
+        """Log exceptions, except those that are responses (Tornado's interface)."""
+        if not isinstance(error, OpenAiError):
+            super().log_exception(kind, error, trace)
+
+    def served(self, name: str) -> Served:
+        """The newest version of a model.
+
+        Raises
+        ------
+        OpenAiError
+            If it is not ready.
+        """
+        try:
+            return self.engine.model(name)
+        except TritonError as error:
+            raise from_triton(error) from None
+
+    def trace(self, model: str) -> Trace | None:
+        """The trace of a request to a model, if requests are traced."""
+        tracer = self.engine.tracer
+        return tracer.sample(model, self.request.headers) if tracer.active else None
+
+    def listed(self) -> list[str]:
+        """The names of the models that this API can use."""
+        names = dict.fromkeys(model.name for model in self.engine.models())
+        specs = {name: self.engine.model(name).spec for name in names}
+        return [name for name, spec in specs.items() if generates(spec) or embeds(spec)]
+
+
+class Models(OpenAiHandler):
+    """``/v1/models``."""
+
+    def get(self) -> None:
+        """The models that this API can use."""
+        data = [model_object(name, self._created) for name in self.listed()]
+        self.respond_json({"object": "list", "data": data})
+
+
+class Model(OpenAiHandler):
+    """``/v1/models/M``."""
+
+    def get(self, model: str) -> None:
+        """One model."""
+        if model not in self.listed():
+            raise OpenAiError(
+                f"The model '{model}' does not exist", "model", status=HTTPStatus.NOT_FOUND, code="model_not_found"
+            )
+        self.respond_json(model_object(model, self._created))
+
+
+class _Generation(OpenAiHandler):
+    """What completions and chat completions have in common."""
+
+    _generations: Generations | None = None
+
+    async def generate(self, asked: GenerationRequest, prompts: list[str], form: ResponseForm) -> None:
+        """Run the generations and respond."""
+        generations = self._generations = Generations(self.served(asked.model), asked, prompts)
+        generations.submit(lambda: self.trace(asked.model))
+        if asked.stream:
+            with suppress(StreamClosedError):  # the client has disconnected, see on_connection_close()
+                await self._stream(generations, form, asked.include_usage)
+        else:
+            async for _ in generations.deltas():
+                pass
+            self.respond_json(form.response(generations.choices))
+
+    def on_connection_close(self) -> None:
+        """The client has disconnected (Tornado's interface): its generations free their slots."""
+        if self._generations is not None:
+            self._generations.cancel()
+
+    def on_finish(self) -> None:
+        """The response is complete (Tornado's interface)."""
+        self._generations = None  # its requests refer to this handler
+
+    async def _stream(self, generations: Generations, form: ResponseForm, include_usage: bool) -> None:
+        """Send an event for each response; an error before the first one has its own status."""
+        begun = False
+        try:
+            async for delta in generations.deltas():
+                if not begun:
+                    begun = True
+                    self.set_header("Content-Type", _EVENTS)
+                    self.set_header("Cache-Control", "no-cache")
+                    for chunk in form.first_chunks(len(generations.choices)):
+                        self._write_event(chunk)
+                self._write_event(form.chunk(delta))
+                await self.flush()
+        except OpenAiError as error:
+            if not begun:
+                raise
+            self._write_event(error.body())
+        else:
+            if include_usage:
+                self._write_event(form.usage_chunk(generations.choices))
+        self.write(b"data: [DONE]\n\n")
+        await self.flush()
+
+    def _write_event(self, value: Mapping[str, object]) -> None:
+        self.write(f"data: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}\n\n")
+
+
+class Completions(_Generation):
+    """``/v1/completions``."""
+
+    async def post(self) -> None:
+        """Continue one or more prompts."""
+        asked = read_completion(self.request.body)
+        await self.generate(asked, asked.prompts, CompletionForm(asked))
+
+
+class ChatCompletions(_Generation):
+    """``/v1/chat/completions``."""
+
+    async def post(self) -> None:
+        """Write the next message of a chat."""
+        asked = read_chat(self.request.body)
+        context = self.served(asked.model).context
+        prompt = chat_prompt((context.version_directory, context.directory), asked.messages)
+        await self.generate(asked, [prompt], ChatForm(asked))
+
+
+class Embeddings(OpenAiHandler):
+    """``/v1/embeddings``."""
+
+    _requests: tuple[InferRequest, ...] = ()
+
+    async def post(self) -> None:
+        """The vectors of one or more texts."""
+        asked = read_embedding(self.request.body)
+        served = self.served(asked.model)
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[InferResponse]] = [loop.create_future() for _ in asked.texts]
+        pairs = zip(asked.texts, futures, strict=True)
+        self._requests = tuple([embedding_request(served, text, _resolve(future)) for text, future in pairs])
+        try:
+            for request in self._requests:
+                served.submit(request)
+            responses = await asyncio.gather(*futures)
+        except TritonError as error:
+            self.on_connection_close()
+            raise from_triton(error) from None
+        data = [_embedding(asked, index, response) for index, response in enumerate(responses)]
+        # The models do not count tokens.
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage})
+
+    def on_connection_close(self) -> None:
+        """The client has disconnected (Tornado's interface)."""
+        for request in self._requests:
+            if request.accepted_by is not None:
+                request.cancel()
+
+    def on_finish(self) -> None:
+        """The response is complete (Tornado's interface)."""
+        self._requests = ()
+
+
+class Unknown(OpenAiHandler):
+    """Every other path under ``/v1``."""
+
+    def prepare(self) -> None:
+        """404 for every method."""
+        super().prepare()
+        raise web.HTTPError(HTTPStatus.NOT_FOUND)
+
+
+def _resolve(future: asyncio.Future[InferResponse]) -> Callable[[InferRequest, InferResponse], None]:
+    """What sets a future to the first response of a request."""
+
+    def respond(request: InferRequest, response: InferResponse) -> None:
+        request.accepted_by = None if response.final else request.accepted_by
+        if future.done():
+            return
+        if response.error is not None:
+            future.set_exception(response.error.fresh())
+        elif not response.empty:
+            future.set_result(response)
+        elif response.final:
+            future.set_exception(TritonError("the model sent no response"))
+
+    return respond
+
+
+def _embedding(asked: EmbeddingRequest, index: int, response: InferResponse) -> JsonDict:
+    vector = np.ascontiguousarray(response.outputs[0].array, "<f4").reshape(-1)
+    if asked.dimensions not in (None, len(vector)):
+        raise OpenAiError(
+            f"Invalid 'dimensions': expected {len(vector)}, the length of the model's vectors, got {asked.dimensions}",
+            "dimensions",
+        )
+    value = base64.b64encode(vector.tobytes()).decode() if asked.base64 else vector.tolist()
+    return {"object": "embedding", "index": index, "embedding": value}

@@ -1,0 +1,161 @@
+"""The JSON of responses and of the chunks of a stream, for completions and chat completions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tritonnb.endpoints.openai.generation import Choice
+from tritonnb.endpoints.openai.generation_request import GenerationRequest
+
+Json = dict[str, Any]
+
+
+class ResponseForm(Protocol):
+    """How the choices of a request are written."""
+
+    def response(self, choices: Sequence[Choice]) -> Json:
+        """The complete response."""
+
+    def first_chunks(self, count: int) -> list[Json]:
+        """The chunks of a stream before the first text of each of ``count`` choices."""
+
+    def chunk(self, delta: Choice) -> Json:
+        """A chunk of a stream."""
+
+    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
+        """The chunk with the usage of the whole request, which has no choices."""
+
+
+class CompletionForm:
+    """Completions: ``text_completion``."""
+
+    def __init__(self, asked: GenerationRequest) -> None:
+        self._asked = asked
+        self._head = _head("cmpl", "text_completion", asked.model)
+        self._lengths: dict[int, int] = {}
+
+    def response(self, choices: Sequence[Choice]) -> Json:
+        """The complete response."""
+        return {**self._head, "choices": [self._choice(choice) for choice in choices], **_usage(choices)}
+
+    def first_chunks(self, count: int) -> list[Json]:
+        """None: the first text is in the first chunk."""
+        return []
+
+    def chunk(self, delta: Choice) -> Json:
+        """A chunk of a stream."""
+        return {**self._head, "choices": [self._choice(delta)], **_no_usage(self._asked)}
+
+    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
+        """The chunk with the usage of the whole request, which has no choices."""
+        return {**self._head, "choices": [], **_usage(choices)}
+
+    def _choice(self, choice: Choice) -> Json:
+        offset = self._lengths.get(choice.index, 0)
+        self._lengths[choice.index] = offset + len(choice.text)
+        return {
+            "index": choice.index,
+            "text": choice.text,
+            "logprobs": None if self._asked.logprobs is None else _completion_logprobs(choice, offset),
+            "finish_reason": choice.finish_reason,
+        }
+
+
+class ChatForm:
+    """Chat completions: ``chat.completion`` and ``chat.completion.chunk``."""
+
+    def __init__(self, asked: GenerationRequest) -> None:
+        self._asked = asked
+        self._head = _head("chatcmpl", "chat.completion.chunk" if asked.stream else "chat.completion", asked.model)
+
+    def response(self, choices: Sequence[Choice]) -> Json:
+        """The complete response."""
+        written = [
+            self._choice(choice, message={"role": "assistant", "content": choice.text, "refusal": None})
+            for choice in choices
+        ]
+        return {**self._head, "choices": written, **_usage(choices)}
+
+    def first_chunks(self, count: int) -> list[Json]:
+        """The role of each choice."""
+        roles = [
+            self._choice(Choice(index), delta={"role": "assistant", "content": "", "refusal": None})
+            for index in range(count)
+        ]
+        return [{**self._head, "choices": [role], **_no_usage(self._asked)} for role in roles]
+
+    def chunk(self, delta: Choice) -> Json:
+        """A chunk of a stream."""
+        choice = self._choice(delta, delta={"content": delta.text} if delta.text else {})
+        return {**self._head, "choices": [choice], **_no_usage(self._asked)}
+
+    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
+        """The chunk with the usage of the whole request, which has no choices."""
+        return {**self._head, "choices": [], **_usage(choices)}
+
+    def _choice(self, choice: Choice, **content: Json) -> Json:
+        logprobs = None if self._asked.logprobs is None else _chat_logprobs(choice, self._asked.logprobs)
+        return {"index": choice.index, **content, "logprobs": logprobs, "finish_reason": choice.finish_reason}
+
+
+def model_object(name: str, created: int) -> Json:
+    """A model of the list of models."""
+    return {"id": name, "object": "model", "created": created, "owned_by": "tritonnb"}
+
+
+def _head(prefix: str, kind: str, model: str) -> Json:
+    return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _no_usage(asked: GenerationRequest) -> Json:
+    """With ``stream_options.include_usage`` every chunk has the field; all but the last one are null."""
+    return {"usage": None} if asked.include_usage else {}
+
+
+def _usage(choices: Sequence[Choice]) -> Json:
+    """The sum over all choices, as their model counted them; nothing if it does not count.
+
+    The prompt counts once for each choice, because each is a request of its own.
+    """
+    pairs = [(choice.prompt_tokens, choice.completion_tokens) for choice in choices]
+    if any(prompt is None or completion is None for prompt, completion in pairs):
+        return {}
+    prompt_tokens = sum(prompt or 0 for prompt, _ in pairs)
+    completion_tokens = sum(completion or 0 for _, completion in pairs)
+    total = prompt_tokens + completion_tokens
+    return {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}}
+
+
+def _tokens(entry: dict[str, Any]) -> list[tuple[str, float]]:
+    """The chosen token and the most probable ones, with their log probabilities."""
+    return [(str(token["decoded_token"]), float(token["logprob"])) for token in entry.values()]
+
+
+def _completion_logprobs(choice: Choice, offset: int) -> Json:
+    entries = [_tokens(entry) for entry in choice.logprobs]
+    offsets = []
+    for entry in entries:
+        offsets.append(offset)
+        offset += len(entry[0][0])
+    return {
+        "tokens": [entry[0][0] for entry in entries],
+        "token_logprobs": [entry[0][1] for entry in entries],
+        "top_logprobs": [dict(entry) for entry in entries],
+        "text_offset": offsets,
+    }
+
+
+def _chat_logprobs(choice: Choice, most: int) -> Json:
+    content = []
+    for entry in choice.logprobs:
+        (chosen, logprob), *_ = tokens = _tokens(entry)
+        top = sorted(tokens, key=lambda token: -token[1])[:most]
+        content.append({**_token(chosen, logprob), "top_logprobs": [_token(*token) for token in top]})
+    return {"content": content, "refusal": None}
+
+
+def _token(text: str, logprob: float) -> Json:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}

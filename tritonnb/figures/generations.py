@@ -1,0 +1,132 @@
+"""Generations in the slots of an instance, or in the places of its static batches: a lane each, a cell for each step.
+
+The first cell of a generation, in which its prompt is read, is darker; hatched is the time in which its place is kept
+after its last token. Above: how many prompts wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.figures.palette import INK, LIGHT, NULL, PAPER, QUEUE, series, tint
+from tritonnb.figures.picture import axes_for
+from tritonnb.figures.scale import (
+    SPACE,
+    TimeScale,
+    box,
+    duration,
+    name_lanes,
+    panel_above,
+    set_time_label,
+    strip_spines,
+)
+from tritonnb.recording.generations import Generation, idle_share, token_times_of
+from tritonnb.scheduling.reasons import pluralize
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_BOX = 0.72
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.generations`."""
+    alt, generations, scale = describe(rec), rec.generations, TimeScale.of(rec)
+    names = dict.fromkeys(sorted((generation.instance, generation.lane) for generation in generations))
+    lanes = {name: -float(number) for number, name in enumerate(names)}
+    ax = axes_for(ax, 1.6 + 0.34 * len(lanes), alt)
+    scale.frame(ax)
+    ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
+    steps = [end - begin for generation in generations for begin, end in generation.steps]
+    line = 0.6 if scale.fitting(ax)("0", sorted(steps)[len(steps) // 2] / scale.unit_ns, 3) else 0.0
+    _draw_steps(ax, scale, generations, lanes, line)
+    _draw_ends(ax, scale, generations, lanes)
+    name_lanes(ax, {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()})
+    ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
+    hatched = "; hatched: idle until the batch ends" if any(map(_is_idle, generations)) else ""
+    legend = f"cell: a step; dark: the prompt is read; thick edge: last token{hatched}"
+    set_time_label(ax, scale.unit, legend)
+    strip_spines(ax)
+    _draw_waiting(ax, scale, generations)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    generations = rec.generations
+    if not generations:
+        raise InvalidArgumentError(
+            "figure 'generations' expected a recording of a model that generates token by token, got none"
+        )
+    begin, end = rec.span_ns
+    lanes = {(generation.instance, generation.lane) for generation in generations}
+    places = pluralize(len(lanes), _place(rec))
+    longest = max(len(generation.steps) for generation in generations)
+    times = token_times_of(generations)
+    words = f" {times.verdict()}" if times.count else ""
+    return (
+        f"{pluralize(len(generations), 'generation')} of at most {pluralize(longest, 'token')} in {places} over "
+        f"{duration(end - begin)}; {idle_share(generations):.0%} of the time in them is idle.{words}"
+    )
+
+
+def _place(rec: Recording) -> str:
+    return "slot" if any(batch.slots for batch in rec.batches) else "place"
+
+
+def _is_idle(generation: Generation) -> bool:
+    return generation.idle_ns > 0
+
+
+def _draw_steps(
+    ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float], line: float
+) -> None:
+    """Draw the cells of the steps, and the time in which a place is idle."""
+    fits = scale.fitting(ax)
+    boxes, colours, faces, idle = [], [], [], []
+    for number, generation in enumerate(generations):
+        y, colour = lanes[generation.instance, generation.lane], series(number)
+        low, high = y - _BOX / 2, y + _BOX / 2
+        for step, (begin, end) in enumerate(generation.steps):
+            if scale.shows(begin, end):
+                boxes.append(box(scale.at(begin), scale.at(end), low, high))
+                colours.append(colour)
+                faces.append(tint(colour, 0.35 if step else 0.95))
+        if _is_idle(generation) and scale.shows(generation.end_ns, generation.free_ns):
+            idle.append(box(scale.at(generation.end_ns), scale.at(generation.free_ns), low, high))
+        left, right = scale.at(generation.steps[0][1]), scale.at(generation.end_ns)
+        label = f"{SPACE}{number + 1}: {len(generation.steps)} tokens"
+        text = next((text for text in (label, f"{SPACE}{number + 1}") if fits(text, right - left, 7.5)), "")
+        ax.text(left, y, text, fontsize=7.5, va="center", color=INK, zorder=5)
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=colours, linewidths=line, zorder=3))
+    ax.add_collection(PolyCollection(idle, facecolors=PAPER, edgecolors=NULL, hatch="////", linewidths=0.6, zorder=2))
+
+
+def _draw_ends(ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float]) -> None:
+    """Draw the moment of each last token."""
+    ends = []
+    for generation in generations:
+        if scale.shows(generation.end_ns, generation.end_ns):
+            x, y = scale.at(generation.end_ns), lanes[generation.instance, generation.lane]
+            ends.append([(x, y - _BOX / 2), (x, y + _BOX / 2)])
+    ax.add_collection(LineCollection(ends, colors=INK, linewidths=2.2, capstyle="butt", zorder=4))
+
+
+def _draw_waiting(ax: Axes, scale: TimeScale, generations: list[Generation]) -> None:
+    """Draw how many prompts wait for a slot."""
+    changes = sorted(
+        [(generation.arrived_ns, 1) for generation in generations]
+        + [(generation.steps[0][0], -1) for generation in generations]
+    )
+    above = panel_above(ax, 0.28, "prompts waiting")
+    count, times, counts = 0, [scale.ends[0]], [0]
+    for time_ns, change in changes:
+        count += change
+        times.append(scale.at(time_ns))
+        counts.append(count)
+    above.step([*times, scale.ends[1]], [*counts, count], where="post", color=QUEUE, linewidth=1)
+    above.set_ylim(0, max(counts) * 1.25 + 1)

@@ -1,0 +1,46 @@
+// The text around the picture: headline, legend, slots, what is at the cursor, and the controls.
+
+import { describeMoment } from "./cards.js";
+import { headline, legend, slotGrid } from "./panels.js";
+import { HINT } from "./template.js";
+import { formatTime } from "./words.js";
+
+const contents = new WeakMap(); // what is in each element: the page is laid out again only if it changes
+
+function fill(element, nodes) {
+  const content = nodes.map((node) => node.outerHTML).join("");
+  if (contents.get(element) === content) return;
+  contents.set(element, content);
+  element.replaceChildren(...nodes);
+}
+
+function showText(view) {
+  const { timeline, frame, theme, received, window, pace, cursor, part } = view;
+  const live = view.model.get("live");
+  const time = cursor ?? Math.min(view.end, window.to);
+  showControls(view, live);
+  view.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
+  const rate = live && window.follow ? pace.rate : null;
+  fill(part("head"), headline(timeline, { live, rate, frame, received }));
+  fill(part("legend"), legend(timeline, theme, frame.columns));
+  const isAtEnd = window.follow || window.to >= timeline.now - pace.lag;
+  const isNewest = live && cursor === null && isAtEnd;
+  fill(part("slots"), timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []);
+}
+
+function showControls({ root, window: { follow, pinned }, cursor, timeline, frame, eventIndex, part }, live) {
+  const pause = root.querySelector('[data-do="pause"]');
+  const action = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
+  if (pause.textContent !== action) pause.textContent = action;
+  pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
+  root.querySelector('[data-do="pin"]').setAttribute("aria-pressed", String(pinned));
+  const text = cursor === null ? "" : `${formatTime(cursor)}: ${describeCursor(timeline, cursor, eventIndex, frame)}`;
+  if (part("event").textContent !== text) Object.assign(part("event"), { textContent: text, title: text });
+}
+
+function describeCursor(timeline, cursor, eventIndex, frame) {
+  const event = timeline.events[eventIndex];
+  return event?.time === cursor ? event.text : describeMoment(timeline, cursor, frame?.columns);
+}
+
+export { showText };

@@ -1,0 +1,109 @@
+"""Generations: requests that a model answers token by token, and the steps in which it computes the tokens.
+
+With iterative sequences (continuous batching) each step is an execution, and the lane of a generation is its batch
+slot. Otherwise a batch contains whole generations (static batching): a step ends with a response, the lane is the place
+in the batch, and a generation that ends early leaves its place idle until the end of the batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonnb.core.events import ResponseSent
+from tritonnb.recording.batches import Batch
+from tritonnb.recording.token_times import TokenTimes
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recorded_events import RecordedEvents
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation.
+
+    Attributes
+    ----------
+    serial : int
+        Of its request.
+    model, instance : str
+    lane : int
+        Its batch slot, or its place in a static batch.
+    arrived_ns : int
+        When its request was accepted.
+    steps : tuple of (int, int)
+        Begin and end of each step; the first one reads the prompt, and each makes a token.
+    free_ns : int
+        When the next generation could take its place.
+    """
+
+    serial: int
+    model: str
+    instance: str
+    lane: int
+    arrived_ns: int
+    steps: tuple[tuple[int, int], ...]
+    free_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        """When its last token was there."""
+        return self.steps[-1][1]
+
+    @property
+    def idle_ns(self) -> int:
+        """How long its place was kept without any use."""
+        return self.free_ns - self.end_ns
+
+
+def generations_of(rec: RecordedEvents) -> list[Generation]:
+    """The generations of a recording, in the order of their first steps; empty if there are none."""
+    batches = {batch.number: batch for batch in rec.batches}
+    arrived: dict[int, int] = {}
+    executed: dict[int, list[Batch]] = defaultdict(list)
+    for request in rec.requests:
+        arrived.setdefault(request.serial, request.queued_ns)
+        executed[request.serial].append(batches[request.batch])
+    responses: dict[int, list[int]] = defaultdict(list)
+    for event in rec.events:
+        if isinstance(event, ResponseSent) and event.outcome == "success":
+            responses[event.serial].append(event.time_ns)
+    generations = []
+    for serial, own in executed.items():
+        first = own[0]
+        lane = (first.slots or range(len(first.requests)))[first.requests.index(serial)]
+        times = responses[serial]
+        if _is_iterative(rec, first.model):
+            steps = tuple([(batch.exec_start_ns, batch.exec_end_ns) for batch in own])
+            free_ns = own[-1].exec_end_ns
+        elif len(times) > 1 and len(own) == 1:
+            # The loop of the server may see the last responses after the end of the execution.
+            ends = [min(time_ns, first.exec_end_ns) for time_ns in times]
+            steps = tuple(zip([first.exec_start_ns, *ends], ends, strict=False))
+            free_ns = first.exec_end_ns
+        else:
+            continue
+        generations.append(Generation(serial, first.model, first.instance, lane, arrived[serial], steps, free_ns))
+    return sorted(generations, key=lambda generation: generation.steps[0])
+
+
+def token_times_of(generations: list[Generation]) -> TokenTimes:
+    """When their tokens were computed; generations of one token are left out."""
+    several = [generation for generation in generations if len(generation.steps) > 1]
+    columns = [
+        (generation.arrived_ns, generation.steps[0][1], generation.end_ns, len(generation.steps))
+        for generation in several
+    ]
+    return TokenTimes(*(zip(*columns, strict=True) if columns else [()] * 4))
+
+
+def idle_share(generations: list[Generation]) -> float:
+    """The share (0 to 1) of the time in slots, or in places of batches, in which nothing was computed."""
+    kept = sum(generation.free_ns - generation.steps[0][0] for generation in generations)
+    return sum(generation.idle_ns for generation in generations) / kept if kept else 0.0
+
+
+def _is_iterative(rec: RecordedEvents, model: str) -> bool:
+    config = rec.configs.get(model)
+    return config is not None and config.sequence_batching.iterative_sequence
