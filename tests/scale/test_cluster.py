@@ -1,0 +1,47 @@
+"""What is checked before Ray is started: its version, the ports, and the options."""
+
+from __future__ import annotations
+
+import socket
+from importlib import metadata
+
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.listeners import PortTakenError
+from tritonnb.scale.ray import version
+from tritonnb.scale.ray.cluster import free_port
+from tritonnb.scale.ray.options import check_engine_options
+
+
+@pytest.mark.parametrize(
+    ("installed", "message"),
+    [
+        ("2.55.1", r"expected Ray 2\.56 or later, got 2\.55\.1: pip install \"tritonnb\[ray\]\""),
+        ("", r"Ray Serve is not installed: pip install \"tritonnb\[ray\]\""),
+    ],
+)
+def test_a_missing_or_old_ray_is_an_error(installed: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> str:
+        if not installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(metadata, "version", find)
+    with pytest.raises(UnavailableError, match=message):
+        version.require_ray()
+
+
+def test_a_port_that_is_taken_is_an_error_and_without_a_port_the_next_one_is_used() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTakenError, match=f"the HTTP service cannot listen on 127.0.0.1:{port}"):
+            free_port("HTTP", "127.0.0.1", port)
+    assert free_port("HTTP", "127.0.0.1", 0) > 0
+    assert free_port("HTTP", "127.0.0.1", None) >= 8000
+
+
+def test_an_option_that_the_engine_does_not_have_is_an_error() -> None:
+    check_engine_options({"load_models": ["*"], "model_control_mode": "explicit"})
+    with pytest.raises(InvalidArgumentError, match=r"app\(\): expected options of the engine, got 'replica'"):
+        check_engine_options({"replica": 2})

@@ -1,0 +1,244 @@
+"""The responses of a real Triton, compared with those of two replicas behind an ingress, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.endpoints.newer_release import recordings
+from tests.endpoints.replay import differences
+from tests.scale.asgi import send
+from tests.scale.local import LocalPool, ask_of
+from tests.scale.not_alike import NOT_ALIKE
+from tritonnb.core.errors import Status
+from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.scale.coordinator import Coordinator
+from tritonnb.scale.dispatch import Dispatcher
+from tritonnb.scale.groups import Groups
+from tritonnb.scale.grpc_ingress import GrpcIngress
+from tritonnb.scale.http_ingress import HttpIngress
+from tritonnb.scale.replica import Replica, RpcReply
+from tritonnb.telemetry.trace_settings import TraceOptions
+
+MODELS = Path(__file__).parents[1] / "models"
+METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
+
+
+class Deployment:
+    """Two replicas of all models, and an ingress; on an event loop that runs while a coroutine does."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.pool = LocalPool()
+        self.coordinator = Coordinator()
+        ask = ask_of(self.coordinator)
+        groups = Groups(Dispatcher(self.pool, ask), {}, ask)
+        self.http, self.grpc = HttpIngress(groups), GrpcIngress(groups)
+
+    def run(self, coroutine: Any) -> Any:
+        return self.runner.run(coroutine)
+
+    def add(self, name: str, models: Sequence[str] = ("echo_fp32",)) -> Replica:
+        return self.run(self._add(name, list(models)))
+
+    async def _add(self, name: str, names: list[str]) -> Replica:
+        trace = TraceOptions("trace.json")
+        options = EngineOptions((MODELS,), model_control_mode="explicit", load_models=names, trace=trace)
+        replica = Replica(options)
+        await replica.start()
+        await replica.apply_all(self.coordinator.report(replica.report(name, "engine", "node")))
+        self.pool.running[name] = replica
+        return replica
+
+    def ask(self, method: str, path: str, document: object = None) -> Any:
+        """The JSON of a response; its status must be 200."""
+        request = {"method": method, "path": path, "body_text": "" if document is None else json.dumps(document)}
+        status, _, content = self.run(send(self.http, request))
+        assert status == 200, content
+        return json.loads(content or b"null")
+
+    def close(self) -> None:
+        for replica in self.pool.running.values():
+            self.run(replica.stop())
+        self.runner.close()
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    deployment = Deployment()
+    for name in ("r1", "r2"):
+        deployment.add(name, [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")])
+    yield deployment
+    deployment.close()
+
+
+@pytest.fixture
+def small() -> Iterator[Deployment]:
+    """Two replicas of one model."""
+    deployment = Deployment()
+    for name in ("r1", "r2"):
+        deployment.add(name)
+    yield deployment
+    deployment.close()
+
+
+EXCHANGES = recordings("transcripts.json") + recordings("variations.json")
+
+
+def test_http_responses_are_the_recorded_ones(deployment: Deployment) -> None:
+    differing = {
+        (exchange["area"], exchange["id"]): different
+        for exchange in EXCHANGES
+        if (different := differences(exchange, *deployment.run(send(deployment.http, exchange["request"]))))
+    }
+    unexpected = {key: different for key, different in differing.items() if key[1] not in NOT_ALIKE.get(key[0], ())}
+    assert unexpected == {}
+    assert {key[1] for key in differing} == set().union(*NOT_ALIKE.values())
+
+
+GRPC_CASES = recordings("grpc_transcripts.json")
+
+
+def answer(deployment: Deployment, case: dict[str, Any]) -> dict[str, Any]:
+    """The answer as it is recorded."""
+    method, metadata = METHODS[case["rpc"]], case.get("metadata", {})
+    request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+
+    def serialized(message: dict[str, Any]) -> bytes:
+        return json_format.ParseDict(message, request_class()).SerializeToString()
+
+    async def replies() -> list[RpcReply]:
+        if "requests" not in case:
+            return [await deployment.grpc.call(case["rpc"], serialized(case["request"]), metadata)]
+        return [reply async for reply in deployment.grpc.stream(messages(map(serialized, case["requests"])), metadata)]
+
+    answered: dict[str, Any] = {"code": "OK", "text": ""}
+    read = []
+    for reply in deployment.run(replies()):
+        if reply.status:
+            answered |= {"code": CODES[Status[reply.status]].name, "text": reply.error}
+        else:
+            read.append(json_format.MessageToDict(response_class.FromString(reply.message)))
+    if "requests" in case:
+        return answered | {"responses": read}
+    return answered | ({"response": read[0]} if read else {})
+
+
+async def messages(serialized: Any) -> AsyncIterator[bytes]:
+    for message in serialized:
+        yield message
+
+
+def test_grpc_responses_are_the_recorded_ones(deployment: Deployment) -> None:
+    differing = {}
+    for case in GRPC_CASES:
+        answered, recorded = answer(deployment, case), case["answer"]
+        if case.get("volatile_text"):  # a traceback, with paths
+            for response in answered.get("responses", ()):
+                assert response.pop("errorMessage")
+        if {name: answered.get(name) for name in recorded} != recorded:
+            differing[case["id"]] = answered
+    regions = {name for name in differing if name.startswith(("shm-", "cuda-"))}
+    assert {name: answered for name, answered in differing.items() if name not in regions} == {}
+    assert {differing[name]["code"] for name in regions} == {"UNIMPLEMENTED"}
+
+
+def inference(value: float = 1.0) -> dict[str, Any]:
+    """A request to the model `echo_fp32`."""
+    return {"inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": [value, value]}]}
+
+
+def test_statistics_are_summed_and_those_of_one_replica_can_be_read(small: Deployment) -> None:
+    for _ in range(6):
+        small.ask("POST", "/v2/models/echo_fp32/infer", inference())
+    each = [
+        small.ask("GET", f"/v2/models/echo_fp32/stats?replica={name}")["model_stats"][0]["inference_count"]
+        for name in ("r1", "r2")
+    ]
+    assert each == [3, 3]
+    assert small.ask("GET", "/v2/models/echo_fp32/stats")["model_stats"][0]["inference_count"] == 6
+    grpc_request = pb.ModelStatisticsRequest(name="echo_fp32").SerializeToString()
+    reply = small.run(small.grpc.call("ModelStatistics", grpc_request, {}))
+    assert pb.ModelStatisticsResponse.FromString(reply.message).model_stats[0].inference_count == 6
+
+
+def test_load_and_unload_act_on_all_replicas_and_on_later_ones(small: Deployment) -> None:
+    small.ask("POST", "/v2/repository/models/echo_fp32/unload")
+    small.ask("POST", "/v2/repository/models/echo_text/load")
+    small.add("r3")
+    for replica in small.pool.running.values():
+        assert [model.name for model in replica.engine.models()] == ["echo_text"]
+    states = {row["name"]: row.get("state") for row in small.ask("POST", "/v2/repository/index")}
+    assert (states["echo_fp32"], states["echo_text"]) == ("UNAVAILABLE", "READY")
+
+
+def test_a_change_that_every_replica_refuses_is_an_error_and_is_not_kept(small: Deployment) -> None:
+    status, _, body = small.run(send(small.http, {"method": "POST", "path": "/v2/repository/models/nope/load"}))
+    assert (status, b"failed to load 'nope'" in body) == (500, True)
+    small.add("r3")
+    assert small.coordinator.report(small.pool.running["r3"].report("r9", "engine", "node")) == {}
+
+
+def test_metrics_name_the_replica(small: Deployment) -> None:
+    small.ask("POST", "/v2/models/echo_fp32/infer", inference())
+    status, headers, body = small.run(send(small.http, {"method": "GET", "path": "/metrics"}))
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
+    lines = [line for line in body.decode().splitlines() if line.startswith("nv_inference_count{")]
+    assert sorted(line.partition(",")[0] for line in lines) == [
+        f'nv_inference_count{{replica="{name}"' for name in ("r1", "r2")
+    ]
+
+
+def test_the_replicas_are_listed_with_their_sequences(small: Deployment) -> None:
+    small.ask("POST", "/v2/repository/models/accumulate/load")
+    parameters = {"sequence_id": 5, "sequence_start": True}
+    tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [1]}
+    small.ask("POST", "/v2/models/accumulate/infer", {"inputs": [tensor], "parameters": parameters})
+    for name, replica in small.pool.running.items():
+        small.coordinator.report(replica.report(name, "engine", "node"))
+    listed = small.ask("GET", "/v2/replicas")
+    assert [row["state"] for row in listed] == ["RUNNING", "RUNNING"]
+    assert [row["sequences"] for row in listed if row["sequences"]] == [[{"model": "accumulate", "sequence_id": 5}]]
+
+
+def test_a_model_with_replicas_of_its_own_is_served_there() -> None:
+    deployment = Deployment()
+    own = LocalPool("engine-echo_text")
+    ask = ask_of(deployment.coordinator)
+    groups = Groups(Dispatcher(deployment.pool, ask), {"echo_text": Dispatcher(own, ask)}, ask)
+    deployment.http = HttpIngress(groups)
+    deployment.add("r1", ["echo_fp32"])
+    deployment.add("r2", ["echo_text"])
+    own.running["r2"] = deployment.pool.running.pop("r2")
+    try:
+        for model in ("echo_fp32", "echo_text"):
+            assert deployment.ask("GET", f"/v2/models/{model}")["name"] == model
+        ready = [row["name"] for row in deployment.ask("POST", "/v2/repository/index", {"ready": True})]
+        assert ready == ["echo_fp32", "echo_text"]
+        names = [entry["name"] for entry in deployment.ask("GET", "/v2/models/stats")["model_stats"]]
+        assert sorted(names) == ["echo_fp32", "echo_text"]
+    finally:
+        deployment.pool.running |= own.running
+        deployment.close()
+
+
+@pytest.mark.parametrize(("header", "value"), [("Host", "evil.example"), ("Origin", "http://evil.example")])
+def test_a_web_page_cannot_use_the_server(header: str, value: str) -> None:
+    deployment = Deployment()
+    ask = ask_of(deployment.coordinator)
+    guarded = HttpIngress(Groups(Dispatcher(deployment.pool, ask), {}, ask), bound="127.0.0.1")
+    request = {"method": "GET", "path": "/v2/replicas", "headers": {"Host": "localhost:8000", header: value}}
+    status, _, body = deployment.run(send(guarded, request))
+    assert (status, b"is not allowed" in body) == (403, True)
+    request["headers"] = {"Host": "localhost:8000"}
+    assert deployment.run(send(guarded, request))[0] == 200
+    deployment.close()

@@ -1,0 +1,201 @@
+"""A Ray cluster of three node processes: the protocol, sequences, and replicas that come and go.
+
+Ray is not part of the extra ``all``: ``make test-ray`` runs these tests in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ray: Any = pytest.importorskip("ray", reason="make test-ray installs Ray Serve and runs these tests")
+
+import grpc  # noqa: E402
+import tritonclient.grpc as triton_grpc  # noqa: E402
+import tritonclient.http as triton_http  # noqa: E402
+
+import tritonnb as tnb  # noqa: E402
+from tests.client_examples.test_client_examples import CHECKOUT, EXAMPLES, scripts  # noqa: E402
+from tests.endpoints.newer_release import recordings  # noqa: E402
+from tests.endpoints.replay import differences, send  # noqa: E402
+from tests.endpoints.test_grpc_transcripts import ask  # noqa: E402
+from tests.scale.not_alike import NOT_ALIKE, NOT_ALIKE_THROUGH_RAY  # noqa: E402
+from tools.ray_chaos import allow_idle_sequences, chaos, kill_one, start_cluster  # noqa: E402
+from tritonnb.core.errors import UnavailableError  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "tests" / "models"
+ACCUMULATORS = ROOT / "model_repository"
+EXAMPLE_MODELS = ROOT / "tests" / "client_examples" / "models"
+
+
+@pytest.fixture(scope="module")
+def deployment() -> Iterator[tnb.ScaledServer]:
+    """Two replicas of all models, behind two ingress replicas, on three nodes."""
+    cluster = start_cluster()
+    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
+    names += ["accumulator", "add_sub", *(model.name for model in EXAMPLE_MODELS.iterdir())]
+    server = tnb.scale(
+        [MODELS, ACCUMULATORS, EXAMPLE_MODELS],
+        address=cluster.address,
+        port=0,
+        grpc_port=0,
+        replicas=2,
+        ingress_replicas=2,
+        drain_timeout=60.0,
+        ray_actor_options={"num_cpus": 0.1},
+        load_models=names,
+        direct=True,
+    )
+    yield server
+    server.stop()
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def number(client: Any, value: int) -> list[Any]:
+    tensor = client.InferInput("INPUT", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.array([[value]], np.int32))
+    return [tensor]
+
+
+def test_http_responses_are_the_recorded_ones(deployment: tnb.ScaledServer) -> None:
+    exchanges = recordings("transcripts.json")
+    differing = {
+        (exchange["area"], exchange["id"]): different
+        for exchange in exchanges
+        if (different := differences(exchange, *send(deployment.port, exchange["request"])))
+    }
+    expected = set().union(*NOT_ALIKE.values(), *NOT_ALIKE_THROUGH_RAY.values())
+    assert {key: different for key, different in differing.items() if key[1] not in expected} == {}
+
+
+def test_grpc_responses_are_the_recorded_ones(deployment: tnb.ScaledServer) -> None:
+    differing = {}
+    with grpc.insecure_channel(deployment.grpc_url) as channel:
+        for case in recordings("grpc_transcripts.json"):
+            if case["rpc"] in ("ModelStatistics", "RepositoryIndex"):  # of a server without other requests and models
+                continue
+            answered, recorded = ask(channel, case), case["answer"]
+            if case.get("volatile_text"):
+                for response in answered.get("responses", ()):
+                    response.pop("errorMessage", "")
+            if {name: answered.get(name) for name in recorded} != recorded:
+                differing[case["id"]] = answered
+    assert {name: answer for name, answer in differing.items() if not name.startswith(("shm-", "cuda-"))} == {}
+
+
+@pytest.mark.parametrize("id", [7, 2**40])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_sequence_has_one_sum(deployment: tnb.ScaledServer, protocol: str, id: int) -> None:
+    module, url = (
+        (triton_http, deployment.url.removeprefix("http://"))
+        if protocol == "http"
+        else (triton_grpc, deployment.grpc_url)
+    )
+    client = module.InferenceServerClient(url)
+    sums = [
+        client.infer(
+            "accumulator", number(module, step), sequence_id=id, sequence_start=step == 1, sequence_end=step == 5
+        )
+        .as_numpy("OUTPUT")
+        .item()
+        for step in range(1, 6)
+    ]
+    assert sums == [1, 3, 6, 10, 15]
+    client.close()
+
+
+@pytest.mark.skipif(not CHECKOUT, reason="TRITON_CLIENT_CHECKOUT names no checkout of NVIDIA's client")
+@pytest.mark.parametrize("command", [command for command in scripts() if "sequence" in command[0]], ids=" ".join)
+def test_nvidias_sequence_examples_pass(deployment: tnb.ScaledServer, command: tuple[str, ...]) -> None:
+    name, *arguments = command
+    url = deployment.grpc_url if "grpc" in name else deployment.url.removeprefix("http://")
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments, "-u", url],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+
+
+def test_the_view_of_the_whole_deployment(deployment: tnb.ScaledServer) -> None:
+    with deployment.connect() as remote:
+        before = remote.stats("add_sub")["model_stats"][0]["inference_count"]
+        inputs = {name: np.ones((1, 4), np.float32) for name in ("INPUT0", "INPUT1")}
+        for _ in range(10):
+            remote["add_sub"](**inputs)
+        assert remote.stats("add_sub")["model_stats"][0]["inference_count"] == before + 10
+        replicas = deployment.replicas()
+        assert [replica["state"] for replica in replicas] == ["RUNNING", "RUNNING"]
+        each = [
+            remote.server.access.fetch_json(f"{deployment.url}/v2/models/add_sub/stats?replica={replica['replica']}")
+            for replica in replicas
+        ]
+        assert sum(answer["model_stats"][0]["inference_count"] for answer in each) == before + 10
+        assert {f'replica="{replica["replica"]}"' in "".join(remote.metrics()) for replica in replicas} == {True}
+    with tnb.connect(str(replicas[0]["url"])) as direct:  # past Ray's proxy
+        assert direct["add_sub"](**inputs)["OUTPUT0"].tolist() == [[2.0] * 4]
+
+
+def test_a_change_of_the_number_of_replicas_moves_no_sequence_and_a_lost_replica_ends_its_own(
+    deployment: tnb.ScaledServer,
+) -> None:
+    client = triton_http.InferenceServerClient(deployment.url.removeprefix("http://"), network_timeout=60)
+
+    def add(id: int, value: int, **flags: bool) -> int:
+        answer = client.infer("accumulator", number(triton_http, value), sequence_id=id, **flags)
+        return int(answer.as_numpy("OUTPUT").item())
+
+    allow_idle_sequences(deployment.url)  # reaches the replicas that are added, too
+    ids = range(100, 108)
+    assert [add(id, id, sequence_start=True) for id in ids] == list(ids)
+    deployment.scale_to(3)
+    assert [add(id, 1) for id in ids] == [id + 1 for id in ids]
+    idle = client.get_model_config("accumulator")["sequence_batching"]["max_sequence_idle_microseconds"]
+    urls = [str(replica["url"]).removeprefix("http://") for replica in deployment.replicas()]
+    assert len(urls) == 3
+    configs = [triton_http.InferenceServerClient(url).get_model_config("accumulator") for url in urls]
+    assert {config["sequence_batching"]["max_sequence_idle_microseconds"] for config in configs} == {idle}
+    kill_one(deployment.name, random.Random(0))
+    as_documented = 0
+    for id in ids:
+        try:
+            total = add(id, 1)
+        except triton_http.InferenceServerException as error:
+            as_documented += (
+                "must specify the START flag" in error.message() or "its replica was lost" in error.message()
+            )
+        else:
+            as_documented += total == id + 2  # on another replica
+    assert as_documented == len(ids)
+    client.close()
+
+
+def test_no_sum_is_wrong_while_replicas_come_and_go(deployment: tnb.ScaledServer) -> None:
+    result = chaos(deployment, seconds=30, sequences=12, length=10, period=6)
+    assert (result.wrong_sums, result.undocumented) == ([], [])
+    assert result.completed > 0
+    assert result.stateless["answered"] > 0
+
+
+def test_a_running_serve_and_a_missing_cluster_are_errors(deployment: tnb.ScaledServer) -> None:
+    with pytest.raises(UnavailableError, match="Ray Serve is running on this cluster already"):
+        tnb.scale(MODELS)
+    command = [sys.executable, "-m", "tritonnb", "serve", "--ray", "--address=127.0.0.1:1"]
+    run = subprocess.run(
+        [*command, f"--model-repository={MODELS}"], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT
+    )
+    assert run.returncode == 1
+    assert "no Ray cluster responds at 127.0.0.1:1" in run.stderr

@@ -1,0 +1,42 @@
+"""The hash ring moves only the keys that have to move."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritonnb.scale.ring import HashRing
+
+members = st.frozensets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
+KEYS = [str(number) for number in range(200)]
+
+
+@given(members, st.text("xyz", min_size=1))
+def test_a_new_member_only_takes_keys_from_others(old: frozenset[str], new: str) -> None:
+    before, after = HashRing(old), HashRing(old | {new})
+    moved = [key for key in KEYS if before.owner(key) != after.owner(key)]
+    assert {after.owner(key) for key in moved} <= {new}
+
+
+@given(members, st.data())
+def test_only_the_keys_of_a_removed_member_move(old: frozenset[str], data: st.DataObject) -> None:
+    removed = data.draw(st.sampled_from(sorted(old)))
+    if old == {removed}:
+        return
+    before, after = HashRing(old), HashRing(old - {removed})
+    assert all(before.owner(key) in (removed, after.owner(key)) for key in KEYS)
+
+
+def test_the_keys_are_shared_evenly_enough() -> None:
+    ring = HashRing(f"replica {number}" for number in range(10))
+    counts = Counter(ring.owner(str(key)) for key in range(10_000))
+    assert len(counts) == 10
+    assert max(counts.values()) < 2 * 1000
+
+
+def test_an_empty_ring_has_no_owner() -> None:
+    with pytest.raises(LookupError, match="expected a ring with members for the key 'a', got an empty ring"):
+        HashRing([]).owner("a")

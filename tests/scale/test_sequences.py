@@ -1,0 +1,105 @@
+"""The table of live sequences: a sequence stays where it started until it ends."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tritonnb.scale.coordinator import Change, Coordinator, Report
+from tritonnb.scale.sequences import GRACE_S, SequenceKey, SequenceTable
+
+keys = st.builds(SequenceKey, st.sampled_from(["m", "n"]), st.sampled_from([1, 2, "1"]))
+replicas = st.sampled_from(["r1", "r2", "r3"])
+
+
+class TableMachine(RuleBasedStateMachine):
+    """Compares the table with what the replicas know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = SequenceTable()
+        self.live: dict[SequenceKey, str] = {}
+        self.now = 0.0
+
+    @rule(key=keys, proposed=replicas)
+    def start(self, key: SequenceKey, proposed: str) -> None:
+        expected = self.live.get(key, proposed)
+        assert self.table.start(key, proposed, self.now) == expected
+        self.live[key] = expected
+
+    @rule(key=keys, replica=replicas)
+    def end(self, key: SequenceKey, replica: str) -> None:
+        self.table.end(key, replica)
+        if self.live.get(key) == replica:
+            del self.live[key]
+
+    @rule(replica=replicas)
+    def forget(self, replica: str) -> None:
+        lost = {key for key, other in self.live.items() if other == replica}
+        assert set(self.table.forget(replica)) == lost
+        self.live = {key: other for key, other in self.live.items() if other != replica}
+
+    @rule(replica=replicas, seconds=st.sampled_from([0.0, GRACE_S + 1]), data=st.data())
+    def report(self, replica: str, seconds: float, data: st.DataObject) -> None:
+        self.now += seconds
+        here = sorted((key for key, other in self.live.items() if other == replica), key=repr)
+        idle = set(data.draw(st.lists(st.sampled_from(here), unique=True))) if here and seconds else set()
+        self.table.report(replica, [key for key in here if key not in idle], self.now)
+        self.live = {key: other for key, other in self.live.items() if key not in idle}
+
+    @invariant()
+    def the_table_has_the_live_sequences(self) -> None:
+        assert dict(self.table) == self.live
+        assert all(self.table.find(key) == replica for key, replica in self.live.items())
+
+
+TestTable = TableMachine.TestCase
+
+
+def test_a_sequence_that_started_just_now_is_kept_though_its_replica_does_not_report_it_yet() -> None:
+    table = SequenceTable()
+    key = SequenceKey("m", 1)
+    table.start(key, "r1", now=0.0)
+    table.report("r1", [], now=GRACE_S / 2)
+    assert table.find(key) == "r1"
+    table.report("r1", [], now=GRACE_S + 1)
+    assert table.find(key) is None
+
+
+def test_a_restarted_coordinator_learns_the_sequences_from_the_reports() -> None:
+    coordinator = Coordinator()
+    key = SequenceKey("m", "a")
+    coordinator.report(Report("r2", "engine", live=(key,)))
+    assert coordinator.find(key) == "r2"
+    assert coordinator.start(key, "r1") == "r2"
+    assert coordinator.forget("r2") == 1
+    assert coordinator.start(key, "r1") == "r1"
+
+
+def test_a_later_replica_gets_the_last_accepted_change_of_each_subject() -> None:
+    coordinator = Coordinator()
+    load, unload = (Change("model m", "POST", f"/v2/repository/models/m/{verb}", b"") for verb in ("load", "unload"))
+    setting = Change("", "POST", "/v2/logging", b'{"log_verbose_level":1}')
+    for change, accepted in ((load, True), (setting, True), (unload, True), (load, False)):
+        coordinator.end_change("engine", coordinator.begin_change("engine", change), accepted)
+    changes = coordinator.report(Report("r1", "engine"))
+    assert list(changes.values()) == [setting, unload]
+    assert coordinator.report(Report("r1", "engine", applied=tuple(changes))) == {}
+    assert coordinator.report(Report("r9", "another")) == {}
+
+
+def test_a_change_reaches_a_replica_that_starts_while_it_is_applied() -> None:
+    coordinator = Coordinator()
+    load = Change("model m", "POST", "/v2/repository/models/m/load", b"")
+    number = coordinator.begin_change("engine", load)
+    assert coordinator.report(Report("new", "engine")) == {number: load}
+
+
+def test_replicas_that_are_silent_are_not_listed() -> None:
+    now = 0.0
+    coordinator = Coordinator(lambda: now)
+    coordinator.report(Report("r1", "engine", live=(SequenceKey("m", 7),)))
+    assert coordinator.replicas()[0]["sequences"] == [{"model": "m", "sequence_id": 7}]
+    assert coordinator.replicas(["r2"]) == []
+    now = 60.0
+    assert coordinator.replicas() == []

@@ -1,0 +1,1 @@
+"""The same model repository on several machines: Ray Serve, Kubernetes, KServe."""

@@ -1,0 +1,198 @@
+"""``GRPCInferenceService`` in front of replicas; messages of inferences pass through as bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.errors import TritonError, UnsupportedError
+from tritonnb.endpoints.grpc.dispatch import HEALTH, INFER, SERVING
+from tritonnb.endpoints.requests import version_number
+from tritonnb.scale.coordinator import Change
+from tritonnb.scale.dispatch import first_refusal
+from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
+from tritonnb.scale.merge import merge_index, sum_statistics
+from tritonnb.scale.replica import RpcReply
+from tritonnb.scale.sequence_fields import grpc_sequence
+from tritonnb.scale.sequences import SequenceKey
+
+#: The messages of a server that is ready.
+_READY = {"ServerReady": pb.ServerReadyResponse(ready=True).SerializeToString(), HEALTH: SERVING}
+
+
+class GrpcIngress:
+    """The RPCs of a deployment.
+
+    Parameters
+    ----------
+    groups : Groups
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    async def call(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        """Run an RPC with one response."""
+        try:
+            return await self._call(name, message, metadata)
+        except Exception as error:
+            return RpcReply.of(error)
+
+    async def stream(self, messages: AsyncIterator[bytes], metadata: Mapping[str, str]) -> AsyncIterator[RpcReply]:
+        """Run a ``ModelStreamInfer``, and yield its responses; an error ends the stream."""
+        stream = _Stream(self._groups, messages, metadata)
+        async for reply in stream.replies():
+            yield reply
+
+    async def _call(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        if name == INFER:
+            request = _parse(pb.ModelInferRequest, message)
+            group = self._groups.of("" if request is None else request.model_name)
+            sequence = None if request is None else grpc_sequence(request)
+            return _reply(await group.call(sequence, "rpc", name, message, metadata))
+        if name.endswith(("MemoryRegister", "MemoryUnregister")):
+            raise UnsupportedError(NO_SHARED_MEMORY)
+        if name == "ModelStatistics":
+            return await self._statistics(message)
+        if name == "RepositoryIndex":
+            return await self._index(message, metadata)
+        if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
+            model = (_parse(pb.RepositoryModelLoadRequest, message) or pb.RepositoryModelLoadRequest()).model_name
+            return _reply(await self._groups.of(model).change(Change(f"model {model}", "", name, message)))
+        if name in ("TraceSetting", "LogSettings"):
+            replies = [await group.change(Change("", "", name, message)) for group in self._groups.all]
+            return _reply(first_refusal(replies) or replies[0])
+        if name in ("ServerReady", HEALTH):
+            replies = [await group.call(None, "rpc", name, message, metadata) for group in self._groups.all]
+            return _reply(next((reply for reply in replies if reply.message != _READY[name]), replies[0]))
+        model = (
+            (_parse(pb.ModelReadyRequest, message) or pb.ModelReadyRequest()).name if name.startswith("Model") else ""
+        )
+        return _reply(await self._groups.of(model).call(None, "rpc", name, message, metadata))
+
+    async def _statistics(self, message: bytes) -> RpcReply:
+        request = _parse(pb.ModelStatisticsRequest, message) or pb.ModelStatisticsRequest()
+        groups = [self._groups.of(request.name)] if request.name else self._groups.all
+        replies: dict[str, RpcReply] = {}
+        for group in groups:
+            replies |= await group.call_all("query", "statistics", request.name, version_number(request.version))
+        refusal = first_refusal(replies.values())
+        if refusal is not None:
+            return _reply(refusal)
+        total = sum_statistics(json.loads(reply.message) for reply in replies.values())
+        return RpcReply(json_format.ParseDict(total, pb.ModelStatisticsResponse()).SerializeToString())
+
+    async def _index(self, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        request = _parse(pb.RepositoryIndexRequest, message) or pb.RepositoryIndexRequest()
+        if request.repository_name:  # its answer is Triton's error
+            return _reply(await self._groups.default.call(None, "rpc", "RepositoryIndex", message, metadata))
+        rows: dict[str, list[dict[str, str]]] = {}
+        for group in self._groups.all:
+            for replica, reply in (await group.call_all("query", "index", request.ready)).items():
+                if reply.status:
+                    return _reply(reply)
+                rows[replica] = [row for row in json.loads(reply.message) if self._groups.of(row["name"]) is group]
+        models = {"models": merge_index(rows)}
+        return RpcReply(json_format.ParseDict(models, pb.RepositoryIndexResponse()).SerializeToString())
+
+
+class _Stream:
+    """One ``ModelStreamInfer``: its requests go to the replicas of their sequences, and the responses come together.
+
+    Requests of one sequence are sent one after the other, since two replies may overtake each other between processes.
+    Responses of models that are not decoupled are sent in the order of the requests, as on Triton.
+    """
+
+    def __init__(self, groups: Groups, messages: AsyncIterator[bytes], metadata: Mapping[str, str]) -> None:
+        self._groups = groups
+        self._messages = messages
+        self._metadata = metadata
+        self._outgoing: asyncio.Queue[RpcReply | None] = asyncio.Queue()
+        #: By number of the request: the responses that wait for those of earlier requests, and whether all are here.
+        self._in_order: OrderedDict[int, tuple[list[RpcReply], bool]] = OrderedDict()
+        self._last_of: dict[SequenceKey, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def replies(self) -> AsyncIterator[RpcReply]:
+        reading = asyncio.create_task(self._read())
+        try:
+            while (reply := await self._outgoing.get()) is not None:
+                yield reply
+        finally:
+            reading.cancel()
+            for task in self._tasks:
+                task.cancel()
+
+    async def _read(self) -> None:
+        number = 0
+        async for message in self._messages:
+            request = _parse(pb.ModelInferRequest, message)
+            if request is None:  # like the end of the client's stream
+                break
+            sequence = grpc_sequence(request)
+            before = self._last_of.get(sequence.key) if sequence is not None else None
+            self._in_order[number] = ([], False)
+            task = asyncio.create_task(self._run(number, request, message, before))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if sequence is not None:
+                self._last_of[sequence.key] = task
+            number += 1
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._outgoing.put_nowait(None)
+
+    async def _run(
+        self, number: int, request: pb.ModelInferRequest, message: bytes, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            with suppress(Exception):
+                await asyncio.shield(before)
+        sequence = grpc_sequence(request)
+        group = self._groups.of(request.model_name)
+        try:
+            async for reply in group.stream(sequence, "stream_rpc", message, self._metadata):
+                self._responded(number, reply)
+        except TritonError as error:
+            response = pb.ModelStreamInferResponse(error_message=error.message)
+            response.infer_response.id = request.id
+            self._responded(number, RpcReply(response.SerializeToString()))
+        self._in_order[number] = (self._in_order.get(number, ([], False))[0], True)
+        self._send()
+
+    def _responded(self, number: int, reply: RpcReply) -> None:
+        if reply.ordered:
+            self._in_order[number][0].append(reply)
+        else:
+            self._outgoing.put_nowait(reply)
+            self._in_order[number] = ([], True)  # later responses need not wait for it
+        self._send()
+
+    def _send(self) -> None:
+        """Send the responses whose turn it is."""
+        for number, (replies, complete) in list(self._in_order.items()):
+            while replies:
+                self._outgoing.put_nowait(replies.pop(0))
+            if not complete:
+                return
+            del self._in_order[number]
+
+
+def _parse(kind: Any, message: bytes) -> Any:
+    """A message, or None if it cannot be parsed."""
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        return None
+
+
+def _reply(reply: Any) -> RpcReply:
+    assert isinstance(reply, RpcReply)
+    return reply

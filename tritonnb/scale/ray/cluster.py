@@ -1,0 +1,121 @@
+"""Connecting to a Ray cluster, and starting Serve on it, with errors that name the remedy."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.endpoints.listeners import DEFAULT_PORT, PortTakenError
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+_PORTS_TRIED = 100
+
+
+def connect_ray(address: str | None) -> bool:
+    """Connect this process to a Ray cluster; without an address, start one on this machine.
+
+    Returns
+    -------
+    bool
+        Whether this call connected; False if the process was connected already.
+
+    Raises
+    ------
+    UnavailableError
+        If no cluster responds at the address.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return False
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # Ray raises this class itself where a process does not start in time
+        reason = str(error).strip().partition("\n")[0]
+        if address is None:
+            raise UnavailableError(f"a Ray cluster could not be started on this machine: {reason}") from None
+        where = "on this machine" if address == "auto" else f"at {address}"
+        raise UnavailableError(
+            f"no Ray cluster responds {where}: start one with 'ray start --head' ({reason})"
+        ) from None
+    return True
+
+
+def start_serve(host: str, port: int | None, grpc_port: int | None, every_node: bool) -> tuple[int, int | None]:
+    """Start Serve's proxies, and return the ports.
+
+    Raises
+    ------
+    PortTakenError
+        If a port is in use.
+    UnavailableError
+        If Serve runs on the cluster already: its ports are fixed then.
+    """
+    from ray import serve
+    from ray.serve.config import HTTPOptions, gRPCOptions
+
+    from tritonnb.scale.ray.grpc_service import SERVICER_FUNCTIONS
+
+    if serve.status().proxies:
+        raise UnavailableError(
+            "Ray Serve is running on this cluster already, and its ports cannot be changed: end it with "
+            "'serve shutdown', or add the application to it with serve.run(tritonnb.scale.ray.app(...))"
+        )
+    http = free_port("HTTP", host, port)
+    grpc = None if grpc_port is None else free_port("GRPC", host, grpc_port)
+    serve.start(
+        proxy_location="EveryNode" if every_node else "HeadOnly",
+        http_options=HTTPOptions(host=host, port=http),
+        grpc_options=None if grpc is None else gRPCOptions(port=grpc, grpc_servicer_functions=SERVICER_FUNCTIONS),
+    )
+    return http, grpc
+
+
+def run(application: Application, name: str) -> None:
+    """Deploy an application, and wait until it runs.
+
+    Raises
+    ------
+    InternalError
+        If a deployment of it fails; with the reason.
+    """
+    from ray import serve
+
+    try:
+        serve.run(application, name=name, route_prefix="/")
+    except RuntimeError as error:
+        raise deployment_error(name, str(error)) from None
+
+
+def deployment_error(name: str, text: str) -> TritonError:
+    """The error of an application that could not be deployed, with what its deployments say."""
+    from ray import serve
+
+    status: Any = serve.status().applications.get(name)
+    messages = [] if status is None else [deployment.message for deployment in status.deployments.values()]
+    reason = next((_last_line(message) for message in messages if message), _last_line(text))
+    return InternalError(f"the application '{name}' could not be deployed: {reason}")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else text
+
+
+def free_port(service: str, host: str, port: int | None) -> int:
+    """The port, if nothing listens on it; without one, the first free one from 8000 on; for 0 any free one."""
+    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise UnavailableError(f"cannot listen on {host}:{candidate}: {error.strerror}") from None
+                continue
+            return int(probe.getsockname()[1])
+    raise PortTakenError(service, host, DEFAULT_PORT if port is None else port)

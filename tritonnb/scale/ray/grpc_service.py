@@ -1,0 +1,35 @@
+"""The gRPC service that Ray Serve's proxy listens for: the RPCs of Triton, with messages as bytes.
+
+The proxy takes the methods from a function like this one and calls the method of the ingress deployment with the name
+of the RPC. Without deserializers the messages pass through it unparsed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, RPCS, STREAM_INFER
+
+#: What ``gRPCOptions.grpc_servicer_functions`` needs.
+SERVICER_FUNCTIONS = [f"{__name__}:{name}" for name in ("add_service", "add_health")]
+
+
+def add_service(servicer: Any, server: Any) -> None:
+    """Register ``inference.GRPCInferenceService``."""
+    service = next(iter(RPCS)).split("/")[1]
+    handlers = {
+        rpc.name: (
+            grpc.stream_stream_rpc_method_handler if rpc.name == STREAM_INFER else grpc.unary_unary_rpc_method_handler
+        )(getattr(servicer, rpc.name))
+        for rpc in RPCS.values()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+
+
+def add_health(servicer: Any, server: Any) -> None:
+    """Register ``grpc.health.v1.Health``."""
+    service = HEALTH_PATH.split("/")[1]
+    handlers = {HEALTH: grpc.unary_unary_rpc_method_handler(getattr(servicer, HEALTH))}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

@@ -1,0 +1,277 @@
+"""An engine whose requests arrive by function calls: one replica of a deployment.
+
+It runs the endpoints of `tritonnb serve` without their sockets: the bytes of a request's body are those that the client
+sent, and the bytes of the response are those that the client gets. The endpoints may also listen, for clients that
+connect to a replica directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tornado import httputil
+
+from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.grpc.dispatch import INFER, RPCS, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.http.endpoint import HttpEndpoint
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
+from tritonnb.endpoints.listeners import Endpoints, ListenOptions
+from tritonnb.endpoints.metrics.exposition import write_metrics
+from tritonnb.endpoints.metrics.families import Families, MetricsOptions
+from tritonnb.endpoints.requests import client_text
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.scale.coordinator import Change, Report
+from tritonnb.scale.sequences import SequenceKey
+
+_READERS = {rpc.name: rpc.read for rpc in RPCS.values()}
+
+_DRAIN_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RpcReply:
+    """The response to an RPC, or one message of a stream.
+
+    Attributes
+    ----------
+    message : bytes
+        The serialized response; empty for an error.
+    error : str
+    status : str
+        The name of the `Status` of an error; empty if there is none.
+    ordered : bool
+        On a stream: whether it is sent in the order of the requests.
+    """
+
+    message: bytes
+    error: str = ""
+    status: str = ""
+    ordered: bool = True
+
+    @classmethod
+    def of(cls, error: Exception) -> RpcReply:
+        """The reply for an exception."""
+        triton_error = as_triton_error(error)
+        return cls(b"", client_text(triton_error), triton_error.status.name)
+
+    def to_error(self) -> TritonError | None:
+        """The error, or None."""
+        return TritonError(self.error, Status[self.status]) if self.status else None
+
+
+class Replica:
+    """An engine, and the endpoints that its calls go through.
+
+    Parameters
+    ----------
+    options : EngineOptions
+    http : HttpOptions, optional
+    grpc : GrpcOptions, optional
+    direct_host : str, optional
+        The address on which the replica also listens itself, on free ports; by default it does not.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        http: HttpOptions | None = None,
+        grpc: GrpcOptions | None = None,
+        direct_host: str = "",
+    ) -> None:
+        self.engine = Engine(options)
+        self._endpoints = Endpoints()
+        self._http_options, self._grpc_options = http or HttpOptions(allow_foreign=True), grpc or GrpcOptions()
+        self._http = HttpEndpoint(self.engine, host=direct_host, port=0, options=self._http_options)
+        self._rpcs = Rpcs(self.engine, self._grpc_options)
+        self._families = Families(self.engine, MetricsOptions())
+        self._direct_host = direct_host
+        self._applying: dict[int, asyncio.Task[bytes | RpcReply]] = {}
+
+    async def start(self) -> None:
+        """Load the models.
+
+        Raises
+        ------
+        TritonError
+            As `Engine.start`.
+        """
+        if self._direct_host:
+            listen = ListenOptions(self._direct_host, 0, http=self._http_options, grpc_port=0, grpc=self._grpc_options)
+            await self._endpoints.start(self.engine, listen)
+        await self.engine.start()
+
+    async def stop(self) -> None:
+        """Answer the accepted requests, and unload the models."""
+        try:
+            await self.engine.stop()
+        finally:
+            self._families.close()
+            await self._endpoints.stop(0)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def http(self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+        """Run an HTTP request, and return the complete response: status line, headers, and body."""
+        return b"".join([part async for part in self.http_stream(method, target, headers, body)])
+
+    async def http_stream(
+        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> AsyncIterator[bytes]:
+        """Run an HTTP request, and yield the response in parts; the first begins with the status line and headers.
+
+        A caller that closes the iterator cancels the request.
+        """
+        exchange = Exchange(writer := _Writer(), http_1_0=True, keep_alive=False)
+        delegate = self._http.start_request(None, cast(httputil.HTTPConnection, exchange))
+        exchange.delegate = delegate
+        line = httputil.RequestStartLine(method, target, "HTTP/1.0")
+        delegate.headers_received(line, LightHeaders(dict(headers)))  # type: ignore[arg-type]
+        if body:
+            delegate.data_received(body)
+        exchange.received = True
+        delegate.finish()
+        try:
+            while not exchange.done or not writer.parts.empty():
+                yield await writer.parts.get()
+        finally:
+            if not exchange.done:
+                delegate.on_connection_close()
+                if exchange.on_close is not None:
+                    exchange.on_close()
+
+    async def rpc(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        """Run an RPC with one response."""
+        try:
+            if name == INFER:
+                return RpcReply(await self._infer(message, metadata))
+            request = _READERS[name](message) if name in _READERS else message
+            response = await self._rpcs.call(name, request, metadata)
+            return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
+        except Exception as error:
+            return RpcReply.of(error)
+
+    async def stream_rpc(self, message: bytes, metadata: Mapping[str, str]) -> AsyncIterator[RpcReply]:
+        """Run one request of a ``ModelStreamInfer``, and yield its responses."""
+
+        async def one() -> AsyncIterator[bytes]:
+            yield message
+
+        ordered = not self._is_decoupled(message)
+        try:
+            async for response in self._rpcs.stream(one(), metadata).responses():
+                yield RpcReply(response.SerializeToString(), ordered=ordered)
+        except Exception as error:
+            yield RpcReply.of(error)
+
+    async def _infer(self, message: bytes, metadata: Mapping[str, str]) -> bytes:
+        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
+
+        def on_response(inference: Inference, response: InferResponse) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        inference = self._rpcs.infer_bytes(message, metadata, on_response)
+        try:
+            response = await future
+        except asyncio.CancelledError:
+            inference.cancel()
+            raise
+        serialized = inference.response_bytes(response)
+        inference.sent(final=True)
+        return serialized
+
+    def _is_decoupled(self, message: bytes) -> bool:
+        request = _READERS[INFER](message)
+        try:
+            return self.engine.model(request.model_name).decoupled
+        except TritonError:
+            return False
+
+    # --- state --------------------------------------------------------------------------------
+
+    async def live_sequences(self) -> tuple[SequenceKey, ...]:
+        """The sequences that have not ended."""
+        return self._live_sequences()
+
+    async def until_drained(self) -> None:
+        """Return when all sequences have ended; a replica that is to go is kept by this call."""
+        while self._live_sequences():
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    def _live_sequences(self) -> tuple[SequenceKey, ...]:
+        served = self.engine.models()
+        return tuple({SequenceKey(model.name, id): None for model in served for id in model.live_sequences()})
+
+    def report(self, replica: str, group: str, node: str) -> Report:
+        """The state of the replica for the coordinator."""
+        served = self.engine.models()
+        http, grpc = self._endpoints.http, self._endpoints.grpc
+        return Report(
+            replica,
+            group,
+            node,
+            url=f"http://{http.host}:{http.port}" if http is not None else "",
+            grpc_url=f"{grpc.host}:{grpc.port}" if grpc is not None else "",
+            live=self._live_sequences(),
+            in_flight=sum(model.in_flight for model in served),
+            queued=sum(model.queue_depth() for model in served),
+            applied=tuple(self._applying),
+        )
+
+    async def query(self, name: str, *arguments: object) -> RpcReply:
+        """The result of a query of the engine, ``statistics`` or ``index``, as JSON."""
+        try:
+            return RpcReply(json.dumps(getattr(self.engine, name)(*arguments)).encode())
+        except TritonError as error:
+            return RpcReply.of(error)
+
+    async def metrics(self) -> str:
+        """The metrics in Prometheus' text format."""
+        return write_metrics(self._families.collect()).decode()
+
+    # --- changes ------------------------------------------------------------------------------
+
+    async def apply(self, number: int, change: Change) -> bytes | RpcReply:
+        """Apply a change of all replicas; a change that comes twice, by two ways, is applied once.
+
+        Returns
+        -------
+        bytes or RpcReply
+            The response to the request.
+        """
+        if number not in self._applying:
+            self._applying[number] = asyncio.get_running_loop().create_task(self._run(change))
+        return await asyncio.shield(self._applying[number])
+
+    async def apply_all(self, changes: Mapping[int, Change]) -> None:
+        """Apply the changes that other replicas have applied, in order."""
+        for number in sorted(changes):
+            await self.apply(number, changes[number])
+
+    async def _run(self, change: Change) -> bytes | RpcReply:
+        if change.method:
+            return await self.http(change.method, change.target, (), change.body)
+        return await self.rpc(change.target, change.body, {})
+
+
+class _Writer:
+    """Collects what is written to an exchange."""
+
+    def __init__(self) -> None:
+        self.context = Context("")
+        self.parts: asyncio.Queue[bytes] = asyncio.Queue()
+        self._written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written.set_result(None)
+
+    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
+        self.parts.put_nowait(data)
+        return self._written

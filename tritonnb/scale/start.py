@@ -1,0 +1,191 @@
+"""`scale`: a model repository on a Ray cluster, from a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import JsonDict
+from tritonnb.profile.access import Access
+from tritonnb.remote.connection import Remote, connect
+from tritonnb.server.options import StrPath
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+
+@with_short_traceback
+def scale(
+    model_repository: StrPath | Sequence[StrPath],
+    *,
+    address: str | None = None,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    grpc_port: int | None = None,
+    every_node: bool = False,
+    allow_foreign: bool = False,
+    name: str = "tritonnb",
+    **options: Any,
+) -> ScaledServer:
+    """Serve a model repository with several replicas, on Ray Serve.
+
+    The models, the v2 protocol and the clients are those of `serve`. The requests of a sequence go to one replica.
+    Needs the extra ``ray``.
+
+    Parameters
+    ----------
+    model_repository : path or sequence of paths
+        At the same path on every node.
+    address : str, optional
+        Of a Ray cluster: ``"auto"`` for one on this machine, ``"HOST:6379"``, ``"ray://HOST:10001"``. By default the
+        cluster that this process is connected to, or a new one on this machine.
+    host : str, optional
+        The address on which Ray's proxies listen.
+    port : int, optional
+        HTTP port; 0 for any free port. By default 8000 or the next free port.
+    grpc_port : int, optional
+        gRPC port; 0 for any free port. By default there is no gRPC.
+    every_node : bool, optional
+        Whether every node has a proxy; by default only the head node has one.
+    allow_foreign : bool, optional
+        Accept any ``Host`` and ``Origin`` header, as `HttpOptions.allow_foreign`.
+    name : str, optional
+        Of the Serve application.
+    **options
+        ``replicas``, ``autoscaling``, ``models`` and the other arguments of `tritonnb.scale.ray.app`.
+
+    Returns
+    -------
+    ScaledServer
+
+    Raises
+    ------
+    UnavailableError
+        If Ray is missing or too old, no cluster responds, or a port is taken.
+    InternalError
+        If the replicas do not start.
+
+    Examples
+    --------
+    >>> deployment = tnb.scale("model_repository", replicas=2)  # doctest: +SKIP
+    >>> deployment.connect()["accumulator"].stats()["inference_count"]  # doctest: +SKIP
+    """
+    from tritonnb.scale.ray.application import app
+    from tritonnb.scale.ray.cluster import connect_ray, run, start_serve
+
+    options["bound"] = None if allow_foreign else host
+    application = app(model_repository, **options)
+    connected = connect_ray(address)
+    try:
+        http, grpc = start_serve(host, port, grpc_port, every_node)
+        run(application, name)
+    except BaseException:
+        if connected:
+            _disconnect()
+        raise
+    return ScaledServer(
+        name, host, http, grpc, connected, lambda replicas: app(model_repository, **{**options, **replicas})
+    )
+
+
+class ScaledServer:
+    """A model repository that Ray Serve serves; made by `scale`.
+
+    Attributes
+    ----------
+    name : str
+        Of the Serve application.
+    port : int
+    grpc_port : int or None
+    """
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        grpc_port: int | None,
+        owns_connection: bool,
+        make_application: Callable[[Mapping[str, Any]], Application],
+    ) -> None:
+        self.name = name
+        self._make_application = make_application
+        self.port = port
+        self.grpc_port = grpc_port
+        self._host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+        self._owns_connection = owns_connection
+
+    @property
+    def url(self) -> str:
+        """The URL of the v2 protocol over HTTP."""
+        return f"http://{self._host}:{self.port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """The address for gRPC clients; empty without gRPC."""
+        return "" if self.grpc_port is None else f"{self._host}:{self.grpc_port}"
+
+    def connect(self) -> Remote:
+        """Connect to the deployment: handles of models, statistics, load tests; see `tritonnb.connect`."""
+        return connect(self.url, f"{self.url}/metrics")
+
+    def replicas(self) -> list[JsonDict]:
+        """The replicas: where they run, how many requests they have, which sequences live on them.
+
+        Returns
+        -------
+        list of dict
+            ``replica``, ``group``, ``node``, ``state``, ``in_flight``, ``queued``, ``sequences``, ``url``,
+            ``grpc_url``. Replicas report every second.
+        """
+        replicas: list[JsonDict] = Access().fetch_json(f"{self.url}/v2/replicas")
+        return replicas
+
+    @with_short_traceback
+    def scale_to(self, replicas: int) -> None:
+        """Change the number of replicas of the whole repository, and wait until the new ones run.
+
+        A live sequence stays where it is: a replica that is to go serves its sequences until they end, or until
+        ``drain_timeout``.
+
+        Parameters
+        ----------
+        replicas : int
+        """
+        from tritonnb.scale.ray.cluster import run
+
+        run(self._make_application({"replicas": replicas}), self.name)
+
+    @with_short_traceback
+    def stop(self) -> None:
+        """Stop the replicas when their requests and sequences have ended, and Serve with them.
+
+        A cluster that `scale` started is ended. A second call has no effect.
+        """
+        import ray
+        from ray import serve
+
+        if ray.is_initialized():
+            serve.shutdown()
+            if self._owns_connection:
+                _disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        grpc = f", gRPC {self.grpc_url}" if self.grpc_url else ""
+        return f"<ScaledServer '{self.name}' {self.url}{grpc}>"
+
+
+def _disconnect() -> None:
+    import ray
+
+    ray.shutdown()
