@@ -1,0 +1,172 @@
+"""Builds the playground: ``python -m docs.sitegen.playground build/site [pyodide]``.
+
+The page is the widgets' JavaScript as it stands in the package, and an archive of the Python modules that
+`tritonnb.playground.session` imports. With ``pyodide`` the runtime is fetched from the npm registry, checked, and
+added; a site without it says on the page that it is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "tritonnb" / "notebook" / "static"
+#: The runtime: package of the npm registry, and the SHA-512 of its archive, as the registry states it.
+PYODIDE = "314.0.7"
+PYODIDE_SHA512 = (
+    "d18bd7c4485f11da4b7dbfd790cd8114078c44eab488c517d9bcf31fda4eb6dc"
+    "8c716930abe1db139bb2b860fcd8b37bcb6abe48dbe2ffa579244b0e943d91d4"
+)
+#: The files of the runtime that the page loads, and its licence.
+_RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+#: What the archive contains of each package, and the distribution with its licence.
+_PACKAGES = {"tritonnb": "", "google.protobuf": "protobuf", "tritonclient": "tritonclient"}
+#: Prints the files of the modules that the page needs. NumPy and the others do not exist there.
+_PROGRAM = """
+import os, sys
+os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
+import tritonnb.playground.session
+absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
+assert not absent, f"the playground expected to need none of the packages, got {absent}"
+for name, module in sorted(sys.modules.items()):
+    if getattr(module, "__file__", None):
+        print(name, module.__file__, sep="\\t")
+"""
+#: An archive with the same content is the same file.
+_DATE = (2026, 1, 1, 0, 0, 0)
+
+
+def write_playground(site: Path, runtime: Path | None = None) -> None:
+    """Write the directory *playground* of a site.
+
+    Parameters
+    ----------
+    site : pathlib.Path
+    runtime : pathlib.Path, optional
+        Directory with the files of the runtime.
+    """
+    from tritonnb.notebook.widget_files import stylesheet
+
+    target = site / "playground"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(STATIC, target / "static")
+    (target / "index.html").write_text(_page(), "utf-8")
+    (target / "static" / "playground" / "index.html").unlink()
+    (target / "static" / "playground" / "widgets.css").write_text(
+        stylesheet("batch_view", "config_editor", "worksheet"), "utf-8"
+    )
+    write_archive(target / "tritonnb.zip")
+    (target / "licences.html").write_text(_licences(), "utf-8")
+    if runtime is not None:
+        (target / "pyodide").mkdir()
+        for name in _RUNTIME:
+            shutil.copy(runtime / name, target / "pyodide" / name)
+
+
+def _page() -> str:
+    """The page; without JavaScript it lists the scenarios, at the anchors by which other pages open them."""
+    from tritonnb.playground.presets import PRESETS
+
+    items = (
+        f'<li id="preset={name}">{html.escape(preset["title"])}: {html.escape(preset["about"])}</li>'
+        for name, preset in PRESETS.items()
+    )
+    page = (STATIC / "playground" / "index.html").read_text("utf-8")
+    return page.replace("<!-- presets -->", "\n".join(items))
+
+
+def write_archive(path: Path) -> None:
+    """Write the Python modules of the page as a ZIP archive."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, source in _modules():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, source.read_bytes())
+
+
+def _modules() -> list[tuple[str, Path]]:
+    """The path in the archive, and the source, of each module that the page imports."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    output = subprocess.check_output([sys.executable, "-c", _PROGRAM], text=True, cwd=ROOT, env=environment)
+    files = []
+    for line in output.splitlines():
+        name, file = line.split("\t")
+        if not any(name == package or name.startswith(f"{package}.") for package in _PACKAGES):
+            continue
+        source = Path(file)
+        if source.suffix != ".py":  # compiled with mypyc: its source lies beside it
+            source = source.with_name(f"{source.name.partition('.')[0]}.py")
+        path = name.replace(".", "/")
+        files.append((f"{path}/__init__.py" if source.name == "__init__.py" else f"{path}.py", source))
+    return sorted(files)
+
+
+def fetch_runtime(directory: Path) -> Path:
+    """Fetch the runtime with npm into a directory, unless it is there already, and return its files' directory.
+
+    Raises
+    ------
+    RuntimeError
+        If npm cannot get it, or the archive is not the expected one.
+    """
+    target = directory / f"pyodide-{PYODIDE}"
+    if (target / "package" / _RUNTIME[0]).is_file():
+        return target / "package"
+    target.mkdir(parents=True, exist_ok=True)
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("the runtime of the playground expected npm, got none: install Node.js")
+    packed = subprocess.run(
+        [npm, "pack", "--silent", f"pyodide@{PYODIDE}"], cwd=target, capture_output=True, text=True, check=False
+    )
+    if packed.returncode:
+        raise RuntimeError(f"npm cannot get pyodide {PYODIDE}: {packed.stderr.strip()}")
+    archive = target / packed.stdout.split()[-1]
+    digest = hashlib.sha512(archive.read_bytes()).hexdigest()
+    if digest != PYODIDE_SHA512:
+        raise RuntimeError(f"'{archive.name}' expected the SHA-512 {PYODIDE_SHA512}, got {digest}")
+    with tarfile.open(archive) as content:
+        content.extractall(target, filter="data")
+    return target / "package"
+
+
+def _licences() -> str:
+    """A page with the licences of the packages in the archive."""
+    sections = [
+        f"<h2>Pyodide {PYODIDE}</h2><p>The runtime in the directory <i>pyodide</i>: Mozilla Public License 2.0. Its "
+        f'source: <a href="https://github.com/pyodide/pyodide/tree/{PYODIDE}">github.com/pyodide/pyodide</a>. It has '
+        'CPython: <a href="https://docs.python.org/3/license.html">PSF License Agreement</a>.</p>',
+    ]
+    sections.append(f"<h2>tritonnb</h2><pre>{html.escape((ROOT / 'LICENSE').read_text('utf-8'))}</pre>")
+    for distribution in filter(None, _PACKAGES.values()):
+        metadata = importlib.metadata.distribution(distribution)
+        files = [file for file in metadata.files or () if "LICENSE" in file.name.upper()]
+        text = "\n".join(Path(str(file.locate())).read_text("utf-8") for file in files)
+        sections.append(f"<h2>{distribution} {metadata.version}</h2><pre>{html.escape(text)}</pre>")
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Licences</title></head>'
+        f"<body><h1>Licences</h1>{''.join(sections)}</body></html>\n"
+    )
+
+
+def main() -> int:
+    """Write the playground of the site named on the command line; the exit status."""
+    site = Path(sys.argv[1])
+    runtime = fetch_runtime(ROOT / "build") if sys.argv[2:] == ["pyodide"] else None
+    write_playground(site, runtime)
+    files = [path for path in (site / "playground").rglob("*") if path.is_file()]
+    print(f"playground: {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+// The statistics as figures: latencies, and the time of a request by the size of its batch.
+
+import { make, makeSvg } from "../shared/dom.js";
+import { formatNumber, niceCeiling } from "../shared/curves.js";
+
+const WIDTH = 420;
+const HEIGHT = 190;
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 12, 10, 34];
+
+const formatMs = (ms) => `${formatNumber(ms)} ms`;
+
+const describeSize = ([size, count, queue, compute]) =>
+  `${size} rows, ${count} batches, ${formatMs(queue)} in the queue, ${formatMs(compute)} executed`;
+
+const text = (content, x, y, anchor = "middle") => makeSvg("text", { x, y, "text-anchor": anchor }, content);
+
+function frame(label, ...parts) {
+  const viewBox = `0 0 ${WIDTH} ${HEIGHT}`;
+  return makeSvg("svg", { viewBox, role: "img", "aria-label": label, class: "tnb-figure" }, ...parts);
+}
+
+function axes(xLabel, yLabel, y, top, unit) {
+  const lines = [0, 0.5, 1].map((share) => {
+    const value = share * top;
+    return [
+      makeSvg("line", { class: "tnb-tick", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
+      text(`${formatNumber(value)}${unit}`, LEFT - 4, y(value) + 4, "end"),
+    ];
+  });
+  const transform = `translate(11 ${HEIGHT / 2 - 10}) rotate(-90)`;
+  const turned = makeSvg("text", { x: 0, y: 0, "text-anchor": "middle", transform }, yLabel);
+  return [...lines.flat(), text(xLabel, (WIDTH + LEFT) / 2, HEIGHT - 4), turned];
+}
+
+// The share of requests that had their response within a time.
+function latencyFigure({ curve, p50, p99, count }) {
+  const end = niceCeiling(curve.at(-1)[0]) || 1;
+  const x = (ms) => LEFT + (ms / end) * (WIDTH - LEFT - RIGHT);
+  const y = (share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+  let path = `M${x(curve[0][0])},${y(0)}`;
+  for (const [ms, share] of curve) path += `H${x(ms).toFixed(1)}V${y(share).toFixed(1)}`;
+  path += `H${x(end)}`;
+  const percentiles = [["p50", p50, 0.5], ["p99", p99, 0.99]].map(([name, ms, share]) => makeSvg(
+    "g", {},
+    makeSvg("line", { class: "tnb-percentile", x1: x(ms), x2: x(ms), y1: y(0), y2: y(share) }),
+    text(`${name} ${formatMs(ms)}`, Math.min(x(ms) + 4, WIDTH - 96), name === "p50" ? y(0.18) : y(0.06), "start"),
+  ));
+  const ticks = [0, 0.5, 1].map((share) => text(formatNumber(end * share), x(end * share), HEIGHT - BOTTOM + 14));
+  const longest = formatMs(curve.at(-1)[0]);
+  const label = `Latency of ${count} requests: p50 ${formatMs(p50)}, p99 ${formatMs(p99)}, longest ${longest}`;
+  return frame(label, ...axes("latency (ms)", "share of requests", y, 1, ""), ...ticks,
+    makeSvg("path", { d: path, class: "tnb-curve" }), ...percentiles);
+}
+
+// For each batch size: the mean time in the queue and in the execution, and the number of batches.
+function sizeFigure(sizes) {
+  const top = niceCeiling(Math.max(...sizes.map(([, , queue, compute]) => queue + compute))) || 1;
+  const y = (ms) => HEIGHT - BOTTOM - (ms / top) * (HEIGHT - TOP - BOTTOM);
+  const step = (WIDTH - LEFT - RIGHT) / sizes.length;
+  const width = Math.min(46, step * 0.7);
+  const groups = sizes.flatMap(([size, count, queue, compute], index) => {
+    const left = LEFT + step * (index + 0.5) - width / 2;
+    const bar = (name, from, to) =>
+      makeSvg("rect", { class: `tnb-bar-${name}`, x: left, width, y: y(to), height: y(from) - y(to) });
+    const bars = [bar("compute", 0, compute), bar("queue", compute, compute + queue)];
+    const group = makeSvg("g", {}, makeSvg("title", {}, describeSize([size, count, queue, compute])), ...bars);
+    return step < 14 && index % 2 ? [group] : [group, text(`${size}`, left + width / 2, HEIGHT - BOTTOM + 12)];
+  });
+  const label = `Mean time of a request by batch size: ${sizes.map(describeSize).join("; ")}`;
+  return frame(label, ...axes("rows of the batch", "ms", y, top, ""), ...groups);
+}
+
+function countFigure(sizes) {
+  const top = niceCeiling(Math.max(...sizes.map(([, count]) => count)));
+  const y = (count) => HEIGHT - BOTTOM - (count / top) * (HEIGHT - TOP - BOTTOM);
+  const step = (WIDTH - LEFT - RIGHT) / sizes.length;
+  const width = Math.min(46, step * 0.7);
+  const bars = sizes.flatMap(([size, count], index) => {
+    const left = LEFT + step * (index + 0.5) - width / 2;
+    const bar = makeSvg("rect", { class: "tnb-bar-compute", x: left, width, y: y(count), height: y(0) - y(count) });
+    return step < 14 && index % 2 ? [bar] : [bar, text(`${size}`, left + width / 2, HEIGHT - BOTTOM + 12)];
+  });
+  const label = `Batches by size: ${sizes.map(([size, count]) => `${count} of ${size} rows`).join(", ")}`;
+  return frame(label, ...axes("rows of the batch", "batches", y, top, ""), ...bars);
+}
+
+const figure = (caption, picture, ...more) => make("figure", {}, picture, make("figcaption", {}, caption, ...more));
+
+function key(name, label) {
+  return make("span", { class: "tnb-legend-key" }, make("span", { class: `tnb-swatch tnb-swatch-${name}` }), label);
+}
+
+function drawFigures({ latencies, sizes, statistics }) {
+  if (!latencies.count) return [];
+  const region = { tabIndex: 0, role: "region", aria: { label: "statistics extension" } };
+  const numbers = make("pre", region, JSON.stringify(statistics, null, 2));
+  return [
+    figure("Latencies", latencyFigure(latencies)),
+    figure("Mean time of a request ", sizeFigure(sizes), key("queue", "queue"), key("compute", "execution")),
+    figure("Batch sizes", countFigure(sizes)),
+    make("details", { class: "tnb-wide" }, make("summary", {}, "Statistics extension (JSON)"), numbers),
+  ];
+}
+
+export { drawFigures };

@@ -1,0 +1,75 @@
+// Service times: how long an execution takes, by the rows of its batch.
+
+import { make } from "../shared/dom.js";
+import { choice, numberField } from "./fields.js";
+
+const KINDS = { fixed: "fixed", linear: "linear in the rows", table: "table by rows" };
+const DEFAULTS = {
+  fixed: { kind: "fixed", ms: 20 },
+  linear: { kind: "linear", per_row_ms: 1, base_ms: 10 },
+  table: { kind: "table", ms: { 1: 10, 8: 20 } },
+};
+
+function createService(onChange) {
+  const element = make("div", { class: "tnb-service" });
+  let service = DEFAULTS.fixed;
+
+  const change = (changed) => {
+    service = changed;
+    onChange(service);
+  };
+
+  function parameters() {
+    if (service.kind === "fixed") {
+      return [numberField({ label: "every execution takes", value: service.ms, unit: "ms" },
+        (ms) => change({ ...service, ms }))];
+    }
+    if (service.kind === "linear") {
+      return [["per_row_ms", "per row"], ["base_ms", "per execution"]].map(([name, label]) =>
+        numberField({ label, value: service[name], unit: "ms" }, (value) => change({ ...service, [name]: value })));
+    }
+    const rows = Object.entries(service.ms).map(([size, ms]) => tableRow(size, ms));
+    const add = make("button", { type: "button", onclick: addRow }, "Add a size");
+    return [make("table", { class: "tnb-times" },
+      make("thead", {}, make("tr", {}, ...["rows", "ms"].map((name) => make("th", { scope: "col" }, name)))),
+      make("tbody", {}, ...rows)), add];
+  }
+
+  function tableRow(size, ms) {
+    const rename = (newer) => {
+      const { [size]: time, ...others } = service.ms;
+      if (!(newer in others)) show({ ...service, ms: { ...others, [newer]: time } }, true);
+    };
+    const rows = make("input", { type: "number", value: size, min: 1, step: 1, aria: { label: "rows" } });
+    rows.addEventListener("change", () => { if (rows.validity.valid && rows.value) rename(rows.value); });
+    const label = `ms of ${size} rows`;
+    const time = make("input", { type: "number", value: ms, min: 0, step: "any", aria: { label } });
+    time.addEventListener("input", () => {
+      if (time.value && time.validity.valid) change({ ...service, ms: { ...service.ms, [size]: Number(time.value) } });
+    });
+    const remove = make("button", { type: "button", aria: { label: `remove ${size} rows` } }, "×");
+    remove.disabled = Object.keys(service.ms).length < 2;
+    remove.addEventListener("click", () => {
+      const { [size]: _, ...others } = service.ms;
+      show({ ...service, ms: others }, true);
+    });
+    return make("tr", {}, make("td", {}, rows), make("td", {}, time), make("td", {}, remove));
+  }
+
+  function addRow() {
+    const sizes = Object.keys(service.ms).map(Number);
+    const last = Math.max(...sizes);
+    show({ ...service, ms: { ...service.ms, [last * 2]: service.ms[last] } }, true);
+  }
+
+  function show(newer, tell = false) {
+    service = newer;
+    const kind = choice("Service times", service.kind, KINDS, (name) => show(DEFAULTS[name], true));
+    element.replaceChildren(kind, ...parameters());
+    if (tell) onChange(service);
+  }
+
+  return { element, show };
+}
+
+export { createService };

@@ -1,0 +1,38 @@
+// What a widget's model is to its view, on a page without a kernel: `send` does nothing unless a page overrides it.
+class LocalModel {
+  constructor(state) {
+    this.state = state;
+    this.listeners = new Map();
+  }
+
+  get(name) {
+    return this.state[name];
+  }
+
+  set(name, value) {
+    this.state[name] = value;
+    for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
+  }
+
+  on(event, listener) {
+    this.listeners.set(event, [...(this.listeners.get(event) ?? []), listener]);
+  }
+
+  off(event, listener) {
+    this.listeners.set(event, (this.listeners.get(event) ?? []).filter((known) => known !== listener));
+  }
+
+  send() {}
+
+  save_changes() {}
+}
+
+// Follow the colour scheme of the browser, as JupyterLab's themes are followed in a notebook.
+function followColourScheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => { document.body.dataset.jpThemeLight = String(!dark.matches); };
+  dark.addEventListener("change", apply);
+  apply();
+}
+
+export { LocalModel, followColourScheme };

@@ -1,0 +1,134 @@
+"""What the page shows of a recording, as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.recorded_history import recorded_history
+from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.playground.control_inputs import control_inputs
+from tritonnb.playground.scenario import Json, write_arrival
+from tritonnb.recording.arrivals import arrivals_of
+from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.recording import Recording
+from tritonnb.telemetry.quantiles import quantile
+from tritonnb.telemetry.statistics import ModelStatistics
+
+#: Rows of the table of batches and control inputs, and points of the curve of latencies.
+_MOST_ROWS, _MOST_POINTS = 300, 200
+
+
+def describe(recording: Recording, baseline: Recording | None = None) -> Json:
+    """Everything that the page shows of a recording of one model.
+
+    Parameters
+    ----------
+    recording : Recording
+    baseline : Recording, optional
+        The simulation of the same arrivals to compare with.
+
+    Returns
+    -------
+    dict
+        ``history`` and ``ghost`` of the batch view; ``verdict``, ``remarks``, ``diagnoses``, ``summary``,
+        ``comparison``; ``batches`` and ``controls`` as tables; ``figures``; ``arrivals`` of the timeline.
+    """
+    model = next(event.model for event in recording.events)
+    config = recording.configs.get(model, pb.ModelConfig())
+    comparison = None if baseline is None else Comparison(baseline, recording)
+    history = recorded_history(recording)
+    if comparison is not None:
+        changed = comparison.changed_batches()[1]
+        numbers = history["batches"].get("n", ())
+        history["batches"] = {**history["batches"], "differs": [number in changed for number in numbers]}
+    is_sample = recording.source is not None and bool(recording.source.sampled)
+    return {
+        "history": history,
+        "ghost": {} if baseline is None else _ghost(baseline),
+        "verdict": recording.verdict(),
+        "remarks": recording.remarks(),
+        "diagnoses": [] if is_sample else [diagnosis.text for diagnosis in recording.diagnoses()],
+        "summary": [row[:2] for row in Comparison(recording, recording).columns_and_rows()[1]],
+        "comparison": None if comparison is None else _compared(comparison),
+        "batches": batch_table(recording)[:_MOST_ROWS],
+        "controls": control_inputs(recording, config)[:_MOST_ROWS],
+        "figures": _figures(recording),
+        "arrivals": [write_arrival(arrival) for arrival in arrivals_of(recording.events)],
+    }
+
+
+def batch_table(recording: Recording) -> list[list[Any]]:
+    """The batches in the order in which they were sent.
+
+    Returns
+    -------
+    list of list
+        Number, ms after the beginning, instance, rows, requests (serials; None is a null request), slots or None, ms
+        executed, and why it was sent.
+    """
+    begin = recording.origin_ns
+    return [
+        [
+            batch.number, (batch.sent_ns - begin) / 1e6, batch.instance, batch.size, list(batch.requests),
+            None if batch.slots is None else list(batch.slots), batch.compute_ns / 1e6, batch.why,
+        ]
+        for batch in sorted(recording.batches, key=lambda batch: (batch.sent_ns, batch.number))
+    ]  # fmt: skip
+
+
+def _ghost(baseline: Recording) -> Json:
+    begin, tick_ns = baseline.origin_ns, 1_000_000 // TICKS
+    boxes = [
+        [batch.instance, (batch.exec_start_ns - begin) // tick_ns, (batch.exec_end_ns - begin) // tick_ns, batch.size]
+        for batch in baseline.batches
+    ]
+    return {"text": "the batches before the edit.", "boxes": boxes}
+
+
+def _compared(comparison: Comparison) -> Json:
+    rows = comparison.columns_and_rows()[1]
+    return {"verdict": comparison.verdict(), "difference": comparison.difference(), "rows": rows}
+
+
+def _figures(recording: Recording) -> Json:
+    """The data of the figures; times in ms."""
+    latencies = sorted(request.latency_ns / 1e6 for request in recording.requests)
+    step = max(1, len(latencies) // _MOST_POINTS)
+    curve = [[value, (place + 1) / len(latencies)] for place, value in enumerate(latencies)]
+    return {
+        "latencies": {
+            "curve": [*curve[::step], *curve[-1:]],
+            "p50": quantile(latencies, 0.5),
+            "p99": quantile(latencies, 0.99),
+            "count": len(latencies),
+        },
+        "sizes": _sizes(recording),
+        "statistics": _statistics(recording),
+    }
+
+
+def _sizes(recording: Recording) -> list[list[Any]]:
+    """Rows, number of batches, and the mean time of a request in the queue and in the execution, by batch size."""
+    size_of = {batch.number: batch.size for batch in recording.batches}
+    waits: dict[int, list[float]] = {}
+    for request in recording.requests:
+        waits.setdefault(size_of[request.batch], []).append(request.queue_ns / 1e6)
+    sizes = []
+    for size in sorted(set(size_of.values())):
+        executions = [batch.compute_ns / 1e6 for batch in recording.batches if batch.size == size]
+        queue = waits.get(size, [0.0])
+        sizes.append([size, len(executions), sum(queue) / len(queue), sum(executions) / len(executions)])
+    return sizes
+
+
+def _statistics(recording: Recording) -> Json:
+    """The statistics extension's entry of the model."""
+    sent = next((event for event in recording.events if isinstance(event, BatchSent | RequestArrived)), None)
+    if sent is None:
+        return {}
+    statistics = ModelStatistics(sent.model, sent.version)
+    for event in recording.events:
+        statistics.fold(event)
+    return {name: value for name, value in statistics.to_dict().items() if name != "last_inference"}

@@ -1,0 +1,215 @@
+"""What the page asks of Python: messages in JSON, each with an answer in JSON.
+
+The page runs `Session.answer` in a worker thread of the browser. Nothing here uses a network or a clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.normalize import without_defaults
+from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.read import read_config
+from tritonnb.model_config.text_edit import edit_text
+from tritonnb.model_config.validate import check_scheduling
+from tritonnb.notebook.blame_panel import answer_request
+from tritonnb.notebook.config_form import set_field
+from tritonnb.notebook.config_report import report_on
+from tritonnb.notebook.field_help import schema
+from tritonnb.playground.presets import PRESETS
+from tritonnb.playground.python_code import python_code
+from tritonnb.playground.result import batch_table, describe
+from tritonnb.playground.scenario import Json, read_arrivals, read_service, read_table, write_arrival
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.simulate import simulate
+from tritonnb.remote.from_trace import from_trace
+from tritonnb.simulation.arrivals import ClosedLoop
+from tritonnb.teaching.grading import describe_sheet, grade
+from tritonnb.teaching.random_worksheet import worksheet
+from tritonnb.teaching.worksheet import LETTERS, Worksheet
+
+_NAME = "simulated"
+
+
+def simulate_scenario(scenario: Json) -> Recording:
+    """Simulate a scenario.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the configuration, the arrivals or the service times are invalid.
+    """
+    return simulate(scenario["config"], read_arrivals(scenario["arrivals"]), read_service(scenario["service"]))
+
+
+class Session:
+    """What one page has open: its last recording, its file and its exercise."""
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._worksheet: Worksheet | None = None
+        self._baseline: tuple[str, Recording] | None = None
+        self._messages: dict[str, Callable[[Json], Any]] = {
+            "describe": lambda message: {"schema": schema(), "presets": PRESETS},
+            "simulate": self._simulate,
+            "set_field": self._set_field,
+            "blame": self._blame,
+            "worksheet": self._new_worksheet,
+            "grade": self._grade,
+            "python": lambda message: python_code(message["scenario"]),
+            "open": self._open,
+            "batches": lambda message: batch_table(simulate_scenario(message["scenario"])),
+        }
+
+    def answer(self, message: str) -> str:
+        """Answer a message.
+
+        Parameters
+        ----------
+        message : str
+            JSON with ``do``, the name of what is asked, and its arguments.
+
+        Returns
+        -------
+        str
+            JSON with ``result``, or with ``error`` if the request was rejected.
+        """
+        content = json.loads(message)
+        try:
+            return json.dumps({"result": self._messages[content["do"]](content)}, separators=(",", ":"))
+        except TritonError as error:
+            return json.dumps({"error": error.message})
+
+    def _simulate(self, message: Json) -> Json:
+        scenario = message["scenario"]
+        report = report_on(scenario["config"], _checked, _NAME, None, "", None)
+        if report["problems"]:
+            return {"report": report}
+        try:
+            recording = simulate_scenario(scenario)
+            if not recording.events:
+                raise InvalidArgumentError("arrivals expected at least one request, got none")
+            self._recording = recording
+            return {"report": report, "shown": describe(recording, self._compared_with(scenario))}
+        except TritonError as error:
+            return {"report": report, "error": error.message}
+
+    def _compared_with(self, scenario: Json) -> Recording | None:
+        """The simulation of the configuration to compare with; None if there is none, or it cannot run the requests."""
+        if not scenario.get("baseline") or scenario["baseline"] == scenario["config"]:
+            return None
+        before = {**scenario, "config": scenario["baseline"]}
+        key = json.dumps([before[name] for name in ("config", "arrivals", "service")])
+        if self._baseline is None or self._baseline[0] != key:
+            try:
+                self._baseline = key, simulate_scenario(before)
+            except TritonError:
+                return None
+        return self._baseline[1]
+
+    def _set_field(self, message: Json) -> str:
+        config = parse_text(message["text"]).config
+        try:
+            set_field(config, message["path"], message["value"])
+        except (TypeError, ValueError, KeyError) as error:
+            raise InvalidArgumentError(f"{message['path']}: {error}") from error
+        return edit_text(message["text"], config)
+
+    def _blame(self, message: Json) -> Json:
+        reports: list[Json] = []
+        answer_request(self._recording, int(message["batch"]), str(message["request"]), reports.append)
+        return reports[-1]
+
+    def _new_worksheet(self, message: Json) -> Json:
+        if message["batcher"] == "scenario":
+            self._worksheet = _worksheet_of(message["scenario"])
+        else:
+            self._worksheet = worksheet(message["batcher"], seed=message["seed"], requests=message["requests"])
+        return describe_sheet(self._worksheet)
+
+    def _grade(self, message: Json) -> Json:
+        if self._worksheet is None:
+            raise InvalidArgumentError("expected an exercise, got none")
+        return grade(self._worksheet, message["action"], message["answer"])
+
+    def _open(self, message: Json) -> Json:
+        """Read files that the user dropped: a recording, or trace files and the configuration of their model."""
+        recording = _read_files([Path(path) for path in message["paths"]], message["config"])
+        self._recording = recording
+        name = next(event.model for event in recording.events)
+        config = recording.configs.get(name)
+        text = (
+            text_format.MessageToString(without_defaults(config), use_short_repeated_primitives=True) if config else ""
+        )
+        agreement = None if recording.agreement is None else str(recording.agreement)
+        opened = {"model": name, "config": text, "agreement": agreement, "shown": describe(recording)}
+        if config is None or (recording.source is not None and recording.source.sampled):
+            return {**opened, "scenario": None}
+        times = {str(size): recording.median_ms(size) for size in recording.batch_sizes()}
+        arrivals = [write_arrival(arrival) for arrival in recording.arrivals()]
+        scenario = {
+            "config": text, "arrivals": {"kind": "list", "requests": arrivals},
+            "service": {"kind": "table", "ms": times}, "baseline": "",
+        }  # fmt: skip
+        return {**opened, "scenario": scenario}
+
+
+def _checked(config: pb.ModelConfig) -> pb.ModelConfig:
+    """Check what the simulation uses; a configuration may lack its inputs and outputs."""
+    check_scheduling(config)
+    return config
+
+
+def _worksheet_of(scenario: Json) -> Worksheet:
+    """An exercise on the first requests of a scenario."""
+    arrivals = read_arrivals(scenario["arrivals"])
+    if isinstance(arrivals, ClosedLoop):
+        raise InvalidArgumentError("an exercise expected arrivals at known times, got a closed loop")
+    service = scenario["service"]
+    read_service(service)
+    if service["kind"] == "fixed":
+        times: Any = service["ms"]
+    elif service["kind"] == "table":
+        times = read_table(service)
+    else:
+        most = max(1, read_config(scenario["config"]).max_batch_size)
+        times = {rows: service["per_row_ms"] * rows + service["base_ms"] for rows in {1, most}}
+    return Worksheet(scenario["config"], arrivals[: len(LETTERS)], times)
+
+
+def _read_files(paths: list[Path], config: str) -> Recording:
+    """The part of a recording or of traces that concerns one model, the one with the most batches."""
+    configs = [path for path in paths if path.suffix == ".pbtxt"]
+    traces = [path for path in paths if path not in configs]
+    if not traces:
+        raise InvalidArgumentError("expected a recording or a trace file, got none")
+    with traces[0].open("rb") as file:
+        is_recording = b'"tritonnb recording"' in file.readline()
+    if is_recording:
+        recording = Recording.load(traces[0])
+    else:
+        recording = _read_traces(traces, configs[0].read_text("utf-8") if configs else config)
+    models = {batch.model for batch in recording.batches}
+    if not models:
+        raise InvalidArgumentError(f"'{traces[0].name}' expected at least one executed batch, got none")
+    return recording.for_model(
+        max(models, key=lambda name: (sum(batch.model == name for batch in recording.batches), name))
+    )
+
+
+def _read_traces(traces: list[Path], config: str) -> Recording:
+    """Traces with the configuration of their model; without one if it is of another model, or of several."""
+    if config.strip():
+        try:
+            return from_trace([*traces], config)
+        except InvalidArgumentError as error:
+            if "config expected" not in error.message:
+                raise
+    return from_trace([*traces])

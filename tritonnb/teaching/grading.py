@@ -1,0 +1,90 @@
+"""What a view of a worksheet shows: the exercise, and the result of checking an answer, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.scheduling.reasons import pluralize
+
+if TYPE_CHECKING:
+    from tritonnb.recording.batches import Batch
+    from tritonnb.teaching.worksheet import Worksheet
+
+#: What can be asked about an answer.
+ACTIONS = ("check", "hint", "reveal")
+_NULL = "-"
+
+
+def describe_sheet(worksheet: Worksheet) -> dict[str, Any]:
+    """The exercise.
+
+    Returns
+    -------
+    dict
+        ``question``, ``config``, ``detail`` (what is known about a request), and ``requests``: name, arrival in ms and
+        rows or flags of each.
+    """
+    head, rows = worksheet.table()
+    return {
+        "question": worksheet.question,
+        "config": worksheet.config,
+        "detail": head[-1],
+        "requests": [[name, float(ms), _detail(detail)] for name, ms, detail in rows],
+    }
+
+
+def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Check an answer, give a hint for its first mistake, or reveal the batch that it should be.
+
+    Parameters
+    ----------
+    worksheet : Worksheet
+    action : str
+        One of `ACTIONS`.
+    answer : sequence of sequence of str
+        The names of the requests of each batch.
+
+    Returns
+    -------
+    dict
+        ``text``; ``done``, whether the answer is correct; ``total`` number of batches; the ``batches`` to draw;
+        ``next_ms``, when the next one is sent, or None; ``end_ms``, when the last execution ends.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the answer names a request that does not exist.
+    """
+    result = worksheet.check(answer)
+    shown = result.correct
+    if action == "check":
+        text = f"{result.correct} of {result.total} batches correct. {result.explanation}"
+    elif action == "hint":
+        text = worksheet.hint(answer)
+    else:
+        text, shown = worksheet.reveal(answer), min(result.correct + 1, result.total)
+    batches, solution = worksheet.batches, worksheet.solution
+    return {
+        "text": text,
+        "done": bool(result),
+        "total": len(batches),
+        "batches": [_describe(*pair) for pair in zip(batches[:shown], solution[:shown], strict=True)],
+        "next_ms": batches[shown].sent_ns / 1e6 if shown < len(batches) else None,
+        "end_ms": max(batch.exec_end_ns for batch in batches) / 1e6,
+    }
+
+
+def _detail(text: str) -> str:
+    """The rows of a request, or its flags, as its button shows them."""
+    return pluralize(int(text), "row") if text.isdigit() else text
+
+
+def _describe(batch: Batch, members: list[str]) -> dict[str, Any]:
+    return {
+        "names": [name for name in members if name != _NULL],
+        "instance": batch.instance,
+        "begin_ms": batch.exec_start_ns / 1e6,
+        "end_ms": batch.exec_end_ns / 1e6,
+        "why": batch.why,
+    }
