@@ -238,11 +238,11 @@ def test_a_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
+    ("name", "message"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
 )
-def test_a_figure_that_does_not_apply_has_no_words_either(name: str, told: str) -> None:
+def test_a_figure_that_does_not_apply_has_no_words_either(name: str, message: str) -> None:
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
-        with pytest.raises(tnb.TritonError, match=told):
+        with pytest.raises(tnb.TritonError, match=message):
             made(name)
 
 

@@ -1,4 +1,4 @@
-"""The colours: contrast with their backgrounds, and whether those that appear together can be told apart."""
+"""The colours: contrast with their backgrounds, and whether those that appear together are distinguishable."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ def sequence(name: str, *times_ms: float) -> list[tnb.Arrival]:
 
 
 def together(*sequences: list[tnb.Arrival]) -> list[tnb.Arrival]:
-    return sorted(itertools.chain(*sequences), key=lambda each: each.time_us)
+    return sorted(itertools.chain(*sequences), key=lambda arrival: arrival.time_us)
 
 
 @pytest.fixture(scope="module")
 def direct() -> tnb.Recording:
     ends = [420, 480, 360, 540, 600, 660]
-    arrivals = together(*(sequence(str(each), each * 30, 180 + each * 30, ends[each]) for each in range(6)))
+    arrivals = together(*(sequence(str(index), index * 30, 180 + index * 30, ends[index]) for index in range(6)))
     return tnb.simulate(DIRECT % "", arrivals, tnb.fixed(20))
 
 
@@ -49,7 +49,10 @@ def oldest() -> tnb.Recording:
 
 
 def held(rec: tnb.Recording) -> list[tuple[Any, ...]]:
-    return [(each.sequence, each.instance, each.slot, each.backlog_ns // 1_000_000) for each in rec.slot_occupancy]
+    return [
+        (occupancy.sequence, occupancy.instance, occupancy.slot, occupancy.backlog_ns // 1_000_000)
+        for occupancy in rec.slot_occupancy
+    ]
 
 
 def test_the_figure_of_the_direct_strategy(direct: tnb.Recording) -> None:
@@ -61,28 +64,28 @@ def test_the_figure_of_the_direct_strategy(direct: tnb.Recording) -> None:
         ("4", "m_0_0", 1, 240),
         ("5", "m_0_0", 0, 270),
     ]
-    assert sum(each.requests.count(None) for each in direct.batches) == 9
+    assert sum(batch.requests.count(None) for batch in direct.batches) == 9
     [ax] = direct.plot.slots().axes
-    labels = [each.get_text() for each in ax.get_yticklabels()]
+    labels = [tick.get_text() for tick in ax.get_yticklabels()]
     assert labels == ["m_0_0 slot 0", "m_0_0 slot 1", "m_0_1 slot 0", "m_0_1 slot 1", "backlog"]
-    shown = {each.get_text().strip() for each in ax.texts}
+    shown = {label.get_text().strip() for label in ax.texts}
     assert {f"{name}·{step}" for name in "012345" for step in (1, 2, 3)} <= shown
-    (hatched,) = [each for each in ax.collections if each.get_hatch()]
+    (hatched,) = [collection for collection in ax.collections if collection.get_hatch()]
     assert len(hatched.get_paths()) == 9
-    told = ax.get_xlabel().replace("\n", " ")
-    assert "triangle: arrival of a request" in told
-    assert "hatched: null request" in told
+    label = ax.get_xlabel().replace("\n", " ")
+    assert "triangle: arrival of a request" in label
+    assert "hatched: null request" in label
     assert "null" not in shown
 
 
 def test_the_figure_of_the_oldest_strategy(oldest: tnb.Recording) -> None:
     assert held(oldest) == [(name, "m_0_0", slot, 0) for slot, name in enumerate("ABCD")]
-    members = {each.serial: each.sequence_id for each in oldest.requests}
-    batches = ["".join(members[each] for each in batch.requests) for batch in oldest.batches]  # type: ignore[index, misc]
+    members = {request.serial: request.sequence_id for request in oldest.requests}
+    batches = ["".join(members[serial] for serial in batch.requests) for batch in oldest.batches]  # type: ignore[index, misc]
     assert batches == ["A", "BC", "DA", "BC", "DA", "BC", "D"]
     [ax] = oldest.plot.slots().axes
-    assert "backlog" not in [each.get_text() for each in ax.get_yticklabels()]
-    assert {f"{name}·{step}" for name in "ABCD" for step in (1, 2, 3)} <= {each.get_text() for each in ax.texts}
+    assert "backlog" not in [tick.get_text() for tick in ax.get_yticklabels()]
+    assert {f"{name}·{step}" for name in "ABCD" for step in (1, 2, 3)} <= {label.get_text() for label in ax.texts}
     assert "0 of 12 rows are null requests" in oldest.plot.alt("slots")
 
 
@@ -111,7 +114,7 @@ def test_a_sequence_that_falls_silent_loses_its_slot() -> None:
     assert (silent.ended, silent.released_ns, next_one.assigned_ns) == (IDLE, 50_000_000, 50_000_000)
     assert (next_one.ended, next_one.backlog_ns) == (END, 40_000_000)
     assert "idle timeout" in rec.plot.alt("slots")
-    assert {"idle ✕", "A refused"} <= {each.get_text().strip() for each in rec.plot.slots().axes[0].texts}
+    assert {"idle ✕", "A refused"} <= {label.get_text().strip() for label in rec.plot.slots().axes[0].texts}
 
 
 def test_the_same_figures_come_from_a_live_server(tmp_path: Path) -> None:
@@ -134,11 +137,11 @@ def test_the_same_figures_come_from_a_live_server(tmp_path: Path) -> None:
         for name in range(1, 5):
             server["m"](INPUT0=[[1]], sequence_id=name, sequence_end=True)
         server["m"](INPUT0=[[1]], sequence_id=5, sequence_start=True)
-    assert [each[:3] for each in held(rec)] == [
+    assert [occupancy[:3] for occupancy in held(rec)] == [
         (1, "m_0_0", 0), (2, "m_0_1", 0), (3, "m_0_0", 1), (4, "m_0_1", 1), (5, "m_0_0", 0),
     ]  # fmt: skip
-    assert [each.ended for each in rec.slot_occupancy] == [END] * 4 + [""]
-    sizes = [each.requests.count(None) for each in rec.batches]
+    assert [occupancy.ended for occupancy in rec.slot_occupancy] == [END] * 4 + [""]
+    sizes = [batch.requests.count(None) for batch in rec.batches]
     assert sizes == [0, 0, 1, 1, 0, 0, 1, 1, 0]
     assert "5 sequences in 4 slots of 2 instances" in rec.plot.alt("slots")
     assert rec.plot.slots().axes[0].collections
@@ -160,11 +163,11 @@ class Watched:
 
     def _watch(self, stimulus: Any, *args):  # type: ignore[no-untyped-def]
         decisions = stimulus(*args)
-        for each in self._begun.sequences:
-            if each.slot is not None:
-                whose = (each.slot.instance, each.slot.index, each.id)
+        for sequence in self._begun.sequences:
+            if sequence.slot is not None:
+                whose = (sequence.slot.instance, sequence.slot.index, sequence.id)
                 self.log.setdefault(("assigned", *whose), args[-1])
-                if each.slot.sequence is not each:
+                if sequence.slot.sequence is not sequence:
                     self.log.setdefault(("released", *whose), args[-1])
         return decisions
 
@@ -191,18 +194,19 @@ def test_stays_are_what_the_scheduler_decided(workload: Any, config: str, servic
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "make_scheduler", lambda *args: watched.append(Watched(make_scheduler(*args))) or watched[0])  # type: ignore[arg-type, func-returns-value]
         rec = tnb.simulate(config % "max_sequence_idle_microseconds: 30000", together(*arrivals), tnb.fixed(service_ms))
-    ran = {(each.sequence, each.instance, each.slot) for each in rec.slot_occupancy}
+    ran = {(occupancy.sequence, occupancy.instance, occupancy.slot) for occupancy in rec.slot_occupancy}
     end = max(event.time_ns for event in rec.events)
-    told = [
+    logged = [
         (what, now, instance, slot, sequence)
         for (what, instance, slot, sequence), now in watched[0].log.items()
         if (sequence, f"m_0_{instance}", slot) in ran and now <= end
     ]
     folded = [
-        ("assigned", each.assigned_ns, int(each.instance[-1]), each.slot, each.sequence) for each in rec.slot_occupancy
+        ("assigned", occupancy.assigned_ns, int(occupancy.instance[-1]), occupancy.slot, occupancy.sequence)
+        for occupancy in rec.slot_occupancy
     ] + [
-        ("released", each.released_ns, int(each.instance[-1]), each.slot, each.sequence)
-        for each in rec.slot_occupancy
-        if each.released_ns is not None
+        ("released", occupancy.released_ns, int(occupancy.instance[-1]), occupancy.slot, occupancy.sequence)
+        for occupancy in rec.slot_occupancy
+        if occupancy.released_ns is not None
     ]
-    assert sorted(folded, key=str) == sorted(told, key=str)
+    assert sorted(folded, key=str) == sorted(logged, key=str)

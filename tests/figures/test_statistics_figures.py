@@ -42,7 +42,10 @@ def test_the_difference_is_what_happened_meanwhile() -> None:
     between = difference(LATE, EARLY)
     assert (between["inference_count"], between["execution_count"]) == (24, 5)
     assert between["inference_stats"]["queue"]["count"] == 24
-    assert [(each["batch_size"], each["compute_infer"]["count"]) for each in between["batch_stats"]] == [(4, 4), (8, 1)]
+    assert [(entry["batch_size"], entry["compute_infer"]["count"]) for entry in between["batch_stats"]] == [
+        (4, 4),
+        (8, 1),
+    ]
     assert (between["name"], between["last_inference"]) == ("m", 1037)
 
 

@@ -23,7 +23,7 @@ def step(serial: int, model: str, step_serial: int, ensemble: str = "both") -> S
 
 
 def batch(number: int, model: str, begin_ms: int, end_ms: int, *members: int) -> list[Event]:
-    ran = tuple((each, 1, begin_ms * MS, begin_ms * MS, "") for each in members)
+    ran = tuple((member, 1, begin_ms * MS, begin_ms * MS, "") for member in members)
     name = f"{model}_0_0"
     sent = BatchSent(begin_ms * MS, model, 1, number, name, len(members), "x", 0, members, None, {})
     begin, end = begin_ms * MS, end_ms * MS
@@ -40,7 +40,7 @@ def _queued_at(event: BatchExecuted, time_ns: int) -> tuple[Any, ...]:
 
 def boxes(ax: Axes) -> list[tuple[Bbox, tuple[float, ...]]]:
     """Where the boxes are, and their colours."""
-    (drawn,) = (each for each in ax.collections if isinstance(each, PolyCollection))
+    (drawn,) = (collection for collection in ax.collections if isinstance(collection, PolyCollection))
     paints = map(tuple, drawn.get_facecolor())  # type: ignore[arg-type]
     return [(path.get_extents(), paint) for path, paint in zip(drawn.get_paths(), paints, strict=True)]  # type: ignore[misc]
 
@@ -85,25 +85,28 @@ def test_a_journey_that_ends_after_the_recording_has_no_end() -> None:
     begun = Recording([step(1, "first", 2)])
     (journey,) = begun.ensemble_requests
     assert (journey.received_ns, journey.ended_ns) == (None, None)
-    assert [each.get_text() for each in begun.plot.steps().axes[0].texts] == ["Nothing was executed."]
+    assert [label.get_text() for label in begun.plot.steps().axes[0].texts] == ["Nothing was executed."]
 
 
 def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording) -> None:
     [ax] = two.plot.steps().axes
-    assert [each.get_text() for each in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
-    assert [each.get_text() for each in ax.texts] == ["1", "2", "1", "2"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
+    assert [label.get_text() for label in ax.texts] == ["1", "2", "1", "2"]
     own, shared = [[paint for box, paint in boxes(ax) if (box.width > 10) == wide] for wide in (False, True)]
     assert own == shared
     assert len(own) == 2
 
 
 def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording) -> None:
-    (batched,) = [each for each in two.batches if len(each.requests) == 2]
-    waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]  # type: ignore[arg-type]
+    (batched,) = [batch for batch in two.batches if len(batch.requests) == 2]
+    waited = [
+        replace(event, requests=_queued_at(event, 12 * MS)) if _is(event, batched) else event  # type: ignore[arg-type]
+        for event in two.events
+    ]
     [ax] = Recording(waited).plot.steps().axes
     lowest = min(box.ymin for box, _ in boxes(ax))
-    lines = [each for each in ax.collections if isinstance(each, LineCollection)]
-    segments = [segment for each in lines for segment in each.get_segments()]
+    lines = [collection for collection in ax.collections if isinstance(collection, LineCollection)]
+    segments = [segment for line in lines for segment in line.get_segments()]
     heights = [begin[1] for begin, end in segments if (begin[0], end[0]) == (12.0, 20.0)]
     assert len(set(heights)) == 2
     assert max(heights) < lowest

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from tests.notebook.browser import NotebookPage
+from tests.notebook.browser import THEMES, NotebookPage
 
 #: The version that is tested with.
 AXE = "axe-core@4.10.2"
@@ -45,6 +45,15 @@ def download_axe(directory: Path) -> str | None:
         source = archive.extractfile("package/axe.min.js")
         assert source is not None
         return source.read().decode()
+
+
+def check_accessibility(page: NotebookPage, axe: str, selector: str) -> None:
+    """Check in both themes that the controls of an element have names, and that axe-core reports nothing serious."""
+    for theme in THEMES:
+        page.theme(theme)
+        assert unnamed_controls(page, selector) == []
+        assert serious_violations(page, axe, selector) == [], theme
+    page.theme("light")
 
 
 def serious_violations(page: NotebookPage, axe: str, selector: str) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ A browser test asks for the fixture ``notebook`` and opens cells with it::
         page.run_all()
         page.output(0).get_by_text("42").wait_for()
 
-``page.browser_page`` is Playwright's page, for everything else. Playwright occupies the event loop of the
-thread, so browser tests live in modules of their own (``test_browser_*.py``), and its fixtures end with the module.
+``page.browser_page`` is Playwright's page, for everything else. Playwright occupies the event loop of the thread, so
+browser tests run after all others (*tests/conftest.py*), and live in modules of their own (``test_browser_*.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +34,17 @@ SETTINGS = {
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
 VIEWPORT = {"width": 1400, "height": 1000}
+FINISHED = """() => {
+    const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells;
+    const code = [...cells].filter((cell) => cell.cell_type === "code");
+    const failed = code.some((cell) => cell.outputs.some((output) => output.output_type === "error"));
+    return failed || code.every((cell) => cell.execution_count !== null && cell.executionState !== "running");
+}"""
+CELL_ERRORS = """() => {
+    const cells = [...window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells];
+    const outputs = cells.filter((cell) => cell.cell_type === "code").flatMap((cell) => cell.outputs);
+    return outputs.filter((output) => output.output_type === "error").map((output) => output.ename);
+}"""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -95,7 +105,7 @@ class NotebookPage:
         self.file = name
         self._root = lab.root
         self.messages: list[str] = []
-        browser_page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        browser_page.on("console", lambda message: self.messages.append(_line(message)))
         browser_page.on("pageerror", lambda error: self.messages.append(f"error: {error.stack or error}"))
         browser_page.goto(f"{lab.url}doc/tree/{name}")
         browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
@@ -107,6 +117,15 @@ class NotebookPage:
             timeout=60_000,
         )
         self.browser_page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+    def wait_until_finished(self) -> None:
+        """Return when every cell has run, or one has failed."""
+        self.browser_page.wait_for_function(FINISHED, timeout=100_000)
+
+    def cell_errors(self) -> list[str]:
+        """The names of the errors that cells have raised."""
+        errors: list[str] = self.browser_page.evaluate(CELL_ERRORS)
+        return errors
 
     def cell(self, number: int) -> Any:
         """A code or text cell."""
@@ -196,8 +215,14 @@ class NotebookPage:
         return [message for message in self.messages if message.startswith("error") and "favicon" not in message]
 
 
+def _line(message: Any) -> str:
+    return f"{message.type}: {message.text} {message.location.get('url', '')}".rstrip()
+
+
 def write_notebook(lab: Lab, name: str, *cells: str) -> str:
     """Write a notebook of code cells into the server's root; return its file name."""
+    import nbformat  # environments without Jupyter import this module, too
+
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, lab.root / f"{name}.ipynb")
@@ -213,7 +238,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
@@ -225,27 +250,31 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def browser_context(browser: Any) -> Iterator[Any]:
+    """The context of all notebooks: JupyterLab's files are read and compiled once."""
+    context = browser.new_context(viewport=VIEWPORT)
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
 @pytest.fixture(scope="module")
-def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
+def notebook(lab: Lab, browser_context: Any) -> Iterator[Callable[..., NotebookPage]]:
     """Open cells, or a notebook file that lies in the server's root, in the browser.
 
     Opening takes seconds: tests that can share a page should.
     """
-    contexts = []
+    pages: list[NotebookPage] = []
 
-    def open_notebook(*cells: str, file: str = "", **context_options: Any) -> NotebookPage:
+    def open_notebook(*cells: str, file: str = "") -> NotebookPage:
         if not file:
             file = write_notebook(lab, f"test-{time.monotonic_ns()}", *cells)
-        context = browser.new_context(viewport=VIEWPORT, **context_options)
-        context.set_default_timeout(60_000)
-        contexts.append(context)
-        page = NotebookPage(context.new_page(), lab, file)
+        page = NotebookPage(browser_context.new_page(), lab, file)
         pages.append(page)
         return page
 
-    pages: list[NotebookPage] = []
     yield open_notebook
     for page in pages:
         page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
-    for context in contexts:
-        context.close()
+        page.browser_page.close()

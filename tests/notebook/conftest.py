@@ -1,13 +1,10 @@
-"""Fixtures of `tests.notebook.browser`, for every test of the notebook kit."""
+"""Fixtures for the tests of the notebook kit."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.notebook.accessibility import download_axe
-from tests.notebook.browser import browser, lab, notebook
-
-__all__ = ["axe", "browser", "lab", "notebook"]
 
 
 @pytest.fixture(scope="session")

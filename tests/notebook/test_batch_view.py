@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
-from tritonnb.notebook import batch_view
-from tritonnb.notebook.batch_view import BatchView, LiveBatchView
+from tritonnb.notebook import live_batch_view
+from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_room import BURST, MOST_BATCHES
+from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.server.server import Server
 
@@ -143,7 +144,7 @@ def test_a_view_follows_the_model_to_another_scheduler(
 def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_view, "MOST_PENDING", 1)
+    monkeypatch.setattr(live_batch_view, "MOST_PENDING", 1)
 
     @server.model(max_batch_size=1, sequence_batching={"direct": {}, "max_sequence_idle_microseconds": 60_000_000})
     def remembers(X: tnb.FP32[1]) -> tnb.FP32[1]:

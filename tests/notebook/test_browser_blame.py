@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebook.accessibility import check_accessibility
 from tests.notebook.browser import NotebookPage
 
 RECORDED = """
@@ -53,6 +54,11 @@ def test_a_recorded_request_shows_its_parts_and_what_removes_them(page: Notebook
     panel.get_by_text("Request 3: 12.000 ms from reception to response").wait_for()
     page.screenshots("blame", page.output(0).locator(".tnb-batch-view"))
     assert page.errors == []
+
+
+def test_axe_reports_nothing_serious(page: NotebookPage, axe: str) -> None:
+    ask_for_the_last_request(page, 0).locator("table").wait_for()
+    check_accessibility(page, axe, ".tnb-batch-view")
 
 
 def test_a_request_of_a_live_view_shows_its_parts(page: NotebookPage) -> None:

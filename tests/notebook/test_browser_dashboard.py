@@ -145,6 +145,7 @@ def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.execute("server.stop()")
     page.output(1).get_by_text("The server has been stopped").first.wait_for()
+    page.output(1).locator(".tnb-last-state img.tnb-on-light").wait_for(state="attached")  # drawn on another thread
     page.save()
     page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     again = notebook(file=page.file)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tests.notebook.accessibility import check_accessibility
 from tests.notebook.browser import NotebookPage
 
 DEBUG = """
@@ -14,36 +17,59 @@ rec.debug()
 """
 
 
-def test_one_steps_through_the_events(notebook: Any) -> None:
+@pytest.fixture(scope="module")
+def page(notebook: Any) -> NotebookPage:
     page: NotebookPage = notebook(DEBUG)
     page.browser_page.set_default_timeout(20_000)
     page.run_all()
+    return page
+
+
+def test_one_steps_through_the_events_with_the_keyboard(page: NotebookPage) -> None:
     panel = page.output(0).locator(".tnb-debugger")
     view = page.output(0).locator(".tnb-batch-view")
+    keyboard = page.browser_page.keyboard
     panel.get_by_text("Nothing has happened yet.").wait_for()
-    panel.get_by_role("button", name="next event").click()
+    panel.get_by_role("button", name="next event").focus()
+    keyboard.press("Enter")
     panel.get_by_text("0.000 ms: request 1 arrives (1 row)").wait_for()
     assert panel.locator(".tnb-applies").all_inner_texts()[0].split("\t")[1:3] == ["wait", "1 row, another 5.000 ms"]
 
-    panel.get_by_label("condition of a breakpoint").fill("bach < 4")
-    page.browser_page.keyboard.press("Enter")
+    panel.get_by_label("condition of a breakpoint").focus()
+    keyboard.type("bach < 4")
+    keyboard.press("Enter")
     panel.get_by_text("did you mean 'batch'").wait_for()
-    panel.get_by_label("condition of a breakpoint").fill("batch < 4 and event == 'sent'")
-    page.browser_page.keyboard.press("Enter")
+    keyboard.press("Control+a")
+    keyboard.type("batch < 4 and event == 'sent'")
+    keyboard.press("Enter")
     panel.locator(".tnb-breakpoints code").wait_for()
 
     panel.get_by_role("button", name="next event").focus()
-    page.browser_page.keyboard.press("F8")
+    keyboard.press("F8")
     panel.get_by_text("1.000 ms: batch 1 of 2 rows sent to").wait_for()
     view.locator(".tnb-fact", has_text="1 batches").wait_for()
     assert view.locator(".tnb-fact").first.inner_text() == "2 requests"
-    page.browser_page.keyboard.press("ArrowLeft")
+    keyboard.press("ArrowLeft")
     panel.get_by_text("1.000 ms: request 2 arrives").wait_for()
     view.locator(".tnb-fact", has_text="0 batches").wait_for()  # the batch is the future again
-    page.browser_page.keyboard.press("F8")
-    page.browser_page.keyboard.press("ArrowRight")
+    keyboard.press("F8")
+    keyboard.press("ArrowRight")
     panel.get_by_text("2.000 ms: request 3 arrives").wait_for()
     panel.get_by_text("All instances are busy. If a batch were formed now:").wait_for()
     page.screenshots("debugger", page.output(0))
-    page.browser_page.keyboard.press("Home")
+    keyboard.press("Shift+F8")
+    panel.get_by_text("1.000 ms: batch 1 of 2 rows sent to").wait_for()
+    panel.get_by_role("button", name="remove the breakpoint").focus()
+    keyboard.press("Enter")
+    panel.locator(".tnb-breakpoints code").wait_for(state="detached")
+    panel.get_by_role("button", name="next event").focus()
+    keyboard.press("Home")
+    panel.get_by_text("Nothing has happened yet.").wait_for()
     assert page.errors == []
+
+
+def test_axe_reports_nothing_serious(page: NotebookPage, axe: str) -> None:
+    panel = page.output(0).locator(".tnb-debugger")
+    panel.get_by_role("button", name="next event").click()
+    panel.locator(".tnb-applies").wait_for()
+    check_accessibility(page, axe, ".tnb-debugger")

@@ -24,24 +24,11 @@ def lessons(lab: Lab) -> str:
     return folder.name
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_in_the_browser(path: Path, lessons: str, notebook: Callable[..., NotebookPage]) -> None:
     page: NotebookPage = notebook(file=f"{lessons}/{path.name}")
     page.run_all()
-    page.browser_page.wait_for_function(FINISHED, timeout=100_000)
-    assert page.browser_page.evaluate(ERRORS) == []
+    page.wait_until_finished()
+    assert page.cell_errors() == []
     assert page.errors == []
     page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
-
-
-FINISHED = """() => {
-    const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells;
-    const code = [...cells].filter((cell) => cell.cell_type === "code");
-    const failed = code.some((cell) => cell.outputs.some((output) => output.output_type === "error"));
-    return failed || code.every((cell) => cell.execution_count !== null && cell.executionState !== "running");
-}"""
-ERRORS = """() => {
-    const cells = [...window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells];
-    const outputs = cells.filter((cell) => cell.cell_type === "code").flatMap((cell) => cell.outputs);
-    return outputs.filter((output) => output.output_type === "error").map((output) => output.ename);
-}"""

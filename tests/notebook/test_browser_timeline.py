@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -40,6 +40,15 @@ for (let now = 1; now <= 200; now += 1) {
 }
 return [timeline.refused, timeline.occupancy, timeline.colourNumbers].map((map) => [map.size, [...map.keys()].pop()]);
 """
+COLUMNS = """
+const timeline = new modules.Timeline();
+timeline.merge(history);
+const theme = { ...timeline.meta.themes.light, panel: "#eee", line: "#222", faint: "#222", ink: "#222", paper: "#fff" };
+const surface = new modules.SvgSurface(900, modules.heightOf(timeline), theme, "");
+const shown = { from: 0, span: 1000, end: timeline.now, cursor: null, selected: null, focus: null, batches: false };
+modules.drawTimeline(surface, timeline, shown);
+return surface.toString().split(`fill="${theme.compute}" fill-opacity="0.35"`).length - 1;
+"""
 SCHEDULERS = {
     "default": "",
     "dynamic": "dynamic_batching { max_queue_delay_microseconds: 5000 preferred_batch_size: 4 }",
@@ -49,9 +58,10 @@ SCHEDULERS = {
 
 
 @pytest.fixture(scope="module")
-def run(browser: Any) -> Callable[[str, Any], Any]:
+def run(browser: Any) -> Iterator[Callable[[str, Any], Any]]:
     page = browser.new_page()
-    return lambda code, history: page.evaluate(RUN, [str(BatchView._esm), code, history])
+    yield lambda code, history: page.evaluate(RUN, [str(BatchView._esm), code, history])
+    page.close()
 
 
 @pytest.mark.parametrize("name", ["m", "<b>&\"'", "x" * 300])
@@ -84,3 +94,8 @@ def test_the_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
         [6000, "m_0 99 0.02"],
         [6000, "200 99"],
     ]
+
+
+def test_columns_of_a_long_batch_have_no_gaps(run: Callable[[str, Any], Any]) -> None:
+    rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4)], tnb.fixed(1000))
+    assert run(COLUMNS, rec.view().history) > 100

@@ -71,7 +71,7 @@ def test_what_is_shown_is_said(view: ViewPage, rate: int) -> None:
         assert "box: a batch" in view.text("legend")
     else:
         assert "each column counts all of 40 ms" in view.text("legend")
-        assert "a column is 40 ms" in [text for text, *_ in view.labels()]
+        assert "column: 40 ms" in [text for text, *_ in view.labels()]
     view.do("all")
     level = view.run("view.frame.columns && view.frame.columns.width")
     assert level is None or f"each column counts all of {level:g} ms" in view.text("legend")
@@ -220,7 +220,7 @@ def test_a_history_fills_what_was_not_received(view: ViewPage) -> None:
 
 
 def test_the_depth_of_a_column_is_no_plateau(view: ViewPage) -> None:
-    """Nearly nobody waits: the filled mean is near 0, whatever the deepest moment was."""
+    """Few requests wait: the filled mean is near 0, whatever the deepest moment was."""
     history, sent = deliveries(traffic(2000, 0.3, 3))
     view.open(history)
     view.receive(sent)
@@ -288,3 +288,16 @@ def test_one_row_is_singular(view: ViewPage) -> None:
     for _ in range(3):
         view.do("forward")
         assert "1 rows" not in view.text("event")
+
+
+def test_the_height_of_a_slots_view_does_not_depend_on_the_backlog(view: ViewPage) -> None:
+    rec = tnb.simulate(DIRECT, tnb.sequences([3] * 30, every_ms=60, stagger_ms=5), tnb.fixed(9))
+    assert max(held.assigned_ns - held.arrived_ns for held in rec.slot_occupancy) > 0
+    history, sent = deliveries(rec)
+    view.open(history)
+    heights = set()
+    for delivery in sent:
+        view.receive([delivery])
+        view.settle()
+        heights.add(view.run("view.root.clientHeight"))
+    assert len(heights) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebook.accessibility import check_accessibility
 from tests.notebook.browser import NotebookPage
 
 SHEET = """
@@ -75,6 +76,13 @@ def test_the_first_divergence_is_marked_and_not_given_away(page: NotebookPage, s
     sheet.get_by_text("Batch 1 is A, B and C, sent at 17 ms, not A and B.").wait_for()
     assert sheet.locator(".tnb-box").count() == 1
     page.screenshots("worksheet", sheet)
+
+
+def test_axe_reports_nothing_serious(page: NotebookPage, sheet: Any, axe: str) -> None:
+    page.execute("view.answer = [['A', 'B'], ['C']]")
+    sheet.get_by_role("button", name="Reveal").click()
+    sheet.locator(".tnb-wrong").wait_for()
+    check_accessibility(page, axe, ".tnb-worksheet")
 
 
 def test_a_recording_can_be_predicted(page: NotebookPage) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import tritonnb as tnb
-from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.notebook.live_batch_view import LiveBatchView
 
 
 @pytest.fixture(scope="module")

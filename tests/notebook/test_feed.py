@@ -243,6 +243,15 @@ def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) ->
     assert min(depth for _, depth in sent["depths"]) == 0
 
 
+def test_a_batch_that_runs_when_the_view_is_opened_is_busy_time_from_then_on(rec: Recording) -> None:
+    running = rec.batches[0]
+    opened_ns = (running.exec_start_ns + running.exec_end_ns) // 2
+    feed = Feed("m", rec.configs["m"], opened_ns)
+    feed.fold(pack(event) for event in rec.events if opened_ns < event.time_ns <= running.exec_end_ns)
+    lane = feed.flush(running.exec_end_ns)["counters"]["lanes"][running.instance]
+    assert sum(lane["busy"]) == running.exec_end_ns - opened_ns
+
+
 def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -> None:
     failing = [
         replace(event, requests=tuple((*request[:4], "OTHER") for request in event.requests))

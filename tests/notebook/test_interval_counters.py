@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tritonnb as tnb
+from tritonnb.core.events import pack
+from tritonnb.notebook.activity import Activity
+from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
     Execution,
@@ -90,3 +96,32 @@ def test_slots_are_counted_with_requests_and_with_null_requests() -> None:
 
 def test_refusals_and_waits_are_counted_when_they_end() -> None:
     assert count(WIDTH, [], [3, 4, 17], [(9, 30), (9, 20)]).queue == {0: [0, 0, 2, 30], 1: [0, 0, 1, 0]}
+
+
+def test_requests_are_counted_when_they_end() -> None:
+    counted = count(WIDTH, [], requests=[(3, 9, 4, 2), (8, 7, 1, 2), (12, 5, 0, 5)]).requests
+    assert counted == {0: [2, 5, 4, array("q", [9, 7])], 1: [1, 0, 5, array("q", [5])]}
+
+
+def test_of_one_level_old_intervals_are_forgotten() -> None:
+    merged = MergedIntervals(LANE_COUNTERS, keep=2, levels=1)
+    for at in range(9):
+        merged.add({at: [1, 1, 1, 1]})
+    merged.add({0: [1, 1, 1, 1]})
+    assert [at for at in range(9) if merged.at(at)] == [6, 7, 8]
+
+
+def test_the_dashboard_and_the_view_count_the_same() -> None:
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+    rec = tnb.simulate(config, tnb.poisson(300, 3, seed=1), tnb.linear(2, 1))
+    begin, end = rec.span_ns
+    packed = list(map(pack, rec.events))
+    activity = Activity(begin)
+    activity.fold(packed)
+    seconds = activity.of("m").last(activity.number_at(end) + 1, activity.number_at(end) + 1)
+    feed = Feed("m", rec.configs["m"], begin)
+    feed.fold(packed)
+    lanes = feed.flush(end)["counters"]["lanes"].values()
+    for name, of_activity in (("busy", "busy_ns"), ("batches", "batches"), ("rows", "rows")):
+        assert sum(sum(lane[name]) for lane in lanes) == sum(getattr(second, of_activity) for second in seconds), name
+    assert sum(second.requests for second in seconds) == len(rec.requests)

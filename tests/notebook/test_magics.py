@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.http as httpclient
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import tritonnb as tnb
+from tritonnb.backends.native.build import find_compiler
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
@@ -28,8 +31,8 @@ class TritonPythonModel:
         return config
 
     def execute(self, requests):
-        x = [pb_utils.get_input_tensor_by_name(each, "X").as_numpy() for each in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each + 1)]) for each in x]
+        x = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array + 1)]) for array in x]
 """
 
 
@@ -105,7 +108,7 @@ def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path:
     assert (tmp_path / "plus_one" / "1" / "model.py").read_text() == MODEL
     server = shell.user_ns["server"]
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[2.0]]
-    shell.run_cell_magic("model_py", "plus_one", MODEL.replace("each + 1", "each + 2"))
+    shell.run_cell_magic("model_py", "plus_one", MODEL.replace("array + 1", "array + 2"))
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[3.0]]
 
 
@@ -141,3 +144,59 @@ def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, co
     line = next(line for line in config.splitlines() if line.startswith("backend")).replace("python", "pyton")
     assert str(error.value).splitlines()[1:] == [f"  {line}", "  ^", "fix: pyton → python"]
     assert error.value.__suppress_context__
+
+
+@pytest.fixture
+def backend() -> str:
+    """The smallest C++ backend: it answers every request without outputs."""
+    if find_compiler() is None:
+        pytest.skip("no C++ compiler: install g++ to test C++ backends")
+    return """#include "triton/core/tritonbackend.h"
+
+extern "C" TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests, const uint32_t count) {
+  for (uint32_t index = 0; index < count; ++index) {
+    TRITONBACKEND_Response* response;
+    TRITONBACKEND_ResponseNew(&response, requests[index]);
+    TRITONBACKEND_ResponseSetIntParameter(response, "generation", 1);
+    TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, nullptr);
+    TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL);
+  }
+  return nullptr;
+}
+"""
+
+
+CONFIG = """
+    backend: "cpp"
+    input { name: "X" data_type: TYPE_FP32 dims: 1 }
+    output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+"""
+
+
+def generation(shell: InteractiveShell) -> int:
+    with httpclient.InferenceServerClient(shell.user_ns["server"].url.removeprefix("http://")) as client:
+        tensor = httpclient.InferInput("X", [1], "FP32")
+        tensor.set_data_from_numpy(np.zeros(1, np.float32))
+        return client.infer("cpp", [tensor]).get_response()["parameters"]["generation"]
+
+
+def test_a_cell_is_compiled_as_a_backend_and_replaces_the_one_before(
+    shell: InteractiveShell, backend: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cpp").mkdir()
+    (tmp_path / "cpp" / "config.pbtxt").write_text(CONFIG)
+    shell.run_cell_magic("cpp_backend", "cpp", backend)
+    assert generation(shell) == 1
+    shell.run_cell_magic("cpp_backend", "cpp", backend.replace('"generation", 1', '"generation", 2'))
+    assert generation(shell) == 2
+
+
+def test_errors_of_the_compiler_are_shown_at_their_lines_of_the_cell(shell: InteractiveShell, backend: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        shell.run_cell_magic("cpp_backend", "cpp", backend.replace("requests[index]", "nothing", 1))
+    message, code, caret, *_ = str(caught.value).splitlines()
+    assert message.startswith("line 7: error: ")
+    assert code[caret.index("^") :].startswith("nothing")
+    with pytest.raises(UsageError, match="unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute'"):
+        shell.run_cell_magic("cpp_backend", "cpp", "int nothing;")

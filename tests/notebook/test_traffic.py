@@ -151,7 +151,7 @@ def test_there_is_one_panel_for_a_model_until_it_is_closed(panel: Traffic, serve
 
 def test_the_last_numbers_are_kept_as_plain_html(panel: Traffic) -> None:
     assert "Traffic on 'held'" in panel.last_state()
-    assert "No traffic." in panel.last_state()
+    assert "This panel sends no requests." in panel.last_state()
 
 
 def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server) -> None:

@@ -16,7 +16,7 @@ def view() -> WorksheetView:
 
 
 def test_the_browser_gets_the_question_and_not_the_solution(view: WorksheetView) -> None:
-    assert view.sheet["requests"][0] == ["A", 0.0, "4"]
+    assert view.sheet["requests"][0] == ["A", 0.0, "4 rows"]
     assert view.sheet["detail"] == "rows"
     assert view.result == {}
 
@@ -50,3 +50,9 @@ def test_an_unknown_name_is_an_error_of_the_answer(view: WorksheetView) -> None:
 def test_other_messages_are_ignored(view: WorksheetView) -> None:
     view._handle_custom_msg({"action": "solution"}, [])
     assert view.result == {}
+
+
+def test_an_action_grades_the_answer_that_comes_with_it(view: WorksheetView) -> None:
+    view.answer = [["A"]]
+    view._handle_custom_msg({"action": "check", "answer": [["A", "B", "C"], ["D", "E"]]}, [])
+    assert view.result["text"].startswith("2 of 2 batches correct.")

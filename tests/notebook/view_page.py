@@ -111,7 +111,7 @@ class ViewPage:
 
     def settle(self) -> None:
         """Draw the newest state without an animation."""
-        self.run("(view.lag = 0, view.receivedAt = -1e6, view.textUpdatedAt = -1e6, view.draw())")
+        self.run("(view.pace.lag = 0, view.pace.receivedAt = -1e6, view.textUpdatedAt = -1e6, view.draw())")
 
     def labels(self) -> list[tuple[str, float, float]]:
         """The labels of the picture: text, left and right edge in pixels."""

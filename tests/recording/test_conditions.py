@@ -45,9 +45,9 @@ def test_a_condition_has_a_value(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "expected a text of 1 to 500 characters"),
-        (" ", "expected a text of 1 to 500 characters"),
-        ("1 <" * 300, "expected a text of 1 to 500 characters"),
+        ("", "expected a string of 1 to 500 characters"),
+        (" ", "expected a string of 1 to 500 characters"),
+        ("1 <" * 300, "expected a string of 1 to 500 characters"),
         ("bach < 4", r"expected a quantity \(batch, .*\), got 'bach'; did you mean 'batch'"),
         ("batch <", "expected a number, a quantity, a quoted text or '\\(', got the end"),
         ("batch < 4)", "expected the end or 'and', got '\\)'"),
@@ -59,7 +59,7 @@ def test_a_condition_has_a_value(text: str, expected: bool) -> None:
         ("(" * 30 + "1" + ")" * 30, "expected at most 20 nested parts"),
         ("- " * 30 + "1 < 2", "expected at most 20 nested parts"),
         ("'open", 'got "\'"'),
-        (b"batch", "expected a text"),
+        (b"batch", "expected a string"),
     ],
 )
 def test_what_is_not_a_condition_is_an_error(text: str, complaint: str) -> None:

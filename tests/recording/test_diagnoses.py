@@ -30,7 +30,7 @@ def test_one_client_that_waits_for_each_answer() -> None:
     ("config", "arrivals"),
     [
         (BATCHING % "", tnb.ClosedLoop(clients=2, requests=40)),
-        (BATCHING % "", tnb.constant(rate=10, duration=4)),  # rare, but nobody waits for an answer
+        (BATCHING % "", tnb.constant(rate=10, duration=4)),  # rare, but without a wait
         ('name: "m" max_batch_size: 8', tnb.ClosedLoop(clients=1, requests=40)),  # not meant to batch
         (BATCHING % "", tnb.ClosedLoop(clients=1, requests=5)),  # too few to tell
     ],

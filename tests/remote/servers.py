@@ -166,7 +166,7 @@ def _wait_until_ready(server: ServerProcess) -> None:
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [each.getsockname()[1] for each in sockets]
+        return [opened.getsockname()[1] for opened in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for opened in sockets:
+            opened.close()

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.notebook.browser import SCREENSHOTS, NotebookPage, browser, lab, notebook
-
-__all__ = ["browser", "lab", "notebook"]
+from tests.notebook.browser import SCREENSHOTS, NotebookPage
 
 START = """
 import tempfile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import threading
@@ -19,6 +20,7 @@ from tests.remote.conftest import needs_triton
 from tests.remote.servers import start, write_model
 from tests.remote.test_from_trace import ids_of_batches
 from tests.remote.traffic import send
+from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
 
 STAMPS = {"REQUEST_START": 0, "QUEUE_START": 1, "REQUEST_END": 9}
@@ -46,6 +48,29 @@ def spans(requests: int, batch: int = 4) -> list[dict[str, Any]]:
         made.append({"spanId": ids[1], "parentSpanId": ids[0], "name": "compute", "events": stamps[1]})
         made.append({"spanId": ids[0], "parentSpanId": "ff", "name": "m", "attributes": pairs, "events": stamps[0]})
     return made
+
+
+def reported_spans() -> list[dict[str, Any]]:
+    """Three requests that ran at the same time, in two batches on two instances, as this project's server reports."""
+    facts = {"requests": 2, "rows": 5, "instance": 1, "idle_ns": 5000, "preferred": [5, 8], "max_batch_size": 8}
+    facts_of_one = {"requests": 1, "rows": 4, "instance": 0, "idle_ns": 0}
+    batches = [
+        {"id": 7, "size": 5, "instance": "m_0_1", "rule": "preferred_size", "facts": facts, "index": 1},
+        {"id": 8, "size": 4, "instance": "m_0_0", "rule": "no_delay", "facts": facts_of_one, "index": 0},
+        {"id": 7, "size": 5, "instance": "m_0_1", "rule": "preferred_size", "facts": facts, "index": 0},
+    ]
+    items = spans(3)
+    for execution, batch, rows in zip(items[::2], batches, (2, 4, 3), strict=True):
+        sent_ns = int(execution["events"][0]["timeUnixNano"]) - 5000
+        values = {**batch, "facts": json.dumps(batch["facts"]), "request_size": rows, "sent_ns": sent_ns}
+        execution["attributes"] = [
+            {
+                "key": f"tritonnb.batch.{name}",
+                "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+            }
+            for name, value in values.items()
+        ]
+    return items
 
 
 def as_json(items: list[dict[str, Any]]) -> bytes:
@@ -103,6 +128,55 @@ def test_spans_of_a_request_may_come_in_different_messages(form: str) -> None:
         for part in (every[::2], every[1::2]):
             post(receiver.url, encode(part), headers)
         assert len(receiver.requests) == 8
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_the_server_reports_is_not_inferred(form: str) -> None:
+    encode, headers = FORMS[form]
+    config = "max_batch_size: 8 dynamic_batching { preferred_batch_size: [5, 8] } instance_group { count: 2 }"
+    with tnb.otlp_receiver(port=0) as receiver:
+        post(receiver.url, encode(reported_spans()), headers)
+        recording = receiver.recording(config)
+    assert {(batch.instance, batch.size): batch.why for batch in recording.batches} == {
+        ("m_0_1", 5): "2 requests, 5 rows: preferred batch size reached (preferred: 5, 8); instance 1 idle for 5.0 µs",
+        (
+            "m_0_0",
+            4,
+        ): "1 request, 4 rows: max_queue_delay is 0, so whatever waited was sent; instance 0 just became free",
+    }
+    assert sorted(ids_of_batches(recording)) == [("r2",), ("r3", "r1")]
+    assert {request.id: request.size for request in recording.requests} == {"r1": 2, "r2": 4, "r3": 3}
+    assert recording.source.notes == (
+        "model 'm': batches, instances, rows and reasons are those that the server reported",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, None) for name in ("facts", "rule", "instance", "size", "sent_ns", "index", "request_size")),
+        *((name, {"stringValue": "?"}) for name in ("facts", "rule", "id", "size")),
+        *(("facts", {"stringValue": text}) for text in ("[1]", "{}", '{"rows": "?", "requests": 1}')),
+    ],
+)
+def test_a_report_that_cannot_be_read_is_ignored(name: str, value: object) -> None:
+    items = reported_spans()
+    for execution in items[::2]:
+        kept = [pair for pair in execution["attributes"] if pair["key"] != f"tritonnb.batch.{name}"]
+        changed = [] if value is None else [{"key": f"tritonnb.batch.{name}", "value": value}]
+        execution["attributes"] = [*kept, *changed]
+    with tnb.otlp_receiver(port=0) as receiver:
+        receiver.receive(as_json(items), "application/json")
+        recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")
+    assert recording.batch_sizes() == {3: 1}
+    assert all(batch.why.endswith("(inferred)") for batch in recording.batches)
+
+
+def test_a_part_of_what_the_server_reports_is_a_sample() -> None:
+    with tnb.otlp_receiver(port=0) as receiver:
+        receiver.receive(as_json(reported_spans()[2:]), "application/json")
+        recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")
+    assert recording.source.sampled == "the trace contains 7 of the 9 rows in the batches of model 'm'"
 
 
 def test_files_with_messages_are_recordings(tmp_path: Path) -> None:
@@ -173,5 +247,14 @@ def test_a_server_sends_its_spans_to_the_receiver(tmp_path: Path, triton: bool) 
                 send(server.grpc, "one", 300, rate=300)
             assert remote.trace_settings("one")["trace_level"] == ["OFF"]
             logged = server.logged("one")
+            config = remote["one"].running_config()
+        requests = [dataclasses.replace(request, batch=None) for request in receiver.requests]
     assert Counter(ids_of_batches(recording)) == Counter(map(tuple, logged))
     assert recording.agreement.share >= 0.95, recording.agreement
+    assert any("that the server reported" in note for note in recording.source.notes) != triton
+    assert any(batch.why.endswith("(inferred)") for batch in recording.batches) == triton
+    inferred = recording_of(requests, {"one": config})
+    rules = zip(inferred.batches, recording.batches, strict=True)
+    equal = sum(first.reason.rule == second.reason.rule for first, second in rules)
+    print(f"\n{equal} of {len(recording.batches)} inferred rules are those of the recording")
+    assert equal >= 0.95 * len(recording.batches)

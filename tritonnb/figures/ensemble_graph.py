@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The width and height of a box; layers have a distance of one, and so have the boxes of a layer.
 _WIDTH, _HEIGHT = 0.66, 0.6
+#: Characters of tensors' names in the width of a figure.
+_LABEL_CHARACTERS = 170
 #: The share of a box's height that is a bar of its queue and execution time.
 _BAR = 0.09
 
@@ -106,7 +108,7 @@ def _step_times(rec: Recording, config: pb.ModelConfig) -> dict[int, _StepTimes]
 def _lines(times: _StepTimes) -> list[str]:
     if not times.requests:
         return ["not executed"]
-    return [f"queue {times.queue_ms:.3g} ms ({times.waiting:.2g} waiting)", f"execution {times.compute_ms:.3g} ms"]
+    return [f"queue {times.queue_ms:.3g} ms", f"{times.waiting:.2g} waiting", f"execution {times.compute_ms:.3g} ms"]
 
 
 def _position(graph: EnsembleGraph, node: GraphNode) -> tuple[float, float]:
@@ -129,7 +131,7 @@ def _draw_node(ax: Axes, graph: EnsembleGraph, node: GraphNode, times: _StepTime
         return
     ax.text(left + 0.03, low + _HEIGHT - 0.1, node.label, fontsize=9, va="center", fontweight="bold", color=INK)
     for number, line in enumerate(_lines(times)):
-        ax.text(left + 0.03, low + _HEIGHT - 0.25 - 0.14 * number, line, fontsize=7.5, va="center", color=INK)
+        ax.text(left + 0.03, low + _HEIGHT - 0.21 - 0.115 * number, line, fontsize=7.5, va="center", color=INK)
     scale = _WIDTH / longest if longest else 0.0
     parts = ((times.queue_ms, QUEUE), (times.compute_ms, COMPUTE))
     for milliseconds, colour in parts:
@@ -154,4 +156,8 @@ def _draw_edge(ax: Axes, graph: EnsembleGraph, source: GraphNode, target: GraphN
         )
     )
     middle = (begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2 - (0.125 * (end[0] - begin[0]) if skip else -0.03)
-    ax.text(*middle, ", ".join(tensors), fontsize=7, ha="center", va="top" if skip else "bottom", color=INK)
+    text = ", ".join(tensors)
+    room = int((1 - _WIDTH) * _LABEL_CHARACTERS / (graph.layers - 1 + _WIDTH))
+    if not skip and len(text) > room:
+        text = "\n".join(name if len(name) <= room else f"{name[: room - 1]}…" for name in tensors)
+    ax.text(*middle, text, fontsize=7, ha="center", va="top" if skip else "bottom", color=INK)

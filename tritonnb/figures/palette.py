@@ -2,7 +2,7 @@
 
 A colour has one meaning wherever it appears: in matplotlib figures, on the canvas of the batch view, in its legend and
 in style sheets, which are all generated from this module. Constants are the colours on white; `DARK` has those of dark
-backgrounds. Each has a contrast of at least 3:1 with its background, and those that appear together can be told apart
+backgrounds. Each has a contrast of at least 3:1 with its background, and those that appear together are distinguishable
 with protanopia, deuteranopia and tritanopia. Colours are always used with labels or shapes of their own.
 """
 

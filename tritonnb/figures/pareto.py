@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,10 +89,20 @@ def _draw_labels(ax: Axes, front: Sequence[Trial], chosen: Trial | None) -> None
     """Label the chosen configuration and some of the front, spread over it."""
     spread = {round(index) for index in np.linspace(0, len(front) - 1, min(len(front), _LABELS)).tolist()}
     labelled = {id(trial): trial for trial in [*(front[index] for index in spread), *([chosen] if chosen else [])]}
-    for trial in labelled.values():
-        text = f"{2 * SPACE}{trial.edits_text() or 'running'}"
-        ax.annotate(text, (trial.percentile(99), trial.rate), xytext=(3, 5), textcoords="offset points", fontsize=7.5,
-                    color=INK)  # fmt: skip
+    places = sorted(trial.percentile(99) for trial in front)
+    for place, texts in _texts_by_place(labelled.values()).items():
+        is_right = place[0] > (places[0] + places[-1]) / 2  # the label is inside of the axes
+        offset, align = (-9, "right") if is_right else (9, "left")
+        text = "\n".join(texts)
+        ax.annotate(text, place, (offset, 5), textcoords="offset points", fontsize=7.5, color=INK, ha=align)
+
+
+def _texts_by_place(trials: Iterable[Trial]) -> dict[tuple[float, float], list[str]]:
+    """Configurations with the same result share a label."""
+    texts: dict[tuple[float, float], list[str]] = {}
+    for trial in trials:
+        texts.setdefault((trial.percentile(99), trial.rate), []).append(trial.edits_text() or "running")
+    return texts
 
 
 def _sizes(trials: Sequence[Trial]) -> str:

@@ -9,7 +9,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.figures import batch_sizes, ensemble_graph, latency, latency_cdf, overview, queue, slots, steps, timeline
+from tritonnb.figures import (
+    batch_sizes,
+    ensemble_graph,
+    generations,
+    latency,
+    latency_cdf,
+    overview,
+    queue,
+    slots,
+    steps,
+    timeline,
+)
 from tritonnb.figures.picture import Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty
 
@@ -17,7 +28,7 @@ if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 _FIGURES: dict[str, ModuleType] = {
-    "timeline": timeline, "slots": slots, "steps": steps,
+    "timeline": timeline, "slots": slots, "generations": generations, "steps": steps,
     "graph": ensemble_graph, "batch_sizes": batch_sizes, "latency": latency, "latency_cdf": latency_cdf, "queue": queue,
 }  # fmt: skip
 
@@ -68,6 +79,18 @@ class Plot:
         """
         return self._draw("slots", ax, start_ms, end_ms)
 
+    def generations(
+        self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None
+    ) -> Figure:
+        """Draw the generations in their slots, or in the places of static batches: a cell for each step.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording contains no generations: see `Recording.generations`.
+        """
+        return self._draw("generations", ax, start_ms, end_ms)
+
     def steps(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
         """Draw the requests of an ensemble through the models of its steps.
 
@@ -111,6 +134,31 @@ class Plot:
         ------
         InvalidArgumentError
             If the recording is not of an ensemble.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import tritonnb as tnb
+        >>> repository = Path(tempfile.mkdtemp())
+        >>> (repository / "twice" / "1").mkdir(parents=True)
+        >>> step = 'model_name: "double" model_version: -1 input_map { key: "X" value: "%s" }'
+        >>> config = '''platform: "ensemble"
+        ... input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "C" data_type: TYPE_FP32 dims: 1 }
+        ... ensemble_scheduling {
+        ...   step { %s output_map { key: "OUTPUT" value: "B" } }
+        ...   step { %s output_map { key: "OUTPUT" value: "C" } }
+        ... }''' % (step % "A", step % "B")
+        >>> _ = (repository / "twice" / "config.pbtxt").write_text(config)
+        >>> with tnb.Server(repository, port=0, model_control_mode="explicit") as server:
+        ...     @server.model(max_batch_size=0)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     twice = server.load("twice")
+        ...     with server.record() as rec:
+        ...         _ = twice(A=[1.0])
+        >>> rec.plot.graph().alt[:49]
+        'Graph of the ensemble twice: 2 steps in 2 layers.'
         """
         return self._draw("graph", ax, start_ms, end_ms)
 

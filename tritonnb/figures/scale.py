@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 if TYPE_CHECKING:
@@ -124,8 +124,12 @@ def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
 def label_log_axis(axis: Axis) -> None:
     """Label a logarithmic axis with plain numbers instead of powers of ten."""
     formatter = FuncFormatter(lambda value, position: f"{value:g}")
+    decades = _decades(axis)
+    if decades < 2.5:  # powers of ten alone would leave a part without a label
+        axis.set_major_locator(MaxNLocator(6) if decades < 1 else LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(formatter)
-    axis.set_minor_formatter(formatter if _decades(axis) < 1 else NullFormatter())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _decades(axis: Axis) -> float:

@@ -13,6 +13,7 @@ from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsE
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
+    from tritonnb.runtime.models.served_base import Served
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
@@ -83,9 +84,26 @@ def model_card(model: ModelHandle) -> str:
             f"<pre style='white-space:pre-wrap'>{html.escape(failure)}</pre>"
         )
     try:
-        return served_model_card(model.name, model.metadata(), model.stats(), model.config)
+        served = model.server.call(model.server.engine.model, model.name, model.version)
+        card = served_model_card(model.name, model.metadata(), model.stats(), model.config)
+        return card + model.server.call(processes_card, served)
     except TritonError as error:
         return f"<p><b>model '{html.escape(model.name)}'</b>: not ready ({html.escape(str(error))})</p>"
+
+
+def processes_card(served: Served) -> str:
+    """Return the processes of a model's instances as HTML; empty if it runs in the server's process.
+
+    Called on the server's event loop.
+    """
+    lost = served.statistics.lost_instances
+    rows = []
+    for instance in served.instances:
+        name, process = instance.spec.name, instance.backend_instance.process_id
+        if process is not None or name in lost:
+            count, reason = lost.get(name, (0, ""))
+            rows.append([name, "starts again" if process is None else process, count, reason or "–"])
+    return html_table(("instance", "process", "restarts", "reason of the last one"), rows) if rows else ""
 
 
 def served_model_card(name: str, metadata: Mapping[str, Any], stats: StatisticsEntry, config: Any) -> str:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.cards import model_card, server_card, server_title
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
 from tritonnb.notebook.dashboard_parts import Charts, Graph, ModelList, Tiles
+from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback

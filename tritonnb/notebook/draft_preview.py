@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.batch_view import open_batch_views
 from tritonnb.notebook.latest_job import LatestJob
+from tritonnb.notebook.live_batch_view import open_batch_views
 from tritonnb.notebook.view_encoding import MODEL
 from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording

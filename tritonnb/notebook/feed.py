@@ -32,7 +32,8 @@ from tritonnb.core.events import (
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.delivery_room import Room
 from tritonnb.notebook.interval_counters import Execution
-from tritonnb.notebook.model_intervals import ModelIntervals
+from tritonnb.notebook.iterative_requests import IterativeRequests
+from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
 from tritonnb.notebook.queue_depth import QueueDepth
 from tritonnb.notebook.queue_rows import QueueRows, Wait
 from tritonnb.notebook.view_encoding import (
@@ -124,6 +125,7 @@ class Feed:
         self._earlier = depth
         self._limited = limited
         self._stateful = config.HasField("sequence_batching")
+        self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
         self._running_omitted: dict[int, Packed] = {}
@@ -169,7 +171,7 @@ class Feed:
             kind = packed[0]
             if kind == _ARRIVED:  # the most frequent event first
                 counts.requests += 1
-                waiting[packed[SERIAL]] = packed
+                waiting[packed[SERIAL]] = packed if self._iterative is None else self._iterative.arrived(packed)
                 depth.increment(packed[TIME])
             elif kind == _SENT:
                 self._batch_sent(packed)
@@ -199,15 +201,18 @@ class Feed:
         left = len(arrivals)
         if None in arrivals:
             nulls = members.count(None)
-            unseen = arrivals.count(None) - nulls
+            again = 0 if self._iterative is None else self._iterative.known(members)
+            unseen = arrivals.count(None) - nulls - again
             before = min(self._earlier, unseen)
             self._earlier -= before
             counts.nulls += nulls
-            left -= nulls + unseen - before
+            left -= nulls + again + unseen - before
         self._depth.decrease(packed[TIME], left)
         arrived_ns = [arrived[TIME] for arrived in arrivals if arrived is not None]
         if arrived_ns:
             self._waits.append((packed[TIME], packed[TIME] - min(arrived_ns)))
+        if self._iterative is not None:
+            arrivals = self._iterative.steps(packed, members, arrivals)
         if self._room.has(packed[TIME], len(arrivals)):
             batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
             self._sent.append(batch)
@@ -226,9 +231,10 @@ class Feed:
                 self._done.append(batch)
             if self._stateful:
                 slots = self._follow_slots(batch, packed)
-        begin = self._intervals.begin_ns
-        start, end = packed[EXEC_START] - begin, packed[EXEC_END] - begin
-        self._executions.append(Execution(packed[INSTANCE], start, end, packed[SIZE], slots))
+        execution = self._intervals.execution(
+            packed[INSTANCE], packed[EXEC_START], packed[EXEC_END], packed[SIZE], slots
+        )
+        self._executions.append(execution)
 
     def _follow_slots(self, batch: DrawnBatch, packed: Packed) -> list[tuple[int, bool]]:
         arrivals = [arrived for _, arrived in batch.requests if arrived is not None]
@@ -252,7 +258,9 @@ class Feed:
         """Return what is new since the last call."""
         before, changes = self._depth.take_changes(now_ns)
         refused_ns = [event.time_ns for event, _ in self._refusals]
-        counted = self._intervals.count(self._executions, refused_ns, self._waits, changes, before, now_ns)
+        counted = self._intervals.count(
+            self._executions, refused_ns=refused_ns, waits=self._waits, depths=(changes, before, now_ns)
+        )
         exact_ns = self._exact_until(now_ns, changes)
         self._sent = [batch for batch in self._sent if batch.sent[TIME] <= exact_ns]
         chosen, done, encoder = self._sent, self._done, self._encoder
@@ -283,7 +291,7 @@ class Feed:
             "refused": refusals,
             "depths": depths,
             "occupancy": self._new_occupancy(now_ns) if self._stateful else [],
-            "counters": counted,
+            "counters": encode_counters(counted),
         }
 
     def history(self, now_ns: int) -> Json:

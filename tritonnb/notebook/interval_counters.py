@@ -2,21 +2,20 @@
 
 A view draws single batches only where they are wide enough to be seen. Elsewhere it draws columns, and a column shows
 what these counters hold for its interval: busy time, number of batches, rows and largest batch of each instance, and
-the deepest queue. Sums and maxima of short intervals give those of long ones, so nothing is sampled.
+the deepest queue. Sums and maxima of short intervals give those of long ones, so nothing is sampled. A dashboard
+counts in the same way, in intervals of a second.
 """
 
 from __future__ import annotations
 
 import operator
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-Longs = npt.NDArray[np.int64]
 #: How two values of a counter are merged.
-Merge = Callable[[int, int], int]
+Merge = Callable[[Any, Any], Any]
 #: What is encoded: for each level a first index and the columns ``at``, then one per counter.
 Columns = dict[str, list[int]]
 
@@ -29,6 +28,11 @@ SLOT_COUNTERS: dict[str, Merge] = {"busy": operator.add, "nulls": operator.add}
 #: The counters of the queue: its maximum depth, request-ns waited, requests refused, and the longest wait (ns) of the
 #: requests that were sent.
 QUEUE_COUNTERS: dict[str, Merge] = {"depth": max, "waited": operator.add, "refused": operator.add, "wait": max}
+#: The counters of the requests that succeeded, when they end: their number, ns waited and ns executed, and their
+#: latencies (ns) as an array.
+REQUEST_COUNTERS: dict[str, Merge] = {
+    "requests": operator.add, "queue": operator.add, "compute": operator.add, "latencies": operator.add,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -52,6 +56,7 @@ class Counters:
     lanes: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     slots: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     queue: dict[int, list[int]] = field(default_factory=dict)
+    requests: dict[int, list[Any]] = field(default_factory=dict)
 
 
 def count(
@@ -59,8 +64,20 @@ def count(
     executions: Iterable[Execution],
     refusals: Iterable[int] = (),
     waits: Iterable[tuple[int, int]] = (),
+    requests: Iterable[tuple[int, int, int, int]] = (),
 ) -> Counters:
-    """Count executions, times of refusals, and longest waits by the time of their end in intervals of ``width`` ns.
+    """Count what happened in intervals of ``width`` ns.
+
+    Parameters
+    ----------
+    width : int
+    executions : iterable of Execution
+    refusals : iterable of int
+        The time of each refusal.
+    waits : iterable of tuple of int
+        When a batch was sent, and how long its oldest request had waited.
+    requests : iterable of tuple of int
+        When a request succeeded, its latency, and the part of it that it waited and was executed.
 
     Examples
     --------
@@ -88,6 +105,12 @@ def count(
     for time, wait in waits:
         values = counters.queue.setdefault(time // width, [0, 0, 0, 0])
         values[3] = max(values[3], wait)
+    for time, latency, queue, compute in requests:
+        counted = counters.requests.setdefault(time // width, [0, 0, 0, array("q")])
+        counted[0] += 1
+        counted[1] += queue
+        counted[2] += compute
+        counted[3].append(latency)
     return counters
 
 
@@ -116,34 +139,30 @@ def count_depths(
     >>> count_depths(10, [(4, 1), (12, 3), (14, 0)], before=(0, 0), now=30)
     {0: [1, 6, 0, 0], 1: [3, 8, 0, 0]}
     """
-    if not before[1]:
-        if not changes:
-            return {}
-        before = changes[0]  # an empty queue needs no intervals
-    flat = np.array([before, *changes, (max(now, changes[-1][0] if changes else now), 0)], np.int64)
-    times, depths = np.maximum.accumulate(flat[:, 0]), flat[:, 1]
-    bounds = np.arange(times[0] // width + 1, times[-1] // width + 1, dtype=np.int64) * width
-    at_bounds = depths[np.searchsorted(times, bounds, "right") - 1]
-    order = np.argsort(np.concatenate([times[:-1], bounds]), kind="stable")
-    begins = np.concatenate([times[:-1], bounds])[order]
-    depth = np.concatenate([depths[:-1], at_bounds])[order]
-    waited = depth * np.diff(begins, append=times[-1])
-    index = begins // width
-    starts = np.flatnonzero(np.diff(index, prepend=index[0] - 1))
-    deepest, sums = np.maximum.reduceat(depth, starts), np.add.reduceat(waited, starts)
-    filled = deepest > 0
-    rows = zip(index[starts][filled].tolist(), deepest[filled].tolist(), sums[filled].tolist(), strict=True)
-    return {at: [most, total, 0, 0] for at, most, total in rows}
+    counted: dict[int, list[int]] = {}
+    time, depth = before
+    end = max(now, changes[-1][0] if changes else now)
+    for until, next_depth in (*changes, (end, 0)):
+        until = max(until, time)
+        if depth:
+            first = time // width
+            for at in range(first, max(first, (until - 1) // width) + 1):
+                values = counted.setdefault(at, [0, 0, 0, 0])
+                values[0] = max(values[0], depth)
+                begin = at * width
+                values[1] += depth * (min(until, begin + width) - max(time, begin))
+        time, depth = until, next_depth
+    return counted
 
 
-def merge_into(target: dict[int, list[int]], at: int, values: list[int], merges: Sequence[Merge]) -> None:
+def merge_into(target: dict[int, list[Any]], at: int, values: list[Any], merges: Sequence[Merge]) -> None:
     """Merge the counters of an interval into a table by index."""
     known = target.get(at)
     target[at] = values if known is None else [merge(*pair) for merge, *pair in zip(merges, known, values, strict=True)]
 
 
 class MergedIntervals:
-    """Counters of all intervals since the begin: short intervals for the newest, longer ones the older they are.
+    """Counters of the intervals since the begin: short intervals for the newest, longer ones the older they are.
 
     Level ``n`` has intervals of 2ⁿ widths; each level keeps from ``keep`` to twice as many, so an hour takes about
     twice the memory of a minute, not 60 times.
@@ -153,6 +172,8 @@ class MergedIntervals:
     counters : dict
         How the values of each counter are merged, by its name.
     keep : int
+    levels : int, optional
+        How many levels are kept: of 1, old intervals are forgotten. By default all.
 
     Examples
     --------
@@ -163,33 +184,42 @@ class MergedIntervals:
     [{'from': [4], 'at': [4, 5, 6], 'busy': [1, 1, 1]}, {'from': [0], 'at': [0, 1], 'busy': [2, 2]}]
     """
 
-    def __init__(self, counters: dict[str, Merge], keep: int) -> None:
+    def __init__(self, counters: dict[str, Merge], keep: int, levels: int | None = None) -> None:
         self._names = list(counters)
         self._merges = list(counters.values())
         self._keep = keep
-        self._levels: list[dict[int, list[int]]] = [{}]
+        self._most_levels = levels
+        self._levels: list[dict[int, list[Any]]] = [{}]
         self._from = [0]  # the first index of each level
 
-    def add(self, counted: dict[int, list[int]]) -> None:
+    def add(self, counted: dict[int, list[Any]]) -> None:
         """Add counters by index of the shortest interval."""
         for at, values in counted.items():
             level = 0
-            while at < self._from[level]:
+            while level < len(self._from) and at < self._from[level]:
                 at, level = at >> 1, level + 1
-            merge_into(self._levels[level], at, values, self._merges)
+            if level < len(self._from):
+                merge_into(self._levels[level], at, values, self._merges)
         if counted:
             self._promote(0, max(counted))
+
+    def at(self, index: int) -> list[Any] | None:
+        """Return the counters of one of the shortest intervals, None if nothing happened or it is not kept."""
+        return self._levels[0].get(index)
 
     def _promote(self, level: int, newest: int) -> None:
         if newest - self._from[level] < 2 * self._keep:
             return
+        start = self._from[level] = (newest - self._keep) & ~1
+        here = self._levels[level]
+        old = {at: here.pop(at) for at in [at for at in here if at < start]}
+        if level + 1 == self._most_levels:
+            return
         if level + 1 == len(self._levels):
             self._levels.append({})
             self._from.append(0)
-        start = self._from[level] = (newest - self._keep) & ~1
-        here, longer = self._levels[level], self._levels[level + 1]
-        for at in [at for at in here if at < start]:
-            merge_into(longer, at >> 1, here.pop(at), self._merges)
+        for at, values in old.items():
+            merge_into(self._levels[level + 1], at >> 1, values, self._merges)
         self._promote(level + 1, start >> 1)
 
     def encode(self) -> list[Columns]:

@@ -1,4 +1,4 @@
-"""IPython magics: ``%load_ext tritonnb``, then ``%tritonnb``, ``%%config`` and ``%%model_py``.
+"""IPython magics: ``%load_ext tritonnb``, then ``%tritonnb``, ``%%config``, ``%%model_py`` and ``%%cpp_backend``.
 
 Each is a short form of a call of the Python interface.
 """
@@ -16,10 +16,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
+from tritonnb.backends.native.build import CompileError, compile_library, find_compiler
 from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.write import write_text
+from tritonnb.notebook.compiler_messages import CELL, compiler_messages
 from tritonnb.server.serve import serve
 from tritonnb.server.server import Server
 
@@ -29,6 +31,12 @@ _EFFECTS = {
     "reloaded": "applied: the model was reloaded",
     "loaded": "applied: the model, which had failed to load, is now served",
 }
+
+
+#: The configuration of a cell's backend: a crash costs the batch that it executes, not the kernel.
+_ISOLATED_CONFIG = """backend: "%s"
+parameters { key: "EXECUTION_PROCESS" value { string_value: "isolated" } }
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,17 +120,53 @@ class TritonMagics(Magics):
         parser.add_argument("model")
         parser.add_argument("--version", type=int, default=1)
         options = parser.read(line)
-        server = self._server()
-        repositories = server.engine.options.model_repositories
-        if not repositories:
-            raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
-        if Path(options.model).name != options.model or options.model in ("", ".."):
-            raise UsageError(f"model name: expected the name of a directory, got {options.model!r}")
-        directory = repositories[0] / options.model / str(options.version)
+        directory = self._model_directory(options.model) / str(options.version)
         directory.mkdir(parents=True, exist_ok=True)
         write_text(directory / "model.py", cell)
+        self._load(options.model)
+
+    @cell_magic
+    def cpp_backend(self, line: str, cell: str) -> None:
+        """``%%cpp_backend NAME``: compile the cell as the backend *NAME*, and load the model *NAME*, which uses it.
+
+        The library ``libtriton_NAME.so`` is written to the model's directory in the server's first model repository.
+        Each time it is loaded beside the one before, which the requests that run still use. An existing
+        *config.pbtxt* is kept; without one the backend should complete the configuration
+        (``TRITONBACKEND_ModelSetConfig``), and runs in a process of its own, so that a crash does not end the kernel.
+        """
+        parser = _Parser(prog="%%cpp_backend", add_help=False)
+        parser.add_argument("name")
+        options = parser.read(line)
+        if find_compiler() is None:
+            print("skipped: there is no C++ compiler (g++, c++, clang++, or the program that $CXX names)")
+            return
+        directory = self._model_directory(options.name)
+        (directory / "1").mkdir(parents=True, exist_ok=True)
+        source = directory / "1" / f"{options.name}.cc"
+        # Messages of the compiler and the debugger refer to the lines of the cell.
+        write_text(source, f'#line 1 "{CELL}"\n{cell}')
         try:
-            model = server.load(options.model)
+            warnings = compile_library([source], directory / f"libtriton_{options.name}.so", ("-g",))
+        except CompileError as error:
+            raise UsageError(compiler_messages(error.output, cell)) from None
+        if warnings:
+            print(compiler_messages(warnings, cell))
+        if not (directory / "config.pbtxt").exists():
+            write_text(directory / "config.pbtxt", _ISOLATED_CONFIG % options.name)
+        self._load(options.name)
+
+    def _model_directory(self, name: str) -> Path:
+        """The directory of a model in the server's first model repository."""
+        repositories = self._server().engine.options.model_repositories
+        if not repositories:
+            raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
+        if Path(name).name != name or name in ("", ".."):
+            raise UsageError(f"model name: expected the name of a directory, got {name!r}")
+        return repositories[0] / name
+
+    def _load(self, name: str) -> None:
+        try:
+            model = self._server().load(name)
         except TritonError as error:
             raise UsageError(str(error)) from None
         display(model)

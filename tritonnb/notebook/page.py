@@ -19,9 +19,9 @@ from google.protobuf import text_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
 from tritonnb.figures.palette import style_sheet
-from tritonnb.notebook.batch_view import recorded_history
 from tritonnb.notebook.blame_panel import label_of
 from tritonnb.notebook.es_modules import join_modules
+from tritonnb.notebook.recorded_history import recorded_history
 from tritonnb.recording.blame import Blame, blame_slowest
 from tritonnb.recording.latency_split import CAUSES
 

@@ -96,12 +96,13 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def refresh(self) -> None:
         """Show what has been received; the view does so every second."""
         events = self._events.take()
-        self.status.value = self._text()
         if not events:
+            self.status.value = self._text()
             return
         now_ns = max(event.time_ns for event in events)
         if self._feed is None:
             self._feed = Feed(self.name, self._config, events[0].time_ns)
+        self.status.value = self._text()
         self._feed.fold(map(pack, events))
         delivery = self._feed.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
@@ -140,7 +141,11 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         return bool(self.status.value != before)
 
     def _text(self) -> str:
-        return f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._events.received:,} requests received."
+        received = f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._events.received:,} requests received."
+        if self._feed is None:
+            return received
+        origin = "reported by the server" if self._events.reports else "inferred from the times of the requests"
+        return f"{received} Batches, instances and reasons: {origin}."
 
     def _fail(self, error: TritonError) -> None:
         self.status.value = f"{self._text()} <b>Ended:</b> {html.escape(str(error))}"

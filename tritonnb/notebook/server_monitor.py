@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
-from tritonnb.notebook.activity import CURVE, INTERVAL_NS, KEPT, RECENT, Activity, EventQueue, measures
+from tritonnb.notebook.activity import CURVE, INTERVAL_NS, KEPT, RECENT, Activity, measures
 from tritonnb.notebook.cards import describe_scheduling
+from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.recording.ensemble_graph import EnsembleGraph, ensemble_graph
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.run import instance_count
@@ -53,10 +54,8 @@ class ServerMonitor:
         """Count what happened; return whether another interval is over."""
         self._activity.fold(self._events.take())
         self._follow_configs()
-        now_ns = time.monotonic_ns()
-        end = self._activity.number_at(now_ns)
+        end = self._activity.number_at(time.monotonic_ns())
         is_over, self._end = end != self._end, end
-        self._activity.forget(now_ns)
         return is_over
 
     def models(self) -> list[Json]:
@@ -210,9 +209,10 @@ def _number(value: float | None, form: str = ".3g") -> str:
 
 def _step_texts(step: Json) -> list[str]:
     if not step["requests"]:
-        return [f"queue: {step['depth']} waiting", "no request lately"]
+        return [f"{step['depth']} waiting", "no request lately"]
     return [
-        f"queue {_number(step['queue_ms'])} ms, {step['depth']} waiting",
+        f"queue {_number(step['queue_ms'])} ms",
+        f"{step['depth']} waiting",
         f"compute {_number(step['compute_ms'])} ms",
     ]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _UPDATE_S, _WINDOW_S = 0.2, 2.0
 _BINS = 32
 _OPEN, _CLOSED = "open loop", "closed loop"
-_IDLE = "No traffic."
+_IDLE = "This panel sends no requests."
 
 _SETTINGS: dict[str, Any] = {
     "loop": _OPEN, "arrivals": "poisson", "rate": 200.0, "burst": 8, "clients": 8, "rows": 1,

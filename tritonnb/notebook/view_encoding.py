@@ -21,7 +21,7 @@ from tritonnb.core.events import (
     failures_of,
     slots_of,
 )
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
@@ -49,6 +49,9 @@ TIME_FIELDS = (
     "last",
 )  # fmt: skip
 
+#: The flags of a member of an iterative sequence are at least so many times the number of its step, counted from 1.
+STEP = 256
+
 #: What a view needs to decode what it gets.
 ENCODING: dict[str, Any] = {
     "ticks": TICKS,
@@ -58,6 +61,7 @@ ENCODING: dict[str, Any] = {
     "occupancy": OCCUPANCY_FIELDS,
     "sequence_start": SEQUENCE_START,
     "sequence_end": SEQUENCE_END,
+    "step": STEP,
 }
 
 

@@ -34,6 +34,7 @@ def describe_config(model: str, config: pb.ModelConfig) -> dict[str, Any]:
         settings = sequence_batcher_settings(config, {})
         meta |= {
             "strategy": "direct" if direct else "oldest",
+            "iterative": config.sequence_batching.iterative_sequence,
             "slots": slot_count(config),
             "idle": settings.max_sequence_idle_ns / 1e6,
             "states": [f"{state.input_name} {list(state.dims)}" for state in config.sequence_batching.state],

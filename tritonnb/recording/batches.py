@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
 

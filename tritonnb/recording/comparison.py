@@ -33,6 +33,20 @@ _MEASURES = {
     "refused": "{:.0f}",
 }
 
+#: The same of generations, whose requests are executed once for each token, or once.
+_TOKEN_MEASURES = {
+    "tokens": "{:.0f}",
+    "tokens_per_second": "{:.0f}",
+    "time_to_first_token_p50_ms": "{:.0f}",
+    "time_to_first_token_p99_ms": "{:.0f}",
+    "time_per_output_token_p50_ms": "{:.2f}",
+    "time_per_output_token_p99_ms": "{:.2f}",
+    "idle_slots": "{:.0%}",
+    "batches": "{:.0f}",
+    "mean_batch_size": "{:.2f}",
+    "refused": "{:.0f}",
+}
+
 _RECORDED = "recorded"
 _REMARK = (
     "Before and after are simulated with the same arrivals and execution times and without other overhead; "
@@ -71,7 +85,7 @@ class Comparison:
     def table(self) -> list[tuple[str, float, float]]:
         """The compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`."""
         before, after = self.before.summary(), self.after.summary()
-        return [(name, before[name], after[name]) for name in _MEASURES]
+        return [(name, before[name], after[name]) for name in self._measures]
 
     def verdict(self) -> str:
         """Summarize the comparison in one sentence."""
@@ -126,7 +140,7 @@ class Comparison:
         -------
         ipywidgets.VBox
         """
-        from tritonnb.notebook.batch_view import compare
+        from tritonnb.notebook.comparison_view import compare
 
         return compare(self)
 
@@ -148,14 +162,14 @@ class Comparison:
         return draw(self, start_ms, end_ms)
 
     def __repr__(self) -> str:
-        head, rows = self._columns_and_rows()
+        head, rows = self.columns_and_rows()
         lines = [
             f"  {name:<20}" + "".join(f"{value:>10}" for value in values) for name, *values in [("", *head), *rows]
         ]
         return "\n".join([self.verdict(), *lines, *self._remarks(head)])
 
     def _repr_html_(self) -> str:
-        head, rows = self._columns_and_rows()
+        head, rows = self.columns_and_rows()
         body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
         heads = "".join(f"<th>{name}</th>" for name in ("", *head))
         return (
@@ -163,6 +177,12 @@ class Comparison:
             f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
             f"<p>{html.escape(' '.join(self._remarks(head)))}</p>"
         )
+
+    @cached_property
+    def _measures(self) -> Mapping[str, str]:
+        """The compared keys and their formats."""
+        runs = (self.before, self.after, *([] if self.recorded is None else [self.recorded]))
+        return _TOKEN_MEASURES if all("tokens" in run.summary() for run in runs) else _MEASURES
 
     @cached_property
     def _have_the_same_arrivals(self) -> bool:
@@ -176,18 +196,18 @@ class Comparison:
         verb = "is simulated: its" if len(virtual) == 1 else "are simulated: their"
         return [f"{' and '.join(virtual)} {verb} times and rates are virtual, not measured."] if virtual else []
 
-    def _columns_and_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Column headers, and rows of a label and the value of each column."""
+    def columns_and_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Return the table as text: column headers, and rows of a label and the value of each column."""
         runs = {self.names[0]: self.before, self.names[1]: self.after}
         if self.recorded is not None:
             runs = {_RECORDED: self.recorded, **runs}
         columns = {}
         for head, run in runs.items():
             summary = run.summary()
-            columns[head] = [_format(name, summary[name]) for name in _MEASURES]
+            columns[head] = [_format(name, summary[name]) for name in self._measures]
         if columns.get(_RECORDED) == columns[self.names[0]]:
             del columns[_RECORDED]
-        return [*columns], [list(row) for row in zip(map(_label, _MEASURES), *columns.values(), strict=True)]
+        return [*columns], [list(row) for row in zip(map(_label, self._measures), *columns.values(), strict=True)]
 
 
 def compare(first: Recording, second: Recording, *, names: tuple[str, str] = ("first", "second")) -> Comparison:
@@ -251,4 +271,4 @@ def _label(name: str) -> str:
 
 
 def _format(name: str, value: float) -> str:
-    return _MEASURES[name].format(value)
+    return {**_MEASURES, **_TOKEN_MEASURES}[name].format(value)

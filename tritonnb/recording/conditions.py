@@ -81,7 +81,7 @@ class _Parser:
         self._nesting = 0
         if not isinstance(text, str) or not text.strip() or len(text) > _MOST_CHARACTERS:
             raise InvalidArgumentError(
-                f"condition expected a text of 1 to {_MOST_CHARACTERS} characters such as 'batch < 4 and queue > 2', "
+                f"condition expected a string of 1 to {_MOST_CHARACTERS} characters such as 'batch < 4 and queue > 2', "
                 f"got {text!r:.80}"
             )
         self._tokens = list(self._read())

@@ -240,7 +240,9 @@ class LatencySplitter:
             return EARLIER_REQUESTS
         keys = {event.shape_key for event in map(self._arrivals.get, batch.members) if event}  # type: ignore[arg-type]
         mine = self._arrivals.get(request.serial)
-        if batch.rule == reasons.DIFFERENT_INPUTS or (mine is not None and keys and mine.shape_key not in keys):
+        if batch.rule in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED):
+            return DIFFERENT_INPUTS
+        if mine is not None and keys and mine.shape_key not in keys:
             return DIFFERENT_INPUTS
         if batch.rule in (reasons.PREFERRED_SIZE, reasons.FULL, reasons.OVERSHOOTS_PREFERRED):
             return PREFERRED_SIZE

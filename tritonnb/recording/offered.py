@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from tritonnb.core.events import RequestArrived
 
@@ -50,7 +49,7 @@ def offered_load(rec: Recording) -> OfferedLoad:
     first_end_ns = min(request.exec_end_ns for request in rec.requests)
     rate = _rate([time_ns for time_ns, _ in arrived], first_end_ns) or throughput
     sizes = [size for _, size in arrived] or [request.size for request in rec.requests]
-    return OfferedLoad(rate, float(np.mean(sizes)), throughput)
+    return OfferedLoad(rate, fmean(sizes), throughput)
 
 
 def _rate(times_ns: Sequence[int], first_end_ns: int) -> float:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import Event, RequestArrived, RequestRefused
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.events import RequestArrived
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
-from tritonnb.recording.batches import Batch, RequestRecord, batch_rows, batches_of
+from tritonnb.recording.batches import RequestRecord, batch_rows
 from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.continuous import GenerationWorkload, generation_workload, with_batching
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
-from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
-from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.recording.recorded_times import recorded_times
-from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
+from tritonnb.recording.representation import as_html, as_text, remarks_of
 from tritonnb.recording.summary import summary, verdict
-from tritonnb.recording.trace_source import Agreement, TraceSource
-from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
@@ -43,10 +35,7 @@ if TYPE_CHECKING:
     from tritonnb.teaching.worksheet import Worksheet
 
 
-_VIRTUAL = "Simulated: times and rates are virtual, not measured."
-
-
-class Recording:
+class Recording(RecordedEvents):
     """The events of a server or a simulation over a period.
 
     Attributes
@@ -66,55 +55,6 @@ class Recording:
     ...     server["digits"](image=images)
     >>> rec.batches[0].why  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        events: Iterable[Event] = (),
-        configs: Mapping[str, pb.ModelConfig] | None = None,
-        *,
-        simulated: bool = False,
-        source: TraceSource | None = None,
-    ) -> None:
-        self.simulated = simulated
-        self.source = source
-        self.fill(events, configs or {})
-
-    def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
-        """Replace the content; a recording in progress is empty until it ends."""
-        self.events = list(events)
-        self.configs = dict(configs)
-        for derived in ("_executed", "ensemble_requests", "slot_occupancy"):
-            self.__dict__.pop(derived, None)
-
-    @property
-    def batches(self) -> list[Batch]:
-        """The batches that ran, in the order in which they finished."""
-        return self._executed[0]
-
-    @property
-    def requests(self) -> list[RequestRecord]:
-        """The requests that ran."""
-        return self._executed[1]
-
-    @property
-    def refused(self) -> list[RequestRefused]:
-        """The requests that were refused or cancelled before they ran."""
-        return [event for event in self.events if isinstance(event, RequestRefused)]
-
-    @cached_property
-    def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
-        executed = list(batches_of(self.events))
-        return [batch for batch, _ in executed], [request for _, requests in executed for request in requests]
-
-    @cached_property
-    def slot_occupancy(self) -> list[SlotOccupancy]:
-        """Which sequence held which batch slot, and when; empty without a stateful model."""
-        return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
-
-    @cached_property
-    def ensemble_requests(self) -> list[EnsembleRequest]:
-        """Requests of ensembles, with the requests of their steps."""
-        return ensemble_requests_of(self.events)
 
     @property
     def plot(self) -> Plot:
@@ -139,18 +79,6 @@ class Recording:
         self.require_every_request("view()")
         return view(self)
 
-    @property
-    def span_ns(self) -> tuple[int, int]:
-        """Monotonic times of the first event, or acceptance of a request that ran, and of the last event."""
-        times = [event.time_ns for event in self.events] or [0]
-        begin = min(times[0], *(request.queued_ns for request in self.requests)) if self.requests else times[0]
-        return begin, max(times)
-
-    @property
-    def origin_ns(self) -> int:
-        """The time (monotonic clock, ns) that figures show as 0: the beginning."""
-        return self.span_ns[0]
-
     def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
         """Return the requests that were in the server during a time range, and their batches.
 
@@ -168,38 +96,6 @@ class Recording:
 
         return excerpt(self, start_ms, end_ms)
 
-    @property
-    def instances(self) -> list[str]:
-        """Names of the instances that ran a batch, and of those that the configuration defines but that stayed idle."""
-        seen = {batch.instance for batch in self.batches}
-        for name, config in self.configs.items():
-            if any(batch.model == name for batch in self.batches):
-                seen.update(instances_of(name, config))
-        return sorted(seen, key=natural_sort_key)
-
-    def sizes_of(self, instance: str) -> tuple[int, list[int]]:
-        """The largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
-        batches = [batch for batch in self.batches if batch.instance == instance]
-        config = self._config_of(instance)
-        seen = max((batch.size for batch in batches), default=1)
-        if config is None:
-            return seen, []
-        batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
-        return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
-
-    def slots_of(self, instance: str) -> int:
-        """Number of batch slots of an instance of a stateful model."""
-        config = self._config_of(instance)
-        seen = max(
-            (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
-        )
-        return seen if config is None else max(seen, slot_count(config))
-
-    def _config_of(self, instance: str) -> pb.ModelConfig | None:
-        models = {batch.model for batch in self.batches if batch.instance == instance}
-        names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
-        return next((self.configs[name] for name in names if name in self.configs), None)
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
         """Read a recording that `save` wrote.
@@ -216,9 +112,10 @@ class Recording:
     def from_trace(cls, paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
         """Read the traces of a Triton server.
 
-        Requests that were executed at the same time are a batch. A trace does not contain why a batch was sent: the
-        reasons are inferred by a replay of the scheduler with the recorded arrivals and execution times, and marked as
-        inferred. `agreement` says how many batches that replay reproduces, `source` what else the trace leaves open.
+        Requests that were executed at the same time are a batch. A trace of Triton does not contain why a batch was
+        sent: the reasons are inferred by a replay of the scheduler with the recorded arrivals and execution times, and
+        marked as inferred. Spans of this project's server contain batches and reasons, so that nothing is inferred.
+        `agreement` says how many batches the replay reproduces, `source` what else the trace leaves open.
 
         Parameters
         ----------
@@ -246,25 +143,6 @@ class Recording:
         from tritonnb.remote.from_trace import from_trace
 
         return from_trace(paths, config, trace_rate)
-
-    @property
-    def agreement(self) -> Agreement | None:
-        """How many batches of a trace a replay of the scheduler reproduces; None if it was not made from a trace."""
-        return None if self.source is None else self.source.agreement
-
-    def require_every_request(self, purpose: str) -> None:
-        """Raise an error if the recording was made from a sampled trace.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If it does not contain every request.
-        """
-        if self.source is not None and self.source.sampled:
-            raise InvalidArgumentError(
-                f"{purpose} expected a recording of every request, got a sample: {self.source.sampled}; "
-                "set trace_rate to 1"
-            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file: JSON, one event per line."""
@@ -302,10 +180,11 @@ class Recording:
         Raises
         ------
         InvalidArgumentError
-            If the recording has no events of a model.
+            If the recording has no events of a model, or was made from a sampled trace.
         """
         from tritonnb.notebook.page import recording_page
 
+        self.require_every_request("to_html()")
         Path(path).write_text(recording_page(self, title, remedies), encoding="utf-8")
 
     def for_model(self, model: str) -> Recording:
@@ -348,7 +227,9 @@ class Recording:
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
-    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: object) -> Comparison:
+    def what_if(
+        self, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object
+    ) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
         Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
@@ -361,6 +242,10 @@ class Recording:
             they did on the server.
         seed : int, optional
             Seed of random service times.
+        continuous : bool, optional
+            Of a recording of generations: True for continuous batching (iterative sequences), where a generation leaves
+            its slot with its last token; False for static batching, where a batch of generations lasts until the end of
+            the longest one. ``service`` is then the time of a step.
         **edits
             Fields of the configuration: ``max_queue_delay_microseconds=0``, ``max_batch_size=16``,
             ``preferred_batch_size=[4]``, ``count=2``, …
@@ -382,10 +267,21 @@ class Recording:
         if name not in self.configs:
             raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
         config = self.configs[name]
-        times = service or (self.service() if self.source is None else recorded_times(self))
+        edited = with_overrides(config, edits)
+        if continuous is None and not self.generations:
+            times = service or (self.service() if self.source is None else recorded_times(self))
+            workload = GenerationWorkload(self.arrivals(), times, 0)
+        else:
+            workload = generation_workload(self, service)
+        if continuous is not None:
+            edited, edits = with_batching(edited, continuous), {"continuous": continuous, **edits}
         runs = [
-            Recording(run(candidate, self.arrivals(), times, seed), {name: candidate}, simulated=True)
-            for candidate in (config, with_overrides(config, edits))
+            Recording(
+                run(candidate, workload.arrivals, workload.service, seed, first_step_ns=workload.first_step_ns),
+                {name: candidate},
+                simulated=True,
+            )
+            for candidate in (config, edited)
         ]
         return Comparison(runs[0], runs[1], edits, self)
 
@@ -454,11 +350,6 @@ class Recording:
 
         return recorded_worksheet(self, start_ms, requests)
 
-    def batch_sizes(self) -> dict[int, int]:
-        """Number of batches that ran, by batch size in rows."""
-        self.require_every_request("batch_sizes()")
-        return dict(sorted(Counter(batch.size for batch in self.batches).items()))
-
     def summary(self) -> dict[str, float]:
         """Return the key figures of the recording.
 
@@ -481,6 +372,10 @@ class Recording:
                 Longest time of a request in the queue, in milliseconds.
             ``latency_p50_ms``, ``latency_p99_ms`` : float
                 Quantiles of the time from reception to the end of the execution, in milliseconds.
+            ``tokens``, ``tokens_per_second``, ``time_to_first_token_p50_ms``, ``time_to_first_token_p99_ms``, \
+            ``time_per_output_token_p50_ms``, ``time_per_output_token_p99_ms``, ``idle_slots`` : float
+                Only with `generations`: what was computed when, without the way to the client; and the share (0 to 1)
+                of the time in slots, or in places of static batches, after the end of a generation.
 
         Examples
         --------
@@ -512,47 +407,12 @@ class Recording:
 
         return pandas.DataFrame(batch_rows(self.batches))
 
-    def __repr__(self) -> str:
-        remarks = [f"  {remark}" for remark in self._remarks()]
-        if self.source is not None and self.source.sampled:
-            return "\n".join([self.verdict(), *remarks])
-        lines = [self.verdict()]
-        for size, count in self.batch_sizes().items():
-            lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
-        return "\n".join([*lines, *remarks, *(f"  ! {diagnosis}" for diagnosis in self.diagnoses())])
+    def remarks(self) -> list[str]:
+        """Say how the numbers are to be read: whether they are simulated, and what is known about a trace."""
+        return remarks_of(self)
 
-    def _remarks(self) -> list[str]:
-        """How the numbers are to be read."""
-        remarks = [_VIRTUAL] if self.simulated else []
-        if self.source is not None:
-            remarks += [f"From a trace: {text}." for text in self.source.remarks()]
-        return remarks
+    def __repr__(self) -> str:
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        verdict = f"<p><b>{html.escape(self.verdict())}</b></p>"
-        remarks = "".join(f"<p><i>{html.escape(remark)}</i></p>" for remark in self._remarks())
-        if self.source is not None and self.source.sampled:
-            return verdict + remarks
-        rows = "".join(
-            f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
-            for size, count in self.batch_sizes().items()
-        )
-        table = (
-            "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
-            f"<tbody>{rows}</tbody></table>"
-        )
-        findings = "".join(f"<li>{html.escape(str(diagnosis))}</li>" for diagnosis in self.diagnoses())
-        return verdict + (table if rows else "") + (f"<ul>{findings}</ul>" if findings else "") + remarks
-
-    def median_ms(self, size: int) -> float:
-        """Median execution time of batches with this many rows, in milliseconds.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If no such batch ran.
-        """
-        times = [batch.compute_ns / 1e6 for batch in self.batches if batch.size == size]
-        if not times:
-            raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
-        return statistics.median(times)
+        return as_html(self)

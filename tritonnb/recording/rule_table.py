@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.events import RequestArrived
-from tritonnb.core.messages import SEQUENCE_START
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.recording.sequences import slot_count
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import SEND, Pass, decide

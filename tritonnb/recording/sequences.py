@@ -103,6 +103,7 @@ class SlotHistory:
         """
         for slot in self._slots.values():
             if slot.occupancies and slot.occupancies[-1].sequence not in waiting:
+                slot.release_if_complete()
                 slot.release_if_idle(until_ns)
         return sorted(
             (occupancy for slot in self._slots.values() for occupancy in slot.occupancies),
@@ -159,13 +160,15 @@ class _Rules:
 
     idle_ns: int | None
     direct: bool
+    iterative: bool = False
 
     @classmethod
     def of(cls, config: pb.ModelConfig | None) -> _Rules:
         if config is None:
             return cls(None, True)
         settings = sequence_batcher_settings(config, {})
-        return cls(settings.max_sequence_idle_ns, isinstance(settings.strategy, DirectSettings))
+        direct = isinstance(settings.strategy, DirectSettings)
+        return cls(settings.max_sequence_idle_ns, direct, settings.iterative)
 
 
 class _Slot:
@@ -200,6 +203,12 @@ class _Slot:
             occupancy.ended = END
         self._done_ns = batch.exec_end_ns
 
+    def release_if_complete(self) -> None:
+        """End the occupancy of an iterative sequence, which neither waits nor runs: its last step has released it."""
+        occupancy = self.occupancies[-1]
+        if self.rules.iterative and occupancy.released_ns is None:
+            occupancy.released_ns, occupancy.ended = self._done_ns, END
+
     def release_if_idle(self, until_ns: int) -> None:
         """End the occupancy if the idle timeout of its sequence expired before a time."""
         occupancy = self.occupancies[-1] if self.occupancies else None
@@ -220,4 +229,5 @@ class _Slot:
         """When the previous occupancy ended, known that another sequence runs in the slot now."""
         if occupancy.released_ns is None:  # it was cancelled, which is not visible in batches
             occupancy.released_ns = min(self._done_ns, batch.sent_ns)
+            occupancy.ended = END if self.rules.iterative else OPEN
         return occupancy.released_ns

@@ -6,11 +6,20 @@ from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals
+from tritonnb.simulation.replicas import Router
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
 
-def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: int = 0) -> Recording:
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+) -> Recording:
     """Run a workload against a configuration in virtual time.
 
     The schedulers are those of the server; only the clock and the instances are simulated.
@@ -26,7 +35,13 @@ def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: i
         Execution time by batch size: `fixed`, `linear`, `table`, `measured`, `jittered`, your own function with its
         unit (`service_time`), or any function from rows to nanoseconds.
     seed : int, optional
-        Seed of random service times.
+        Seed of random service times, and of a random router.
+    replicas : int, optional
+        The number of servers with this configuration, behind a router. The requests of a sequence go to one of them.
+    router : str or callable, optional
+        Which server gets a request: the less loaded of two random ones (``"two_choices"``, as Ray Serve routes),
+        ``"least_loaded"``, ``"round_robin"``, ``"random"``, or a function of the numbers of requests in flight that
+        returns an index. The time that routing takes is not simulated.
 
     Returns
     -------
@@ -36,7 +51,7 @@ def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: i
     Raises
     ------
     InvalidArgumentError
-        If the configuration, the arrivals or the service model is invalid.
+        If the configuration, the arrivals, the service model, or the router is invalid.
 
     Examples
     --------
@@ -51,5 +66,5 @@ def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: i
     [8, 8]
     """
     message = read_config(config, check=check_scheduling)
-    events = run(message, arrivals, service, seed)
+    events = run(message, arrivals, service, seed, replicas=replicas, router=router)
     return Recording(events, {message.name: message}, simulated=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
 
@@ -22,7 +23,7 @@ def summary(recording: Recording) -> dict[str, float]:
     shared_rows = sum(request.size for request in requests if request.batch not in unshared)
     span_ns = max((request.exec_end_ns for request in requests), default=0)
     span_ns -= min((request.received_ns for request in requests), default=0)
-    return {
+    figures = {
         "requests": len(requests),
         "rate": len(requests) / span_ns * 1e9 if span_ns else 0.0,
         "rows": rows,
@@ -36,6 +37,10 @@ def summary(recording: Recording) -> dict[str, float]:
         "latency_p50_ms": quantile(latencies, 0.50),
         "latency_p99_ms": quantile(latencies, 0.99),
     }
+    if recording.generations:
+        figures |= token_times_of(recording.generations).summary()
+        figures["idle_slots"] = idle_share(recording.generations)
+    return figures
 
 
 def verdict(recording: Recording) -> str:
@@ -55,6 +60,9 @@ def verdict(recording: Recording) -> str:
         f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
         f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
     )
+    times = token_times_of(recording.generations)
+    if times.count:
+        sentence += f"; {times.verdict().removesuffix('.')}"
     for name in ("refused", "failed"):
         sentence += f"; {figures[name]} {name}" if figures[name] else ""
     return f"{sentence}."

@@ -1,6 +1,7 @@
 """The batches of a trace: requests that were executed at the same time, and the instances that ran them.
 
 All requests of a batch have the time stamps of its execution, since backends report them once for the whole batch.
+Where the server reports the batches and their instances, nothing is inferred.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.recording.instances import natural_sort_key
+from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
+from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 #: In OTLP each request converts the times to the clock of the calendar, which moves them by nanoseconds.
 TOLERANCE_NS = 1000
@@ -38,6 +41,16 @@ class TracedBatch:
     end_ns: int
     lane: int = 0
     free_ns: int = 0
+
+    @property
+    def reported(self) -> ReportedBatch | None:
+        """The batch as the server reported it."""
+        return self.requests[0].batch
+
+    @property
+    def sent_ns(self) -> int | None:
+        """When the scheduler sent the batch, if the server recorded it; otherwise it is at most the start."""
+        return self.requests[0].stamps.get(BATCH_SENT)
 
     @property
     def released_ns(self) -> int:
@@ -68,7 +81,7 @@ def batches_of(requests: Iterable[TracedRequest]) -> list[TracedBatch]:
     for request in executed:
         start, end = request.stamps["COMPUTE_START"], request.stamps["COMPUTE_END"]
         candidates = batches[bisect.bisect_left(starts, start - TOLERANCE_NS) :]
-        batch = next((batch for batch in candidates if abs(batch.end_ns - end) <= TOLERANCE_NS), None)
+        batch = next((batch for batch in candidates if _share_batch(batch, request)), None)
         if batch is None:
             batches.append(TracedBatch([request], start, end))
             starts.append(start)
@@ -79,11 +92,21 @@ def batches_of(requests: Iterable[TracedRequest]) -> list[TracedBatch]:
     return batches
 
 
+def _share_batch(batch: TracedBatch, request: TracedRequest) -> bool:
+    """Whether a request that started at the time of a batch belongs to it."""
+    if batch.reported is not None and request.batch is not None:
+        return batch.reported.id == request.batch.id
+    return abs(batch.end_ns - request.stamps["COMPUTE_END"]) <= TOLERANCE_NS
+
+
 def _in_order(requests: list[TracedRequest]) -> list[TracedRequest]:
     """The order in the batch: backends release the requests of a batch in this order.
 
     ``QUEUE_START`` is only nearly in order, since it is taken before the request gets the lock of the queue.
     """
+    indices = {id(request): request.batch.index for request in requests if request.batch is not None}
+    if len(indices) == len(requests):
+        return sorted(requests, key=lambda request: indices[id(request)])
     if all("REQUEST_END" in request.stamps for request in requests):
         return sorted(requests, key=lambda request: (request.ended_ns, request.queued_ns))
     return sorted(requests, key=lambda request: request.queued_ns)
@@ -120,10 +143,37 @@ def assign_instances(batches: Sequence[TracedBatch], instance_count: int) -> int
     ends = [0] * count
     released = [0] * count
     for batch in batches:
-        lane = min(range(count), key=lambda lane: (ends[lane] > batch.start_ns, released[lane]))
+        taken_ns = batch.start_ns if batch.sent_ns is None else batch.sent_ns
+        lane = min(range(count), key=lambda lane: (ends[lane] > taken_ns, released[lane]))
         batch.lane, batch.free_ns = lane, min(released[lane], batch.start_ns)
         ends[lane], released[lane] = batch.end_ns, batch.released_ns
     return count
+
+
+def reported_instances(batches: Sequence[TracedBatch], names: Sequence[str]) -> list[str]:
+    """Assign batches to the instances that the server reported; `TracedBatch.lane` and ``free_ns`` are set.
+
+    Parameters
+    ----------
+    batches : sequence of TracedBatch
+        In the order of their start.
+    names : sequence of str
+        The configured instances.
+
+    Returns
+    -------
+    list of str
+        The names of the instances; empty, and nothing is set, if a batch was not reported.
+    """
+    reported = [batch.reported for batch in batches if batch.reported is not None]
+    if not reported or len(reported) < len(batches):
+        return []
+    known = [*names, *sorted({batch.instance for batch in reported} - {*names}, key=natural_sort_key)]
+    released = dict.fromkeys(known, 0)
+    for batch, report in zip(batches, reported, strict=True):
+        batch.lane, batch.free_ns = known.index(report.instance), min(released[report.instance], batch.start_ns)
+        released[report.instance] = batch.released_ns
+    return known
 
 
 def by_version(requests: Iterable[TracedRequest]) -> dict[tuple[str, int], list[TracedRequest]]:

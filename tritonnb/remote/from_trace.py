@@ -177,6 +177,9 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
     config = model.config
     if not model.batches:
         return
+    if model.reported_instances:
+        yield f"model '{model.name}': batches, instances, rows and reasons are those that the server reported"
+        return
     if config is None:
         yield f"model '{model.name}': no configuration was given, so the reasons of its batches are not inferred"
     elif config.dynamic_batching.priority_levels:
@@ -220,6 +223,10 @@ def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
     if trace_rate is not None:
         return f"1 of {trace_rate} requests was traced (trace_rate {trace_rate})" if trace_rate > 1 else ""
     for model in models:
+        if model.reported_instances:
+            if missing := _missing_rows(model):
+                return missing
+            continue
         if model.config is None or len(model.batches) < _MIN_BATCHES:
             continue
         delay_ns = model.config.dynamic_batching.max_queue_delay_microseconds * 1000
@@ -236,3 +243,14 @@ def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
                 f"'{model.name}' waited longer than max_queue_delay while an instance was idle"
             )
     return ""
+
+
+def _missing_rows(model: TracedModel) -> str:
+    """Which part of the reported batches is not in the trace; empty if all of it is."""
+    if model.config is not None and model.config.HasField("sequence_batching"):
+        return ""  # rows of null requests, which are not traced
+    reported = sum(batch.reported.size for batch in model.batches if batch.reported is not None)
+    traced = sum(model.rows[request.key] for batch in model.batches for request in batch.requests)
+    if traced >= reported:
+        return ""
+    return f"the trace contains {traced} of the {reported} rows in the batches of model '{model.name}'"

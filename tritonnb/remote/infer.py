@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonnb.core.messages import InferRequest
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.profile.access import grpc_errors
 from tritonnb.profile.remote import RemoteModel
 

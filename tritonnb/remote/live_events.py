@@ -23,6 +23,11 @@ class LiveEvents:
     name : str
         Of the model.
     config : ModelConfig
+
+    Attributes
+    ----------
+    reports : bool
+        Whether the server reported the batches with their instances and reasons, so that nothing was inferred.
     """
 
     def __init__(self, name: str, config: pb.ModelConfig) -> None:
@@ -32,6 +37,7 @@ class LiveEvents:
         self._serials: dict[int | str, int] = {}
         self._numbers = count(1)
         self._until_ns = 0
+        self.reports = False
         self._received = self._seen = 0
 
     @property
@@ -59,7 +65,9 @@ class LiveEvents:
         models = models_of(requests, self._configs)
         for model in models:
             model.serials = self._serials
-            infer_reasons(model)
+            self.reports = bool(model.reported_instances)
+            if not self.reports:
+                infer_reasons(model)
         events = [event for event in events_of(models) if isinstance(event, BatchSent | BatchExecuted | RequestArrived)]
         numbers: dict[int, int] = {}
         serials: set[int | None] = set()

@@ -1,7 +1,8 @@
 """Spans of Triton's trace mode ``opentelemetry``, received over OTLP or read from files.
 
 A request is a span with the attribute ``triton.model_name``; its execution is a span ``compute`` below it. Spans of one
-request may come in different messages, so `SpanCollector` keeps those whose counterpart is missing.
+request may come in different messages, so `SpanCollector` keeps those whose counterpart is missing. This project's
+server describes the batch in attributes of the span ``compute`` (`tritonnb.telemetry.spans`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from google.protobuf.message import DecodeError
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
-from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
+from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 #: Spans that wait for their counterpart: some are lost when a server shuts down, so that they are limited.
 _MAX_WAITING = 10_000
@@ -105,10 +107,10 @@ class SpanCollector:
 
     def __init__(self, on_request: Callable[[TracedRequest], None]) -> None:
         self._on_request = on_request
-        #: Requests without their ``compute`` span, and the events of such spans without their request, by the id of the
-        #: span of the request.
+        #: Requests without their ``compute`` span, and such spans without their request, by the id of the span of the
+        #: request.
         self._requests: dict[str | bytes, TracedRequest] = {}
-        self._executions: dict[str | bytes, list[tuple[str, int]]] = {}
+        self._executions: dict[str | bytes, Span] = {}
 
     def add(self, span: Span) -> None:
         """Add a span; spans of other programs are ignored."""
@@ -117,9 +119,9 @@ class SpanCollector:
         elif span.name == "compute" and span.parent_id:
             request = self._requests.pop(span.parent_id, None)
             if request is None:
-                _put(self._executions, span.parent_id, span.events)
+                _put(self._executions, span.parent_id, span)
             else:
-                self._complete(request, span.events)
+                self._complete(request, span)
 
     def flush(self) -> None:
         """Report the requests that have no ``compute`` span: they were not executed, or the span was lost."""
@@ -144,9 +146,12 @@ class SpanCollector:
         else:
             self._complete(request, execution)
 
-    def _complete(self, request: TracedRequest, execution: list[tuple[str, int]]) -> None:
-        for name, time_ns in execution:
+    def _complete(self, request: TracedRequest, execution: Span) -> None:
+        for name, time_ns in execution.events:
             request.add_stamp(name, time_ns)
+        request.batch = ReportedBatch.from_attributes(execution.attributes)
+        if request.batch is not None:
+            request.add_stamp(BATCH_SENT, request.batch.sent_ns)
         self._on_request(request)
 
 

@@ -5,9 +5,10 @@ it was free and the last request of the batch had come. The scheduler then decid
 decides otherwise, the batch counts as different, and the replay continues from the recorded state: one difference does
 not cause others.
 
-A trace does not determine the order of what happened within a fraction of a millisecond: time stamps are taken by
-different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order that
-explains the recorded batch is assumed.
+A trace of Triton does not determine the order of what happened within a fraction of a millisecond: time stamps are
+taken by different threads, before they get a lock or after they were woken. Within `WAKE_NS` and `QUEUE_NS` the order
+that explains the recorded batch is assumed. This project's server records when its scheduler sent a batch: the thread
+of the instance may begin much later on a busy machine.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class _Replayer:
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
         delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
         self._taken = _taken(batches, delay_ns)
-        self._arrivals = _arrivals(requests, self._taken, self._members, config.max_batch_size)
+        self._arrivals = _arrivals(requests, batches, self._taken, self._members, config.max_batch_size)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}
         self._now = 0
@@ -224,6 +225,7 @@ class _Replayer:
 
 def _arrivals(
     requests: Sequence[tuple[TracedRequest, int]],
+    batches: Sequence[TracedBatch],
     taken: Sequence[int],
     members: Sequence[tuple[int, ...]],
     max_batch_size: int,
@@ -242,6 +244,8 @@ def _arrivals(
             arrival.batch, arrival.position = number, position
             arrival.time_ns = latest = min(max(latest, arrival.time_ns), taken_ns)
     for number, taken_ns in enumerate(taken):
+        if batches[number].sent_ns is not None:
+            continue
         rows = sum(arrivals[serial - 1].request.batch_size for serial in members[number])
         begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
         for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
@@ -257,6 +261,8 @@ def _executions(decisions: Sequence[Decision]) -> list[Execute]:
 
 def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
     """The key by which batches are sorted: a queue without priorities is first in, first out."""
+    if batch.sent_ns is not None:
+        return batch.sent_ns
     if config.dynamic_batching.priority_levels:
         return batch.start_ns
     return min(request.queued_ns for request in batch.requests)
@@ -267,6 +273,9 @@ def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
     taken: list[int] = []
     latest_ns = batches[-1].start_ns if batches else 0
     for batch in reversed(batches):
+        if batch.sent_ns is not None:
+            taken.append(latest_ns := batch.sent_ns)
+            continue
         latest_ns = min(latest_ns, batch.start_ns)
         queued = [request.queued_ns for request in batch.requests]
         earliest_ns = max(batch.free_ns, max(queued), min(queued) + delay_ns, batch.start_ns - DISPATCH_NS)

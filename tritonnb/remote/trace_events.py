@@ -20,7 +20,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.instances import instances_of
-from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version
+from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version, reported_instances
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY, UNKNOWN
@@ -47,6 +47,8 @@ class TracedModel:
         Whether the sizes come from the trace; otherwise they are 1.
     instance_count : int
         Instances that the batches need, at least those of the configuration.
+    reported_instances : list of str
+        The instances, if the server reported every batch with its instance and its reason.
     """
 
     name: str
@@ -57,6 +59,7 @@ class TracedModel:
     rows: dict[int | str, int]
     has_shapes: bool
     instance_count: int = 1
+    reported_instances: list[str] = field(default_factory=list)
     reasons: Sequence[Reason | None] = ()
     unknown: str = "the configuration of the model was not given"
     serials: Mapping[int | str, int] = field(default_factory=dict)
@@ -68,7 +71,9 @@ class TracedModel:
 
     @property
     def instances(self) -> list[str]:
-        """The names of the instances: the configured ones, or numbered ones."""
+        """The names of the instances: the reported ones, or the configured ones, or numbered ones."""
+        if self.reported_instances:
+            return self.reported_instances
         names = [] if self.config is None else instances_of(self.name, self.config)
         prefix = names[0].rpartition("_")[0] if names else f"{self.name}_0"
         return [*names, *(f"{prefix}_{number}" for number in range(len(names), self.instance_count))]
@@ -84,10 +89,12 @@ class TracedModel:
 
     def reason(self, number: int) -> Reason:
         """Why a batch was sent, as far as it is known."""
+        batch = self.batches[number]
+        if batch.reported is not None:
+            return batch.reported.reason
         inferred = self.reasons[number] if self.reasons else None
         if inferred is not None:
             return inferred
-        batch = self.batches[number]
         text = "a replay of the scheduler forms another batch here" if self.reasons else self.unknown
         idle_ns = batch.start_ns - batch.free_ns if batch.free_ns else 0
         facts = {
@@ -113,7 +120,10 @@ def models_of(requests: Sequence[TracedRequest], configs: Mapping[str, pb.ModelC
         batches = batches_of(group)
         sizes = {key: size or 1 for key, size in rows.items()}
         model = TracedModel(name, version, config, group, batches, sizes, has_shapes, serials=serials)
-        model.instance_count = assign_instances(batches, 1 if config is None else instance_count(config))
+        names = [] if config is None else instances_of(name, config)
+        model.reported_instances = reported_instances(batches, names)
+        configured = 1 if config is None else instance_count(config)
+        model.instance_count = len(model.reported_instances) or assign_instances(batches, configured)
         models.append(model)
     return models
 
@@ -147,12 +157,14 @@ def _queued_ns(request: TracedRequest) -> int:
 def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Event]:
     batch = model.batches[position]
     reason, instance = model.reason(position), model.instances[batch.lane]
-    size = sum(model.rows[request.key] for request in batch.requests)
+    sizes = [model.rows[request.key] for request in batch.requests]
+    size = batch.reported.size if batch.reported is not None else sum(sizes)
     members = tuple([model.serials[request.key] for request in batch.requests])
     key = (model.name, model.version, number, instance, size)
     start_ns, inputs_ns, outputs_ns, end_ns = batch.requests[0].compute
-    depth = model.queue_depth(batch.start_ns)
-    yield BatchSent(batch.start_ns, *key, reason.rule, depth, members, None, reason.facts)
+    sent_ns = batch.start_ns if batch.sent_ns is None else batch.sent_ns
+    depth = model.queue_depth(sent_ns)
+    yield BatchSent(sent_ns, *key, reason.rule, depth, members, None, reason.facts)
     executed = tuple(
         [
             (

@@ -2,11 +2,69 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import explain
 
 #: The times of an execution; a request that was not executed has none of them.
 _COMPUTE = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedBatch:
+    """The batch of a request as the server reported it; this project's server does, in its spans.
+
+    Attributes
+    ----------
+    id : int
+        Number of the batch on its server.
+    size : int
+        Rows.
+    instance : str
+    sent_ns : int
+        When the scheduler sent it.
+    reason : Reason
+    index, request_size : int
+        Position of the request in the batch, and its rows.
+    """
+
+    id: int
+    size: int
+    instance: str
+    sent_ns: int
+    reason: Reason
+    index: int
+    request_size: int
+
+    @classmethod
+    def from_attributes(cls, attributes: Mapping[str, Any]) -> Self | None:
+        """Read the attributes of a span; None if it has none of a batch, or any of them cannot be read.
+
+        Examples
+        --------
+        >>> ReportedBatch.from_attributes({"triton.model_name": "m"}) is None
+        True
+        """
+        if "tritonnb.batch.id" not in attributes:
+            return None
+        values = {name.removeprefix("tritonnb.batch."): value for name, value in attributes.items()}
+        try:
+            facts = {name: _fact(value) for name, value in json.loads(values["facts"]).items()}
+            reason = Reason(str(values["rule"]), facts)
+            explain(reason)  # fails if the rule is not known, or lacks a value
+            int(facts["requests"])
+            numbers = {name: int(values[name]) for name in ("id", "size", "sent_ns", "index", "request_size")}
+            return cls(instance=str(values["instance"]), reason=reason, **numbers)
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
+
+
+def _fact(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(slots=True)
@@ -24,6 +82,8 @@ class TracedRequest:
         The first time of each activity in ns, such as ``QUEUE_START``.
     shapes : dict of str to tuple of int
         Shapes of the inputs; empty below level ``TENSORS``.
+    batch : ReportedBatch or None
+        None if the server does not report batches, as Triton.
     """
 
     key: int | str
@@ -33,6 +93,7 @@ class TracedRequest:
     id: str = ""
     stamps: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: ReportedBatch | None = None
 
     @property
     def received_ns(self) -> int:
@@ -74,9 +135,11 @@ class TracedRequest:
         self.stamps.setdefault(name, time_ns)
 
     def rows(self, batching: bool) -> int | None:
-        """The batch size of the request; None if the trace does not contain shapes."""
+        """The batch size of the request; None if the trace contains neither shapes nor sizes."""
         if not batching:
             return 1
+        if self.batch is not None:
+            return self.batch.request_size
         return next((shape[0] for shape in self.shapes.values() if shape), None)
 
     def shape_key(self, batching: bool) -> int:

@@ -58,7 +58,7 @@ class WorksheetPage {
   }
 
   send(action) {
-    this.model.send({ action });
+    this.model.send({ action, answer: this.answer }); // the trait may arrive later
   }
 
   // --- the answer -------------------------------------------------------------------------------
@@ -204,3 +204,4 @@ function render({ model, el }) {
 }
 
 export default { render };
+export { render };

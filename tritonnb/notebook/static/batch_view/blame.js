@@ -2,6 +2,7 @@
 
 const MOST_BUTTONS = 24;
 const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
+const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the latency of its requests into causes.";
 
 // The meaning of each cause in the palette; the other causes have the colours of a series.
 const MEANINGS = {
@@ -28,19 +29,20 @@ class BlamePanel {
     root.setAttribute("aria-label", "latency of a request");
   }
 
-  // Offer the requests of the selected batch, each as a button.
-  select(theme, batch) {
+  // Offer the requests of the selected batch, each as a button. Among columns no batch can be selected.
+  select(theme, batch, columns) {
     this.theme = theme;
     const number = batch && batch.end !== null ? batch.n : null;
-    if (number === this.batch) return;
-    this.batch = number;
+    const hint = columns ? ZOOM_HINT : CHOICE_HINT;
+    if (number === this.batch && hint === this.hint) return;
+    Object.assign(this, { batch: number, hint });
     const labels = number === null ? [] : batch.members.filter(Boolean).map(({ label }) => label);
     const buttons = labels.slice(0, MOST_BUTTONS).map((label) => {
       const button = node("button", "", label);
       button.addEventListener("click", () => this.ask(number, label));
       return button;
     });
-    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : [CHOICE_HINT]));
+    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : [hint]));
     if (this.shown?.batch !== number) this.result.replaceChildren();
   }
 

@@ -50,20 +50,21 @@ function drawColumnLanes(frame) {
   });
 }
 
-// The mean batch as a filled bar, the largest as a line; batches are counted where they began.
+// The mean batch as a filled bar, the largest as a line. Batches are counted where they began: in an interval in which
+// none began, an instance ran the largest only.
 function drawSizes({ surface, scale, columns }, intervals, series, top, bottom, rows) {
   const { compute } = surface.theme;
   const height = (count) => Math.min(1, count / rows) * (bottom - top);
+  const largest = [];
   for (const [left, right, , , index] of intervals) {
     const values = series?.total(columns.level, index, index);
     if (!values) continue;
-    if (values.batches) {
-      const mean = height(values.rows / values.batches);
-      surface.rect(left, bottom - mean, Math.max(1, right - left), mean, { fill: compute, alpha: 0.35 });
-    }
+    const mean = height(values.batches ? values.rows / values.batches : values.largest);
+    surface.rect(left, bottom - mean, Math.max(1, right - left), mean, { fill: compute, alpha: 0.35 });
     const y = bottom - height(values.largest);
-    surface.line(left, y, Math.max(left + 1, right), y, { stroke: compute, line: 1.5 });
+    largest.push([left, y, Math.max(left + 1, right), y]);
   }
+  surface.lines(largest, { stroke: compute, line: 1.5 });
   surface.line(scale.left, bottom, scale.right, bottom, { stroke: surface.theme.line });
 }
 
@@ -105,6 +106,7 @@ function drawColumnDepth(frame, top, maxDepth) {
   const { surface, timeline, columns } = frame;
   const { queue, refusal } = surface.theme;
   const height = (depth) => (depth / maxDepth) * (BAND - 4);
+  const deepest = [];
   for (const [left, right, begin, end, index] of visibleIntervals(frame)) {
     const values = timeline.counters.queue.total(columns.level, index, index);
     if (!values) continue;
@@ -112,21 +114,24 @@ function drawColumnDepth(frame, top, maxDepth) {
     const mean = height(Math.min(values.depth, values.waited / 1e6 / Math.max(1e-9, end - begin)));
     surface.rect(left, top + BAND - mean, width, mean, { fill: queue, alpha: 0.4 });
     const y = top + BAND - height(values.depth);
-    surface.line(left, y, left + width, y, { stroke: queue, line: 1.5 });
+    deepest.push([left, y, left + width, y]);
     if (values.refused) surface.rect(left, top - 4, Math.max(2, width), 4, { fill: refusal });
   }
+  surface.lines(deepest, { stroke: queue, line: 1.5 });
 }
 
 // The longest wait of the requests that were sent in each interval, beside the limit.
 function drawColumnWaits(frame, bottom, used) {
   const { surface, timeline, columns } = frame;
+  const longest = [];
   for (const [left, right, , , index] of visibleIntervals(frame)) {
     const values = timeline.counters.queue.total(columns.level, index, index);
     if (!values?.wait) continue;
     const y = used(values.wait / 1e6);
     surface.rect(left, y, Math.max(1, right - left), bottom - y, { fill: surface.theme.queue, alpha: 0.4 });
-    surface.line(left, y, Math.max(left + 1, right), y, { stroke: surface.theme.queue, line: 1.5 });
+    longest.push([left, y, Math.max(left + 1, right), y]);
   }
+  surface.lines(longest, { stroke: surface.theme.queue, line: 1.5 });
 }
 
 // What the columns at a time have counted, in words; of one instance or slot, or of all instances.

@@ -14,7 +14,6 @@ const MERGES = {
 class Series {
   constructor(merges, levels = Array.from({ length: LEVELS }, () => new Map())) {
     this.names = Object.keys(merges);
-    this.functions = Object.values(merges);
     this.merges = merges;
     this.levels = levels;
   }
@@ -27,7 +26,7 @@ class Series {
   // Columns as encoded, of intervals of one level; they are part of this level and all longer ones.
   add(columns, first = 0) {
     columns.at.forEach((at, row) => {
-      const values = this.names.map((name) => columns[name][row]);
+      const values = Object.fromEntries(this.names.map((name) => [name, columns[name][row]]));
       for (let level = first; level < LEVELS; level += 1) {
         this.merge(this.levels[level], Math.floor(at / 2 ** (level - first)), values);
       }
@@ -36,7 +35,12 @@ class Series {
 
   merge(level, index, values) {
     const known = level.get(index);
-    level.set(index, known ? known.map((value, at) => this.functions[at](value, values[at])) : values);
+    level.set(index, known ? this.mergeInto({ ...known }, values) : values);
+  }
+
+  mergeInto(target, values) {
+    for (const name of this.names) target[name] = this.merges[name](target[name], values[name]);
+    return target;
   }
 
   prune(newest) {
@@ -51,12 +55,13 @@ class Series {
 
   // The merged values of intervals of a level from one index to another, or null if they are all empty.
   total(level, first, last) {
+    if (first === last) return this.levels[level].get(first) ?? null;
     let merged = null;
     for (let index = first; index <= last; index += 1) {
       const values = this.levels[level].get(index);
-      if (values) merged = merged ? merged.map((value, at) => this.functions[at](value, values[at])) : values;
+      if (values) merged = merged ? this.mergeInto(merged, values) : { ...values };
     }
-    return merged && Object.fromEntries(this.names.map((name, at) => [name, merged[at]]));
+    return merged;
   }
 }
 

@@ -79,8 +79,8 @@ function maxDepth({ timeline, scale, columns }) {
     const [first, last] = [scale.from, scale.to].map((time) => counters.indexAt(Math.max(0, time), columns.level));
     return Math.max(1, counters.queue.total(columns.level, first, last)?.depth ?? 1);
   }
-  const depthIn = ([time, depth]) => (time >= scale.from && time <= scale.to ? depth : 1);
-  return maximum(timeline.depths, depthIn, Math.max(1, timeline.depthAt(scale.from)));
+  const depths = timeline.depthsBetween(scale.from, scale.to);
+  return maximum(depths, ([, depth]) => depth, Math.max(1, timeline.depthAt(scale.from)));
 }
 
 // As much of the end of a name as fits: the end distinguishes instances.
@@ -141,8 +141,7 @@ function drawDepth(frame) {
   else {
     const height = (depth) => top + BAND - (depth / most) * (BAND - 4);
     const points = [[scale.left, height(timeline.depthAt(scale.from))]];
-    for (const [time, depth] of timeline.depths) {
-      if (time < scale.from || time > scale.to) continue;
+    for (const [time, depth] of timeline.depthsBetween(scale.from, scale.to)) {
       const x = scale.x(time);
       points.push([x, points[points.length - 1][1]], [x, height(depth)]);
     }
@@ -220,7 +219,7 @@ function drawAxis({ surface, scale, columns }) {
     surface.text(text, align === "right" ? surface.width - 1 : x, y + 12, { size: 10, align, fill: faint });
   }
   if (columns) {
-    const text = `a column is ${formatLength(columns.width)}`;
+    const text = `column: ${formatLength(columns.width)}`;
     surface.text(text, scale.left - 8, y + 12, { size: 10, align: "right", fill: faint });
   }
 }

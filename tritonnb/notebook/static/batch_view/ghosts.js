@@ -1,6 +1,6 @@
 // The batches that a draft of the configuration would have formed, drawn behind those that ran.
 
-// The trait `ghost`: a text, and boxes of [instance, begin, end, rows] with times in ticks.
+// The trait `ghost`: a string, and boxes of [instance, begin, end, rows] with times in ticks.
 class Ghost {
   constructor(ghost, ticks) {
     this.text = ghost.text ?? "";

@@ -28,7 +28,7 @@ function listenToWheel(canvas, { zoom, pan }) {
   }, { passive: false });
 }
 
-// Dragging pans, a click selects; where the pointer rests is told to `point`.
+// Dragging pans, a click selects; the position of the pointer goes to `point`.
 function listenToPointer(canvas, { drag, click, point }) {
   let start = null;
   canvas.addEventListener("pointerdown", (event) => {

@@ -6,6 +6,7 @@ const AXIS = 22;
 const LANE = 66;
 const LABELS = 15;
 const QUEUE = 110;
+const BACKLOG = 84; // whatever waits in it
 const BAND = 44;
 const GAP = 12;
 const COLOURED_REQUESTS = 14; // up to so many requests each have a colour
@@ -39,7 +40,7 @@ function layoutOf(timeline, columns = false) {
   const count = Math.max(1, timeline.sequences ? lanesOf(timeline).length : timeline.instances.length);
   let lane;
   let labels = 0;
-  let queue = 26 + 13 * Math.max(1, backlogRows(timeline));
+  let queue = BACKLOG;
   if (timeline.sequences) {
     lane = Math.max(Math.min(15, MAX_SLOTS_HEIGHT / count), Math.min(26, 340 / count));
   } else {
@@ -58,18 +59,10 @@ const heightOf = (timeline) => layoutOf(timeline).height;
 
 // The slots as [instance, slot]. If there are many, only those up to the highest that was used.
 function lanesOf(timeline) {
-  const used = new Map(timeline.instances.map((instance) => [instance, 0]));
-  const use = (instance, slot) => used.set(instance, Math.max(used.get(instance) ?? 0, slot));
-  for (const { instance, slot } of timeline.occupancy.values()) use(instance, slot);
-  for (const [, instance, slot] of timeline.slotState.owners ?? []) use(instance, slot);
   const count = timeline.meta.slots ?? 1;
+  const countOf = (instance) => (count <= 8 ? count : (timeline.highestSlots.get(instance) ?? 0) + 1);
   return timeline.instances.flatMap((instance) =>
-    Array.from({ length: count <= 8 ? count : used.get(instance) + 1 }, (_, slot) => [instance, slot]));
-}
-
-function backlogRows(timeline) {
-  const waited = [...timeline.occupancy.values()].filter(({ arrived, assigned }) => assigned > arrived).length;
-  return Math.min(8, Math.max(waited, (timeline.slotState.backlog ?? []).length, 1));
+    Array.from({ length: countOf(instance) }, (_, slot) => [instance, slot]));
 }
 
 // The width of the lanes' names.
@@ -115,6 +108,6 @@ function niceRows(rows) {
   return [power, 1.5 * power, 2 * power].find((step) => step >= rows && Number.isInteger(step));
 }
 
-export { AXIS, BAND, GAP, LABELS, RIGHT, TOP };
-export { Scale, backlogRows, gutterWidth, heightOf, lanesOf, layoutOf, maximum, niceRows };
+export { AXIS, BACKLOG, BAND, GAP, LABELS, RIGHT, TOP };
+export { Scale, gutterWidth, heightOf, lanesOf, layoutOf, maximum, niceRows };
 export { isFocus, priorityColour, requestColour, sequenceColour, waitColour };

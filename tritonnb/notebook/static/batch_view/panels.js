@@ -1,6 +1,7 @@
 // The parts around the picture: headline, legend, the grid of slots.
 
 import { busyShare } from "./columns.js";
+import { ITERATIVE_LEGEND } from "./iterative.js";
 import { lanesOf, priorityColour, sequenceColour } from "./layout.js";
 import { formatDuration, formatLength, percent, pluralize } from "./words.js";
 
@@ -31,7 +32,7 @@ function headline(timeline, { live, rate, frame, received }) {
     element("span", "tnb-fact", element("b", "", String(value)), ` ${label}`));
   const later = received.counts.requests - requests;
   if (later) nodes.push(note(`paused at ${(timeline.now / 1000).toFixed(1)} s; ${pluralize(later, "request")} since`));
-  if (!live) nodes.push(note("recorded"));
+  if (!live) nodes.push(note(timeline.meta.simulated ? "simulated" : "recorded"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
 }
@@ -62,6 +63,7 @@ function legend(timeline, theme, columns) {
 
 function batchLegend(timeline, theme) {
   const { meta } = timeline;
+  if (meta.iterative) return [element("span", "", ITERATIVE_LEGEND)];
   if (timeline.sequences) {
     const text = "box: a running request of the sequence, thick left edge START, right edge END; " +
       "hatched: null request; pale: the sequence holds the slot, dotted: idle";
@@ -117,7 +119,9 @@ function slotGrid(timeline, theme, time, live) {
   const more = live && omitted ? ` and ${omitted} more` : "";
   const state = states?.length ? `; state ${states.join(", ")}` : "";
   const text = `${strategy} strategy${state}; backlog: ${waiting.length ? waiting.join(", ") : "empty"}${more}`;
-  return element("div", "", element("p", "tnb-note", text), element("div", "tnb-grid", ...cells));
+  const line = element("p", "tnb-note", text);
+  line.title = text;
+  return element("div", "", line, element("div", "tnb-grid", ...cells));
 }
 
 function slotCell(timeline, theme, name, owner) {

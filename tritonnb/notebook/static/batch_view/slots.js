@@ -1,7 +1,8 @@
 // Draws the lanes of batch slots of a stateful model, and below them the sequences in the backlog.
 
 import { drawColumnSlots } from "./columns.js";
-import { TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
+import { BACKLOG, TOP, isFocus, lanesOf, sequenceColour } from "./layout.js";
+import { cellAlpha, cellLabel, drawRelease, stepOf } from "./iterative.js";
 
 const NARROW_BAND = 8; // px: among columns, bands that are so narrow would be a bar code
 
@@ -37,6 +38,7 @@ function drawOccupancy(frame, tops) {
     const band = sequenceColour(surface.theme, timeline, sequence);
     surface.rect(left, y, right - left, layout.lane, { fill: band, alpha: 0.2 });
     frame.targets.push({ kind: "occupancy", held, x: left, y, width: right - left, height: layout.lane });
+    drawRelease(frame, held, y);
     if (released === null) drawIdleTime(frame, y, held.last, right);
     if (!labelled.has(`${instance} ${slot} ${sequence}`) && right - left > 30) {
       surface.text(String(sequence), Math.max(left, scale.left) + 6, middle, { size: 10, bold: true });
@@ -111,18 +113,20 @@ function drawMember({ surface, timeline, layout, targets, focus }, batch, index,
   const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
   targets.push({ kind: "request", request: member, ...target });
   const fill = sequenceColour(surface.theme, timeline, member.sequence);
-  surface.rect(left, top, width, height, { fill, alpha: 0.55 });
+  const step = stepOf(timeline, member);
+  const stroke = step && width > 4 ? fill : undefined;
+  surface.rect(left, top, width, height, { fill, alpha: cellAlpha(step), stroke });
   if (isFocus(focus, member)) surface.rect(left, top, width, height, { stroke: selection, line: 3 });
-  if (member.flags & start) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
+  if (member.flags & start && !step) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
   if (member.flags & end) surface.line(right, top, right, top + height, { stroke: ink, line: 4 });
-  const label = String(member.sequence);
-  if (surface.measure(label, 10) + 6 < width) surface.text(label, ...middle, { size: 10, align: "center", bold: true });
+  const label = cellLabel(surface, member, step, width);
+  if (label) surface.text(label, ...middle, { size: 10, align: "center", bold: true, halo: step === 1 });
 }
 
 function drawBacklog(frame, top) {
   const { surface, timeline, scale } = frame;
   const [waits, rowCount] = backlogWaits(frame);
-  const step = Math.min(13, 104 / rowCount);
+  const step = Math.min(13, (BACKLOG - 20) / Math.max(1, rowCount - 1));
   const every = Math.ceil(10 / step); // if there are many, every n-th has room for its name
   for (const { sequence, arrived, assigned, row } of waits) {
     const y = top + 10 + row * step;

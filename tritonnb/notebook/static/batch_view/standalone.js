@@ -1,31 +1,15 @@
 // Shows recordings on a page of their own, without a kernel: `Recording.to_html` writes the data into the page.
 
+import { LocalModel, followColourScheme } from "../shared/local_model.js";
 import { render } from "./view.js";
 
 const NOT_INCLUDED = "this page does not include this request; in Python: rec.blame(…)";
 
-// What a widget's model is to the view. Nothing can be sent to a kernel: the latencies are part of the data.
-class PageModel {
+// Nothing can be sent to a kernel: the latencies are part of the data.
+class PageModel extends LocalModel {
   constructor({ history, latencies, meanings }) {
-    Object.assign(this, { latencies, meanings, listeners: new Map() });
-    this.state = { history, live: false, moment: {}, blame: {}, ghost: {} };
-  }
-
-  get(name) {
-    return this.state[name];
-  }
-
-  set(name, value) {
-    this.state[name] = value;
-    for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
-  }
-
-  on(event, listener) {
-    this.listeners.set(event, [...(this.listeners.get(event) ?? []), listener]);
-  }
-
-  off(event, listener) {
-    this.listeners.set(event, (this.listeners.get(event) ?? []).filter((known) => known !== listener));
+    super({ history, live: false, moment: {}, blame: {}, ghost: {} });
+    Object.assign(this, { latencies, meanings });
   }
 
   send({ blame }) {
@@ -42,15 +26,8 @@ class PageModel {
   }
 }
 
-function showTheme() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const apply = () => { document.body.dataset.jpThemeLight = String(!dark.matches); };
-  dark.addEventListener("change", apply);
-  apply();
-}
-
 function start() {
-  showTheme();
+  followColourScheme();
   for (const data of document.querySelectorAll('script[type="application/json"]')) {
     render({ model: new PageModel(JSON.parse(data.textContent)), el: data.previousElementSibling });
   }

@@ -21,6 +21,7 @@ class Timeline {
     this.spans = [];
     this.gaps = [];
     this.occupancy = new Map();
+    this.highestSlots = new Map(); // that were ever used, by instance: the number of lanes never falls
     this.colourNumbers = new Map();
     this.numbered = 0;
     this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0 };
@@ -35,7 +36,8 @@ class Timeline {
   // A copy that later deliveries do not change.
   snapshot() {
     const copy = Object.assign(new Timeline(), this);
-    for (const name of ["batches", "refused", "occupancy", "colourNumbers"]) copy[name] = new Map(this[name]);
+    const maps = ["batches", "refused", "occupancy", "highestSlots", "colourNumbers"];
+    for (const name of maps) copy[name] = new Map(this[name]);
     for (const name of ["depths", "gaps"]) copy[name] = [...this[name]];
     copy.spans = this.spans.map((span) => [...span]);
     copy.counters = this.counters?.copy() ?? null;
@@ -61,11 +63,15 @@ class Timeline {
     for (const refusal of delivery.refused) this.refused.set(`${refusal.queued} ${refusal.label}`, refusal);
     const last = this.depths.length ? this.depths[this.depths.length - 1][0] : -Infinity;
     this.depths.push(...delivery.depths.filter(([time]) => time > last));
-    for (const held of delivery.occupancy) this.occupancy.set(`${held.instance} ${held.slot} ${held.assigned}`, held);
+    for (const held of delivery.occupancy) {
+      this.occupancy.set(`${held.instance} ${held.slot} ${held.assigned}`, held);
+      this.useSlot(held.instance, held.slot);
+    }
     if (delivery.now >= this.now) {
       const { pending, running, depth, counts, now } = delivery;
       Object.assign(this, { pending, running, depth, counts, now });
       if (delivery.slot_state) this.slotState = delivery.slot_state;
+      for (const [, instance, slot] of this.slotState.owners ?? []) this.useSlot(instance, slot);
     }
     this.forget();
     this.instances = this.allInstances(delivery.instances);
@@ -86,6 +92,10 @@ class Timeline {
     this.number = packed.number;
     this.counters.add(packed.counters, delivery.now);
     this.addSpan(delivery.since, delivery.exact);
+  }
+
+  useSlot(instance, slot) {
+    this.highestSlots.set(instance, Math.max(this.highestSlots.get(instance) ?? 0, slot));
   }
 
   addSpan(from, to) {
@@ -168,6 +178,16 @@ class Timeline {
   }
 
   depthAt(time) {
+    const index = this.depthIndex(time);
+    return index ? this.depths[index - 1][1] : 0;
+  }
+
+  depthsBetween(from, to) {
+    return this.depths.slice(this.depthIndex(from), this.depthIndex(to));
+  }
+
+  // The index of the first change of the depth after a time.
+  depthIndex(time) {
     let low = 0;
     let high = this.depths.length;
     while (low < high) {
@@ -175,7 +195,7 @@ class Timeline {
       if (this.depths[middle][0] <= time) low = middle + 1;
       else high = middle;
     }
-    return low ? this.depths[low - 1][1] : 0;
+    return low;
   }
 
   runningAt(time) {

@@ -1,7 +1,6 @@
 // The view: what is shown and what the user can do. Everything here works without the kernel.
 
 import { BlamePanel } from "./blame.js";
-import { describeMoment } from "./cards.js";
 import { drawTimeline, longestSpan } from "./draw.js";
 import { nextEvent } from "./events.js";
 import { download, perfettoTrace } from "./export.js";
@@ -11,18 +10,18 @@ import { RIGHT, heightOf } from "./layout.js";
 import { Minimap } from "./minimap.js";
 import { showDetails, showTip } from "./overlays.js";
 import { observePage, themeOf } from "./page.js";
-import { headline, legend, slotGrid } from "./panels.js";
+import { Pace } from "./pace.js";
 import { CanvasSurface, SvgSurface } from "./surface.js";
-import { HINT, TEMPLATE } from "./template.js";
+import { TEMPLATE } from "./template.js";
+import { showText } from "./text.js";
 import { Timeline } from "./timeline.js";
 import { TimeWindow } from "./window.js";
-import { formatTime } from "./words.js";
 
 // All in ms, except for the number of batches shown when the view is paused.
-const DELIVERY_INTERVAL = 100;
-const LAG_MARGIN = 30;
 const ANIMATION_TIME = 700; // after a delivery
-const FRAME_INTERVAL = 45;
+const FRAME_INTERVAL = 60;
+const LONGEST_INTERVAL = 250; // texts and lanes change although the picture hardly moves
+const LEAST_MOTION = 2; // px from frame to frame
 const TEXT_INTERVAL = 200;
 const SILENCE = 1000;
 const PAUSED_BATCHES = 30;
@@ -35,7 +34,7 @@ class View {
     this.timeline = this.received; // what is shown: a copy while the view is paused
     this.window = new TimeWindow(model.get("live"));
     Object.assign(this, { cursor: null, selected: null, pointer: null, focus: null, frame: null, colours: null });
-    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN, rate: null }); // deliveries
+    this.pace = new Pace();
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     root.innerHTML = TEMPLATE;
@@ -85,15 +84,8 @@ class View {
     }
     const { counts, now } = this.received;
     this.received.merge(delivery);
-    this.receivedAt = performance.now();
     clearTimeout(this.silenceTimer);
-    const passed = this.received.now - now;
-    // The picture is this much behind, so that it moves steadily from one delivery to the next.
-    if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
-    if (passed > 50 && passed < 1500) {
-      const rate = ((this.received.counts.requests - counts.requests) / passed) * 1000;
-      this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
-    }
+    this.pace.received(this.received.now - now, this.received.counts.requests - counts.requests);
     if (delivery.meta) this.colours = null;
     this.requestFrame();
   }
@@ -122,7 +114,9 @@ class View {
   requestFrame() {
     if (this.frameTimer || this.closed) return;
     const passed = performance.now() - this.drawnAt;
-    this.frameTimer = setTimeout(() => requestAnimationFrame(() => this.drawFrame()), FRAME_INTERVAL - passed);
+    const motion = (LEAST_MOTION * this.window.span) / this.drawnWidth;
+    const interval = Math.min(Math.max(FRAME_INTERVAL, motion), LONGEST_INTERVAL);
+    this.frameTimer = setTimeout(() => requestAnimationFrame(() => this.drawFrame()), interval - passed);
   }
 
   drawFrame() {
@@ -131,10 +125,10 @@ class View {
     this.draw();
     if (!this.window.follow) return;
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (!reducedMotion && performance.now() - this.receivedAt < ANIMATION_TIME) this.requestFrame();
-    else if (this.rate) {
+    if (!reducedMotion && this.pace.sinceDelivery < ANIMATION_TIME) this.requestFrame();
+    else if (this.pace.rate) {
       this.silenceTimer = setTimeout(() => {
-        this.rate = 0;
+        this.pace.rate = 0;
         this.requestFrame();
       }, SILENCE);
     }
@@ -142,8 +136,7 @@ class View {
 
   get end() {
     if (!this.window.follow || !this.model.get("live")) return this.timeline.now;
-    const since = performance.now() - this.receivedAt;
-    return Math.min(this.timeline.now, this.timeline.now + since - this.lag);
+    return this.pace.endAt(this.timeline.now);
   }
 
   // --- what the user does ---------------------------------------------------------------------
@@ -346,44 +339,16 @@ class View {
     const now = performance.now();
     if (this.window.follow && now - this.textUpdatedAt < TEXT_INTERVAL) return;
     this.textUpdatedAt = now;
-    const { timeline, frame, theme, received } = this;
-    const live = this.model.get("live");
-    const time = this.cursor ?? Math.min(this.end, this.window.to);
-    this.updateControls(live);
-    this.minimap.draw(timeline, theme, this.window);
-    this.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
-    const rate = live && this.window.follow ? this.rate : null;
-    this.part("head").replaceChildren(...headline(timeline, { live, rate, frame, received }));
-    this.part("legend").replaceChildren(...legend(timeline, theme, frame.columns));
-    const isAtEnd = this.window.follow || this.window.to >= timeline.now - this.lag;
-    const isNewest = live && this.cursor === null && isAtEnd;
-    this.part("slots").replaceChildren(
-      ...(timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []),
-    );
+    this.minimap.draw(this.timeline, this.theme, this.window);
+    showText(this);
     this.updateDetails();
     this.updateTip();
-  }
-
-  updateControls(live) {
-    const { follow, pinned } = this.window;
-    const pause = this.root.querySelector('[data-do="pause"]');
-    pause.textContent = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
-    pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
-    this.root.querySelector('[data-do="pin"]').setAttribute("aria-pressed", String(pinned));
-    const text = this.cursor === null ? "" : `${formatTime(this.cursor)}: ${this.describeCursor()}`;
-    this.part("event").textContent = text;
-    this.part("event").title = text;
-  }
-
-  describeCursor() {
-    const { time, text } = this.timeline.events[this.eventIndex] ?? {};
-    return time === this.cursor ? text : describeMoment(this.timeline, this.cursor, this.frame?.columns);
   }
 
   updateDetails() {
     const batch = this.timeline.batches.get(this.selected);
     showDetails(this.part("details"), batch, this);
-    this.blamePanel.select(this.theme, batch);
+    this.blamePanel.select(this.theme, batch, this.frame.columns);
   }
 
   updateTip() {

@@ -41,6 +41,8 @@ function ticksOf([low, high], isLog) {
   return Array.from({ length: decades + 1 }, (_, power) => low * 10 ** power);
 }
 
+const tickLabel = (number) => (number >= 10_000 ? `${formatNumber(number / 1000)}k` : formatNumber(number));
+
 function createChart(chart) {
   const svg = makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
   const names = chart.curves.filter(([, , name]) => name).map(([, style, name]) =>
@@ -60,7 +62,7 @@ function createChart(chart) {
     const y = (number) => TOP + PLOT.height * (1 - share(number));
     const grid = ticksOf(range, chart.isLog).flatMap((number) => [
       makeSvg("line", { class: "tnb-grid", x1: LEFT, x2: LEFT + PLOT.width, y1: y(number), y2: y(number) }),
-      makeSvg("text", { x: LEFT - 4, y: y(number) + 4, "text-anchor": "end" }, formatNumber(number)),
+      makeSvg("text", { x: LEFT - 4, y: y(number) + 4, "text-anchor": "end" }, tickLabel(number)),
     ]);
     const curves = chart.curves.map(([name, style]) =>
       makeSvg("path", { class: `tnb-curve ${style}`, d: pathOf(scaled(name), x, y) }));

@@ -5,6 +5,7 @@ import { createCompletion, propose } from "./completion.js";
 import { UndoHistory } from "./history.js";
 import { fieldsAt, highlight, indentAfter, offsetInLine, offsetOf } from "./text.js";
 
+const HINT = "Ctrl+Space lists the fields, Ctrl+Enter applies, Ctrl+Z undoes changes of the text and of the form.";
 const TYPING = ["insertText", "deleteContentBackward", "deleteContentForward"];
 
 // Text in which `code` is marked by backquotes.
@@ -53,8 +54,8 @@ function drawLines(text, problems, shown, gutter) {
   }));
 }
 
-// `onEdit(isTyping)` is called after each change by the user.
-function createCode(model, onEdit) {
+// `onEdit(isTyping)` is called after each change by the user; `hint` is shown where there is no field to describe.
+function createCode(model, onEdit, hint = HINT) {
   const gutter = make("div", { class: "tnb-gutter", aria: { hidden: "true" } });
   const shown = make("pre", { class: "tnb-shown", aria: { hidden: "true" } });
   const help = make("div", { class: "tnb-help", id: `tnb-help-${model.model_id ?? ""}`, aria: { live: "polite" } });
@@ -79,8 +80,7 @@ function createCode(model, onEdit) {
     const path = fieldsAt(input.value, input.selectionStart, model.get("schema"));
     const [message, name] = path.at(-1) ?? [];
     const field = model.get("schema")[message]?.[name];
-    const idle = "Ctrl+Space lists the fields, Ctrl+Enter applies, Ctrl+Z undoes changes of the text and of the form.";
-    help.replaceChildren(...(field ? describeField(path.map(([, part]) => part).join("."), field) : [idle]));
+    help.replaceChildren(...(field ? describeField(path.map(([, part]) => part).join("."), field) : [hint]));
   }
 
   // The list is placed in the widget, which does not clip it as the text pane would.

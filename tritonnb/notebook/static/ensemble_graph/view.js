@@ -2,12 +2,14 @@
 
 import { connect, make, makeSvg } from "../shared/dom.js";
 
-const BOX = { width: 158, height: 74 };
-const GAP = { x: 96, y: 18 };
-const LABEL = 16; // characters of the tensors at an arrow
+const BOX = { width: 140, height: 90 };
+const END_WIDTH = 84; // of request and response
+const GAP = { x: 76, y: 18 };
+const LABEL = 10; // characters of the tensors at an arrow
 const MARGIN = 6;
 
-const left = ({ layer }) => MARGIN + layer * (BOX.width + GAP.x);
+const widthOf = ({ step }) => (step < 0 ? END_WIDTH : BOX.width);
+const left = ({ layer }) => MARGIN + (layer ? END_WIDTH - BOX.width : 0) + layer * (BOX.width + GAP.x);
 const top = ({ place }, offset) => MARGIN + offset + place * (BOX.height + GAP.y);
 
 function drawNode(node, offset) {
@@ -17,13 +19,13 @@ function drawNode(node, offset) {
   const bar = { class: "tnb-share", x, y: y + BOX.height - 5, width: BOX.width * node.share, height: 5 };
   const share = node.share > 0 ? [makeSvg("rect", bar)] : [];
   return makeSvg("g", { class: `tnb-node ${node.step < 0 ? "tnb-end" : ""}` },
-    makeSvg("rect", { class: "tnb-box", x, y, ...BOX, rx: 5 }),
+    makeSvg("rect", { class: "tnb-box", x, y, width: widthOf(node), height: BOX.height, rx: 5 }),
     makeSvg("text", { x: x + 10, y: y + 18, class: "tnb-name" }, node.label), ...lines, ...share);
 }
 
 function drawEdge(edge, nodes, offsets) {
   const [source, target] = [nodes[edge.source], nodes[edge.target]];
-  const x1 = left(source) + BOX.width;
+  const x1 = left(source) + widthOf(source);
   const y1 = top(source, offsets[edge.source]) + BOX.height / 2;
   const x2 = left(target);
   const y2 = top(target, offsets[edge.target]) + BOX.height / 2;
@@ -42,9 +44,9 @@ function drawEdge(edge, nodes, offsets) {
 function draw({ nodes, edges, places, layers, description }) {
   const counts = nodes.map(({ layer }) => nodes.filter((other) => other.layer === layer).length);
   const offsets = counts.map((count) => ((places - count) * (BOX.height + GAP.y)) / 2);
-  const width = 2 * MARGIN + layers * BOX.width + (layers - 1) * GAP.x;
+  const width = 2 * MARGIN + (layers - 2) * BOX.width + 2 * END_WIDTH + (layers - 1) * GAP.x;
   const hasSkips = edges.some(({ source, target }) => nodes[target].layer - nodes[source].layer > 1);
-  const height = 2 * MARGIN + places * (BOX.height + GAP.y) - GAP.y + (hasSkips ? BOX.height * 0.75 : 0);
+  const height = 2 * MARGIN + places * (BOX.height + GAP.y) - GAP.y + (hasSkips ? BOX.height * 0.3 : 0);
   const arrow = makeSvg("marker", { id: "tnb-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8,
     markerHeight: 8, orient: "auto" }, makeSvg("path", { class: "tnb-head", d: "M0,0 L8,4 L0,8 z" }));
   return makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": description },

@@ -1,0 +1,238 @@
+"""The live batch view: a thread of the view sends what is new ten times a second while anything happens.
+
+The server's loop only appends its events to a queue. The trait ``history`` is what a view shows when it is opened,
+with or without a kernel.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import Packed, unpack
+from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.delivery_room import MOST_BATCHES
+from tritonnb.notebook.event_queue import EventQueue
+from tritonnb.notebook.feed import MOST_PENDING, Feed, Json
+from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.view_encoding import MODEL
+from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+    from tritonnb.server.model_handle import ModelHandle
+
+#: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
+_TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
+_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
+#: Events folded before other threads get the interpreter lock: less than a millisecond.
+_EVENTS_PER_SLICE = 1000
+#: Events from which the last state is drawn.
+_RECENT = 2000
+#: The share of time that may be spent on static figures for notebooks without a kernel.
+_FIGURE_SHARE = 0.01
+#: Draws the last state. It is imported early, because the import takes a while and would delay requests later.
+_FIGURES = "tritonnb.figures.plot"
+
+#: The open live views.
+open_batch_views: OpenViews[LiveBatchView] = OpenViews()
+
+
+def watch(model: ModelHandle) -> LiveBatchView:
+    """Return the live view of a model, the same one until it is closed or ends."""
+    return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
+
+
+class LiveBatchView(BatchView):
+    """A `BatchView` of a served model; `close` ends it.
+
+    Attributes
+    ----------
+    ended : threading.Event
+        Set when no more events follow: the view was closed, the model unloaded, or the server stopped.
+    """
+
+    def __init__(self, model: ModelHandle) -> None:
+        self._server = model.server
+        self._name = model.name
+        self._events = EventQueue()
+        self._recent: deque[Packed] = deque(maxlen=_RECENT)
+        self._feed = self._server.call(self._begin)
+        self._stateful = self._feed.config.HasField("sequence_batching")
+        self._stop = threading.Event()
+        self._folding = threading.Lock()  # events are folded on the view's thread and at the end of a cell
+        self._busy = False
+        self._flushed: object = None
+        self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
+        self.ended = threading.Event()
+        super().__init__(self._feed.history(time.monotonic_ns()), live=True)
+        import_module(_FIGURES)
+        self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
+        self.on_msg(_on_message)
+        atexit.register(self.stop)  # a kernel that exits closes its sockets: stop sending before
+        self._thread.start()
+
+    def recording(self) -> Recording | None:
+        """Return the newest events as a recording."""
+        from tritonnb.recording.recording import Recording
+
+        return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+
+    def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
+        """Draw batches of a simulation behind those of the model; an empty text removes them.
+
+        Parameters
+        ----------
+        text : str
+            What they are, in one sentence.
+        boxes : list of tuple
+            Instance, begin and end (monotonic clock, ns), and rows of each batch.
+        """
+        ticks = self._feed.ticks
+        encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
+        ghost = {"text": text, "boxes": encoded} if text else {}
+        if ghost != self.ghost:
+            self.ghost = ghost
+
+    def refresh_last_state(self) -> bool:
+        """Fold the events up to now, and save them in ``history``; return whether there were any.
+
+        Not necessary if a browser shows the view: then the view's thread does it between cells.
+        """
+        if self._in_sight:
+            return False
+        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events are here
+            self._server.call(self._read_state)  # until then the events of all completed requests are emitted
+        self._drain()
+        flushed, self._flushed = self._flushed, self._feed.counts.total
+        if flushed == self._flushed:
+            return False
+        now = time.monotonic_ns()
+        self.send(self._flush(now))
+        self._save_history(now)
+        return True
+
+    def stop(self) -> None:
+        """Stop following the model; the view keeps showing the last state."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stop following the model, and close the view."""
+        self.stop()
+        super().close()
+
+    # --- on the server's loop -----------------------------------------------------------------
+
+    def _begin(self) -> Feed:
+        engine = self._server.engine
+        served = engine.model(self._name)
+        depth = served.scheduler.queue_depth() if isinstance(served, ServedModel) else 0
+        feed = Feed(self._name, engine.configs()[self._name], time.monotonic_ns(), depth=depth)
+        engine.stream.attach(self._events.append)
+        return feed
+
+    def _read_state(self) -> Json:
+        """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
+        served = self._server.engine.model(self._name)
+        changed = {"meta": self._feed.meta} if self._feed.reconfigure(served.config) else {}
+        if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
+            return changed
+        names = {instance.spec.index: instance.spec.name for instance in served.instances}
+        in_slots, backlog = served.scheduler.snapshot(time.monotonic_ns())
+        owners = [
+            [sequence, names[instance], slot, idle_ns / 1e6]
+            for sequence, instance, slot, idle_ns in in_slots
+            if instance in names
+        ]
+        shown = backlog[:MOST_PENDING]
+        return {**changed, "slot_state": {"owners": owners, "backlog": shown, "omitted": len(backlog) - len(shown)}}
+
+    # --- on the view's thread -----------------------------------------------------------------
+
+    @property
+    def _tick_s(self) -> float:
+        """Seconds until the next delivery. A view out of sight gets some: the browser can report only between cells."""
+        if self._in_sight and not any(self._in_sight.values()):
+            return _UNSEEN_S
+        return _BUSY_S if self._busy else _TICK_S
+
+    def _update(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._finish()
+
+    def _follow(self) -> None:
+        sent_ns = saved_ns = read_ns = figure_ns = counted = 0
+        unsaved = undrawn = False
+        slots: Json = {}
+        while not self._stop.wait(self._tick_s):
+            now = time.monotonic_ns()
+            before, state = slots, {}
+            if self._stateful or now - read_ns > _IDLE_NS:
+                try:
+                    state = self._server.call(self._read_state)
+                except (TritonError, RuntimeError):  # model unloaded or server stopped
+                    return
+                read_ns, slots = now, state.get("slot_state", {})
+            self._drain()
+            # The idle time of sequences goes on when there are no events.
+            if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
+                undrawn = undrawn or not self._feed.quiet
+                now = time.monotonic_ns()
+                self.send({**self._flush(now), **state})
+                batches = self._feed.counts.batches
+                self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
+                counted, sent_ns, unsaved = batches, now, True
+            elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
+                self.keep_last_state(at_once=True)
+                figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
+                undrawn = False
+            if unsaved and now - saved_ns > _HISTORY_NS:
+                self._save_history(sent_ns, slots)
+                saved_ns, unsaved = now, False
+
+    def _drain(self) -> None:
+        with self._folding:
+            own = [event for event in self._events.take() if event[MODEL] == self._name]
+            self._recent.extend(own[-_RECENT:])
+            for start in range(0, len(own), _EVENTS_PER_SLICE):
+                self._feed.fold(own[start : start + _EVENTS_PER_SLICE])
+                time.sleep(0)  # let other threads run before the switch interval is over
+
+    def _flush(self, now_ns: int) -> Json:
+        with self._folding:
+            return self._feed.flush(now_ns)
+
+    def _save_history(self, now_ns: int, slots: Json | None = None) -> None:
+        with self._folding:
+            history = self._feed.history(now_ns)
+        self.history = history if slots is None else {**history, "slot_state": slots}
+
+    def _finish(self) -> None:
+        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
+            self._server.call(self._server.engine.stream.detach, self._events.append)
+            self._server.call(self._read_state)
+        self._drain()
+        now = time.monotonic_ns()
+        self.send(self._flush(now))
+        self._save_history(now)
+        self.live = False
+        open_batch_views.remove(self._server, self)
+        self.keep_last_state(at_once=True)
+        atexit.unregister(self.stop)
+        self.ended.set()
+
+
+def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
+    if "in_sight" in content:
+        view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}

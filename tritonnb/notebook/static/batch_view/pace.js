@@ -1,0 +1,31 @@
+// The pace of deliveries: how far the picture is behind, so that it moves steadily, and the rate of requests. In ms.
+
+const DELIVERY_INTERVAL = 100;
+const LAG_MARGIN = 30;
+
+class Pace {
+  constructor() {
+    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN, rate: null });
+  }
+
+  // Since the delivery before, `passed` ms have passed and `requests` requests have arrived.
+  received(passed, requests) {
+    this.receivedAt = performance.now();
+    if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
+    if (passed > 50 && passed < 1500) {
+      const rate = (requests / passed) * 1000;
+      this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
+    }
+  }
+
+  get sinceDelivery() {
+    return performance.now() - this.receivedAt;
+  }
+
+  // The newest time that is shown when everything up to `now` was received.
+  endAt(now) {
+    return Math.min(now, now + this.sinceDelivery - this.lag);
+  }
+}
+
+export { Pace };

@@ -1,0 +1,166 @@
+"""The events of a period, and what is derived from them: the content of a `Recording`."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import Event, RequestRefused
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.batches import Batch, RequestRecord, batches_of
+from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
+from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
+from tritonnb.recording.trace_source import Agreement, TraceSource
+from tritonnb.scheduling.reasons import pluralize
+
+if TYPE_CHECKING:
+    from tritonnb.recording.generations import Generation
+
+
+class RecordedEvents:
+    """The events of a server or a simulation over a period, with the requests, batches and sequences in them.
+
+    `Recording` documents the attributes.
+    """
+
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        configs: Mapping[str, pb.ModelConfig] | None = None,
+        *,
+        simulated: bool = False,
+        source: TraceSource | None = None,
+    ) -> None:
+        self.simulated = simulated
+        self.source = source
+        self.fill(events, configs or {})
+
+    def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
+        """Replace the content; a recording in progress is empty until it ends."""
+        self.events = list(events)
+        self.configs = dict(configs)
+        for derived in ("_executed", "ensemble_requests", "generations", "slot_occupancy"):
+            self.__dict__.pop(derived, None)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches that ran, in the order in which they finished."""
+        return self._executed[0]
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """The requests that ran."""
+        return self._executed[1]
+
+    @property
+    def refused(self) -> list[RequestRefused]:
+        """The requests that were refused or cancelled before they ran."""
+        return [event for event in self.events if isinstance(event, RequestRefused)]
+
+    @cached_property
+    def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
+        executed = list(batches_of(self.events))
+        return [batch for batch, _ in executed], [request for _, requests in executed for request in requests]
+
+    @cached_property
+    def slot_occupancy(self) -> list[SlotOccupancy]:
+        """Which sequence held which batch slot, and when; empty without a stateful model."""
+        return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
+
+    @cached_property
+    def ensemble_requests(self) -> list[EnsembleRequest]:
+        """Requests of ensembles, with the requests of their steps."""
+        return ensemble_requests_of(self.events)
+
+    @cached_property
+    def generations(self) -> list[Generation]:
+        """Requests that were answered token by token, and the steps that computed the tokens; often empty."""
+        from tritonnb.recording.generations import generations_of  # NumPy is not needed otherwise
+
+        return generations_of(self)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """Monotonic times of the first event, or acceptance of a request that ran, and of the last event."""
+        times = [event.time_ns for event in self.events] or [0]
+        begin = min(times[0], *(request.queued_ns for request in self.requests)) if self.requests else times[0]
+        return begin, max(times)
+
+    @property
+    def origin_ns(self) -> int:
+        """The time (monotonic clock, ns) that figures show as 0: the beginning."""
+        return self.span_ns[0]
+
+    @property
+    def instances(self) -> list[str]:
+        """Names of the instances that ran a batch, and of those that the configuration defines but that stayed idle."""
+        seen = {batch.instance for batch in self.batches}
+        for name, config in self.configs.items():
+            if any(batch.model == name for batch in self.batches):
+                seen.update(instances_of(name, config))
+        return sorted(seen, key=natural_sort_key)
+
+    def sizes_of(self, instance: str) -> tuple[int, list[int]]:
+        """The largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
+        batches = [batch for batch in self.batches if batch.instance == instance]
+        config = self._config_of(instance)
+        seen = max((batch.size for batch in batches), default=1)
+        if config is None:
+            return seen, []
+        batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
+        return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
+
+    def slots_of(self, instance: str) -> int:
+        """Number of batch slots of an instance of a stateful model."""
+        config = self._config_of(instance)
+        seen = max(
+            (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
+        )
+        return seen if config is None else max(seen, slot_count(config))
+
+    def _config_of(self, instance: str) -> pb.ModelConfig | None:
+        models = {batch.model for batch in self.batches if batch.instance == instance}
+        names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
+        return next((self.configs[name] for name in names if name in self.configs), None)
+
+    def batch_sizes(self) -> dict[int, int]:
+        """Number of batches that ran, by batch size in rows."""
+        self.require_every_request("batch_sizes()")
+        return dict(sorted(Counter(batch.size for batch in self.batches).items()))
+
+    def median_ms(self, size: int) -> float:
+        """Median execution time of batches with this many rows, in milliseconds.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no such batch ran.
+        """
+        times = [batch.compute_ns / 1e6 for batch in self.batches if batch.size == size]
+        if not times:
+            raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
+        return statistics.median(times)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How many batches of a trace a replay of the scheduler reproduces; None if it was not made from a trace."""
+        return None if self.source is None else self.source.agreement
+
+    def require_every_request(self, purpose: str) -> None:
+        """Raise an error if the recording was made from a sampled trace.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it does not contain every request.
+        """
+        if self.source is not None and self.source.sampled:
+            raise InvalidArgumentError(
+                f"{purpose} expected a recording of every request, got a sample: {self.source.sampled}; "
+                "set trace_rate to 1"
+            )
