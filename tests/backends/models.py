@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from onnx import TensorProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import Execution, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, Execution, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -78,19 +78,34 @@ def config_of(backend: str, tensors: str = TENSORS, extra: str = "", max_batch_s
     return text_format.Parse(text, pb.ModelConfig())
 
 
-class Loaded:
-    """One instance of a model, initialised, in this thread."""
+ON_CPU = InstanceSpec("m_0_0", 0, "KIND_CPU")
 
-    def __init__(self, config: pb.ModelConfig, directory: Path, settings: dict[str, str] | None = None) -> None:
+
+class Loaded:
+    """One instance of a model, initialised, in this thread; ``isolated``: in a process of its own."""
+
+    def __init__(
+        self,
+        config: pb.ModelConfig,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        spec: InstanceSpec = ON_CPU,
+        isolated: bool = False,
+    ) -> None:
         registry = BackendRegistry(lambda backend: settings or {})
-        backend = registry.get(config.backend)
         context = ModelContext("m", 1, config, directory, settings or {})
+        backend: Backend
+        if isolated:
+            backend = child = registry.isolated(config.backend)
+            child.open(context)
+        else:
+            backend = registry.get(config.backend)
         completed = backend.auto_complete(context) or config
         self.context = ModelContext("m", 1, completed, directory, settings or {})
         self.config = completed
         self.model: Any = backend.create_model(self.context)  # of any backend
         self.model.initialize()
-        self.instance: Any = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
+        self.instance: Any = self.model.create_instance(spec)
         self.instance.initialize()
         self.streamed: list[tuple[InferRequest, InferResponse]] = []
 

@@ -15,9 +15,6 @@ from tritonnb.core.datatypes import datatype_of
 from tritonnb.server.server import Server
 
 Arrays = Mapping[str, np.ndarray]
-#: Damages a model file.
-Breakage = Callable[[Path], object] | None
-
 #: Requests wait until their rows make the preferred batch size, at most this long.
 DELAY_US = 20_000_000
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -27,10 +29,32 @@ pb_utils: Any = typed_utilities
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
 
-def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded:
+class Load(Protocol):
+    """Loads a model from the text of its *model.py*."""
+
+    def __call__(self, directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded: ...
+
+
+def load_in_process(
+    directory: Path, body: str, tensors: str = TENSORS, isolated: bool = False, **config: Any
+) -> Loaded:
     (directory / "1").mkdir(parents=True, exist_ok=True)
     (directory / "1" / "model.py").write_text(body)
-    return Loaded(config_of("python", tensors, **config), directory)
+    return Loaded(config_of("python", tensors, **config), directory, isolated=isolated)
+
+
+@pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
+def load(request: pytest.FixtureRequest) -> Iterator[Load]:
+    """Load models in this process, and in processes of their own."""
+    with contextlib.ExitStack() as processes:
+
+        def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded:
+            loaded = load_in_process(directory, body, tensors, isolated=request.param, **config)
+            if request.param:
+                processes.callback(loaded.instance.finalize)
+            return loaded
+
+        yield load
 
 
 # --- loading --------------------------------------------------------------------------------------
@@ -56,14 +80,16 @@ def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> L
         ),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(tmp_path: Path, body: str, text: str) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
+    load: Load, tmp_path: Path, body: str, text: str
+) -> None:
     with pytest.raises(InternalError) as caught:
         load(tmp_path, body)
     assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
 
 
 def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
-    loaded = load(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
+    loaded = load_in_process(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
     args = loaded.instance._model.args
     assert {key: args[key] for key in args if key != "model_config"} == {
         "model_instance_kind": "CPU",
@@ -76,7 +102,7 @@ def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
     assert '"max_batch_size":8' in args["model_config"]
 
 
-def test_helpers_of_two_models_with_the_same_name_are_separate(tmp_path: Path) -> None:
+def test_helpers_of_two_models_with_the_same_name_are_separate(load: Load, tmp_path: Path) -> None:
     body = "import helper\n" + PYTHON.replace(
         "request.inputs()[0].as_numpy()", "helper.change(request.inputs()[0].as_numpy())"
     )
@@ -90,7 +116,9 @@ def test_helpers_of_two_models_with_the_same_name_are_separate(tmp_path: Path) -
     assert [model.run(request(IN0=rows(0)))[0].outputs[0].array.item() for model in loaded] == [1, 2]
 
 
-def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_by_name(tmp_path: Path) -> None:
+def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_by_name(
+    load: Load, tmp_path: Path
+) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "near.py").write_text("STEP = 1")
     (tmp_path / "1" / "later.py").write_text("STEP = 10")
@@ -105,15 +133,15 @@ def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_
 
 def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
     before = set(sys.modules)
-    loaded = load(tmp_path, PYTHON)
+    loaded = load_in_process(tmp_path, PYTHON)
     assert set(sys.modules) != before
     loaded.instance.finalize()
     with pytest.raises(InternalError):
-        load(tmp_path, "1 / 0")
+        load_in_process(tmp_path, "1 / 0")
     assert set(sys.modules) == before
 
 
-def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path) -> None:
+def test_an_execution_environment_is_refused_since_there_is_one_process(load: Load, tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{tmp_path / "env"}" }} }}'
     with pytest.raises(UnsupportedError, match="model 'm': EXECUTION_ENV_PATH is not supported"):
@@ -171,7 +199,7 @@ def test_errors_in_auto_complete_config_have_the_text_of_python(tmp_path: Path, 
         completed(tmp_path, body)
 
 
-def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Path) -> None:
+def test_auto_complete_config_fills_in_tensors_batching_and_policy(load: Load, tmp_path: Path) -> None:
     body = (
         PYTHON
         + """
@@ -193,7 +221,7 @@ def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Pat
 # --- executing ------------------------------------------------------------------------------------
 
 
-def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path) -> None:
+def test_an_exception_fails_the_batch_with_tritons_text(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, HEAD + "    def execute(self, requests):\n        raise ValueError('the model raised')\n")
     with pytest.raises(InternalError) as caught:
         loaded.run(request(IN0=rows(1)))
@@ -203,7 +231,7 @@ def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path) -> None:
     )
 
 
-def test_an_exception_without_a_message_is_described_by_its_type(tmp_path: Path) -> None:
+def test_an_exception_without_a_message_is_described_by_its_type(load: Load, tmp_path: Path) -> None:
     body = HEAD.replace(
         "class Triton",
         """class Mute(Exception):
@@ -217,7 +245,7 @@ class Triton""",
         load(tmp_path, body + "    def execute(self, requests):\n        raise Mute\n").run(request(IN0=rows(1)))
 
 
-def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tmp_path: Path) -> None:
+def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(load: Load, tmp_path: Path) -> None:
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "S" data_type: TYPE_STRING dims: 1 }'
     body = (
         HEAD
@@ -230,7 +258,7 @@ def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tm
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, value: int) -> None:
+def test_a_response_parameter_of_more_than_64_bits_is_an_error(load: Load, tmp_path: Path, value: int) -> None:
     body = (
         HEAD
         + f"""    def execute(self, requests):
@@ -249,19 +277,21 @@ def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, v
         ("[7]", "Expected an 'InferenceResponse' object in the execute function return list"),
     ],
 )
-def test_a_result_that_is_not_a_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str) -> None:
+def test_a_result_that_is_not_a_list_of_responses_is_refused(
+    load: Load, tmp_path: Path, returned: str, text: str
+) -> None:
     loaded = load(tmp_path, HEAD + f"    def execute(self, requests):\n        return {returned}\n")
     with pytest.raises(InternalError, match=text.split("'")[0]) as caught:
         loaded.run(request(IN0=rows(1)))
     assert text in str(caught.value)
 
 
-def test_a_missing_execute_is_reported_at_the_first_request(tmp_path: Path) -> None:
+def test_a_missing_execute_is_reported_at_the_first_request(load: Load, tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="does not implement `execute` method"):
         load(tmp_path, HEAD + "    pass\n").run(request(IN0=rows(1)))
 
 
-def test_an_error_response_does_not_affect_the_other_requests(tmp_path: Path) -> None:
+def test_an_error_response_does_not_affect_the_other_requests(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -275,7 +305,7 @@ def test_an_error_response_does_not_affect_the_other_requests(tmp_path: Path) ->
     assert good.outputs[0].array.tolist() == [[2]]
 
 
-def test_a_tensor_that_is_not_configured_is_dropped(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_configured_is_dropped(load: Load, tmp_path: Path) -> None:
     body = PYTHON.replace(
         'Tensor("OUT0", request.inputs()[0].as_numpy())]',
         'Tensor("OUT0", request.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
@@ -284,7 +314,7 @@ def test_a_tensor_that_is_not_configured_is_dropped(tmp_path: Path) -> None:
     assert [output.name for output in answer.outputs] == ["OUT0"]
 
 
-def test_a_model_may_write_to_its_inputs(tmp_path: Path) -> None:
+def test_a_model_may_write_to_its_inputs(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -313,7 +343,7 @@ def test_a_decoupled_model_sends_any_number_of_responses(tmp_path: Path) -> None
             self.error = str(error)
 """
     )
-    loaded = load(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
+    loaded = load_in_process(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
     assert loaded.run(request(IN0=rows(0))) == [None]
     answers = [answer for _, answer in loaded.streamed]
     assert [answer.outputs[0].array.item() for answer in answers[:2]] == [1, 2]
@@ -404,18 +434,18 @@ def test_strings_are_serialized_as_bytes() -> None:
 def test_importing_a_model_does_not_change_sys_path_while_another_thread_iterates_over_it(tmp_path: Path) -> None:
     walked = sys.path
     before = list(walked)
-    load(tmp_path, PYTHON)
+    load_in_process(tmp_path, PYTHON)
     assert walked == before
     assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 
 
-def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path) -> None:
+def test_a_model_that_exits_fails_the_batch_and_not_the_server(load: Load, tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        raise SystemExit(3)\n"
     with pytest.raises(InternalError, match="message: SystemExit: 3"):
         load(tmp_path, body).run(request(IN0=rows(1)))
 
 
-def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path) -> None:
+def test_a_decoupled_model_that_returns_something_is_refused(load: Load, tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        return []\n"
     loaded = load(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
     with pytest.raises(InternalError) as caught:
@@ -427,13 +457,15 @@ def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble", "U1"])
-def test_a_dtype_without_a_datatype_is_refused_when_the_tensor_is_created(tmp_path: Path, dtype: str) -> None:
+def test_a_dtype_without_a_datatype_is_refused_when_the_tensor_is_created(
+    load: Load, tmp_path: Path, dtype: str
+) -> None:
     body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
     with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
         load(tmp_path, body).run(request(IN0=rows(1)))
 
 
-def test_a_reshape_of_an_output_is_undone(tmp_path: Path) -> None:
+def test_a_reshape_of_an_output_is_undone(load: Load, tmp_path: Path) -> None:
     tensors = """
         input { name: "IN0" data_type: TYPE_FP32 dims: 1 }
         output { name: "OUT0" data_type: TYPE_FP32 dims: 1 reshape { shape: [] } }
@@ -513,7 +545,7 @@ def test_integers_of_a_request_may_be_numpy_scalars() -> None:
     assert created.flags() == 2
 
 
-def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path) -> None:
+def test_a_model_that_batches_needs_an_input_in_each_request(load: Load, tmp_path: Path) -> None:
     empty = InferRequest("m", {}, discard_response)
     body = (
         PYTHON + "    def execute(self, requests):\n        return [pb_utils.InferenceResponse([]) for _ in requests]\n"
@@ -545,7 +577,9 @@ class TritonPythonModel:
 
 
 def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Path) -> None:
-    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], FINAL); return [None, None]"))
+    loaded = load_in_process(
+        tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], FINAL); return [None, None]")
+    )
     assert loaded.run(request(IN0=rows(1)), request(IN0=rows(2))) == [None, None]
     model = loaded.instance._model
     model.senders[1].send(model.answers[1])
@@ -558,7 +592,7 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Pa
 
 
 def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path: Path) -> None:
-    loaded = load(tmp_path, SENDING.format(body="return [None]"))
+    loaded = load_in_process(tmp_path, SENDING.format(body="return [None]"))
     assert loaded.run(request(IN0=rows(1))) == [None]
     assert loaded.streamed == []
     loaded.instance._model.senders.clear()
@@ -568,17 +602,19 @@ def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path:
 
 
 def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path) -> None:
-    loaded = load(tmp_path, SENDING.format(body="return self.answers"))
+    loaded = load_in_process(tmp_path, SENDING.format(body="return self.answers"))
     assert loaded.run(request(IN0=rows(1)))[0].outputs[0].array.item() == 1
     with pytest.raises(pb_utils.TritonModelException, match="cannot send more than one response"):
         loaded.instance._model.senders[0].send(loaded.instance._model.answers[0])
-    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0]); return self.answers"))
+    loaded = load_in_process(
+        tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0]); return self.answers")
+    )
     with pytest.raises(InternalError, match="Non-decoupled model cannot send more than one response"):
         loaded.run(request(IN0=rows(1)))
     assert len(loaded.streamed) == 1
 
 
-def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path) -> None:
+def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(flags=FINAL)"))
     with pytest.raises(InternalError, match="cannot send complete final before sending a response"):
         loaded.run(request(IN0=rows(1)))
@@ -607,7 +643,7 @@ class TritonPythonModel:
 
 
 def test_tasks_that_a_coroutine_has_not_awaited_continue(tmp_path: Path) -> None:
-    loaded = load(tmp_path, LATER)
+    loaded = load_in_process(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))
         assert loaded.instance._model.done.wait(30)
@@ -627,6 +663,6 @@ NEWER = (
 )
 
 
-def test_requests_and_responses_have_the_attributes_of_newer_servers(tmp_path: Path) -> None:
+def test_requests_and_responses_have_the_attributes_of_newer_servers(load: Load, tmp_path: Path) -> None:
     (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
     assert answer.parameters == {"summary": "m 0 11"}

@@ -52,6 +52,7 @@ def test_an_unknown_backend_is_refused_in_tritons_words(name: str) -> None:
         ("openvino", "openvino", "openvino"),
         ("pytorch", "torch", "torch"),
         ("tensorflow", "tensorflow", "tensorflow"),
+        ("tensorrt", "tensorrt", "tensorrt"),
     ],
 )
 def test_a_missing_library_names_the_pip_command(
@@ -64,9 +65,6 @@ def test_a_missing_library_names_the_pip_command(
         BackendRegistry(lambda _: {}).get(backend)
 
 
-@pytest.mark.parametrize(
-    ("backend", "advice"), [("tensorrt", "onnxruntime backend and gpu_execution_accelerator"), ("dali", "Python model")]
-)
-def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative(backend: str, advice: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"backend '{backend}' is not available: .*{advice}"):
-        BackendRegistry(lambda _: {}).get(backend)
+def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative() -> None:
+    with pytest.raises(UnsupportedError, match=r"backend 'dali' is not available: .*Python model"):
+        BackendRegistry(lambda _: {}).get("dali")

@@ -21,7 +21,7 @@ LENGTH = "inference-header-content-length"
 
 def send(port: int, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
     """Send a recorded request; status, headers with lower-case names, and body."""
-    body = _body(request)
+    body = body_of(request)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.putrequest(request["method"], request["path"], skip_accept_encoding=True)
@@ -67,7 +67,7 @@ def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], 
     ]
     if different:
         return different
-    old, new = _plain(expected, _body(recorded)), _plain(headers, body)
+    old, new = _plain(expected, body_of(recorded)), _plain(headers, body)
     if LENGTH in expected:
         old_length, new_length = int(expected[LENGTH]), int(headers[LENGTH])
         if old[old_length:] != new[new_length:]:
@@ -102,7 +102,7 @@ def _matches(pointer: str, where: str) -> bool:
     return len(pattern) == len(path) and all(a in ("*", b) for a, b in zip(pattern, path, strict=True))
 
 
-def _body(message: dict[str, Any]) -> bytes:
+def body_of(message: dict[str, Any]) -> bytes:
     if "body_base64" in message:
         return base64.b64decode(message["body_base64"])
     return str(message.get("body_text", "")).encode()

@@ -52,6 +52,7 @@ def test_other_datatypes_have_no_classes(datatype: DataType) -> None:
         classify(np.zeros((1, 2), datatype.numpy), datatype, 1, None, batching=True)
 
 
-def test_very_many_classes_are_refused() -> None:
+@pytest.mark.parametrize(("shape", "count"), [((2, 600_000), 600_000), ((1, 1_000_001), 1)])
+def test_very_many_classes_are_refused(shape: tuple[int, ...], count: int) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^classification output tensor too large$"):
-        classify(np.zeros((2, 600_000), np.float32), FP32, 600_000, None, batching=True)
+        classify(np.zeros(shape, np.float32), FP32, count, None, batching=True)

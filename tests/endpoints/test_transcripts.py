@@ -11,6 +11,7 @@ import pytest
 from tests.endpoints.newer_release import recordings, unused_changes
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -31,6 +32,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         "trace": TraceOptions("trace.json"),
     }
     explicit |= {"http": HttpOptions(transport=request.param), "metrics_port": 0, "allow_client_shm": True}
+    explicit |= {"openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
     with Server(MODELS, port=0, **explicit) as server:
         assert not server.load_errors
         yield server

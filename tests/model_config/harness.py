@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.model_config.backend_selection import check_runtime
+from tritonnb.model_config.backend_selection import find_library
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 from tritonnb.model_config.model_files import check_data_files
@@ -85,7 +85,7 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
         return Outcome(prefix + _for_each(versions, cause) + "\n")
     try:
         for version in versions:
-            check_runtime(config, directory, version, Path("{BACKENDS}"))
+            find_library(config, directory, version, Path("{BACKENDS}"))
         with_groups = with_instance_groups(config, gpus=(), default_instance_count=lambda kind: 1)
         finished = finalize_config(with_groups, directory)
         check_data_files(finished, directory)

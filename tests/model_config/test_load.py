@@ -14,10 +14,10 @@ from tritonnb.core.errors import (
     NotFoundError,
     Status,
     TritonError,
-    UnsupportedError,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import check_runtime
+from tritonnb.model_config.backend_selection import find_library
+from tritonnb.model_config.batch_strategy import find_batch_strategy
 from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 
 TENSORS = """
@@ -125,7 +125,7 @@ def test_the_type_of_the_correlation_id_is_checked_after_the_number_of_its_contr
 def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(model: Path) -> None:
     config = ModelConfig(name="m", backend="python", runtime="libnosuch.so")
     with pytest.raises(InvalidArgumentError) as caught:
-        check_runtime(config, model, 2, Path("/backends"))
+        find_library(config, model, 2, Path("/backends"))
     assert caught.value.message == (
         "unable to find backend library 'libnosuch.so' for model 'm', "
         f"searched: '{model}/2' '{model}' '/backends/python' "
@@ -135,10 +135,10 @@ def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(mode
 def test_a_runtime_in_python_belongs_to_the_backend_directory(model: Path, tmp_path: Path) -> None:
     config = ModelConfig(name="m", backend="mine", runtime="model.py")
     with pytest.raises(InvalidArgumentError, match=f"for model 'm', searched: '{tmp_path}/mine/model.py'"):
-        check_runtime(config, model, 1, tmp_path)
+        find_library(config, model, 1, tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "model.py").touch()
-    check_runtime(config, model, 1, tmp_path)
+    find_library(config, model, 1, tmp_path)
 
 
 def test_a_batch_output_needs_a_target(model: Path) -> None:
@@ -228,11 +228,35 @@ def test_a_missing_batching_library_is_refused(
         finish(model)
 
 
-def test_a_batching_library_is_unsupported(model: Path) -> None:
-    write(model / "config.pbtxt", f'backend: "python" {TENSORS}')
-    (model / "1" / "batchstrategy.so").touch()
-    with pytest.raises(UnsupportedError, match="model 'm': custom batching is not supported"):
+def test_a_batching_library_is_found_in_the_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
+    backends = tmp_path / "backends"
+    for directory in (backends / "mine", model, model / "1"):
+        config = ModelConfig(name="m", backend="mine")
+        (directory / "batchstrategy.so").parent.mkdir(parents=True, exist_ok=True)
+        (directory / "batchstrategy.so").touch()
+        assert find_batch_strategy(config, model, 1, backends) == directory / "batchstrategy.so"
+    outside = f'parameters {{ key: "TRITON_BATCH_STRATEGY_PATH" value {{ string_value: "{backends}" }} }}'
+    write(model / "config.pbtxt", f'backend: "python" {TENSORS} {outside}')
+    with pytest.raises(InvalidArgumentError, match="Batching library path escapes model repository"):
         finish(model)
+
+
+def test_a_library_is_found_in_the_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
+    backends = tmp_path / "backends"
+    config = ModelConfig(name="m", backend="mine")
+    assert find_library(config, model, 1, backends) is None
+    for directory in (backends / "mine", model, model / "1"):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("libtriton_mine.so", "other.so"):
+            (directory / name).touch()
+        assert find_library(config, model, 1, backends) == directory / "libtriton_mine.so"
+        other = ModelConfig(name="m", backend="mine", runtime="other.so")
+        assert find_library(other, model, 1, backends) == directory / "other.so"
+    (model / "libtriton_python.so").touch()
+    assert find_library(ModelConfig(name="m", backend="python"), model, 1, backends) is None
+    escaping = ModelConfig(name="m", backend="mine", runtime="../m/other.so")
+    with pytest.raises(InvalidArgumentError, match="escapes backend directory"):
+        find_library(escaping, model, 1, backends)
 
 
 @pytest.mark.parametrize(

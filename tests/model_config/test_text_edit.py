@@ -99,7 +99,7 @@ def copy_of(config: Any) -> Any:
 
 
 def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
-    """The top-level statements of a text, but for some fields."""
+    """The top-level statements of a configuration, but for some fields."""
     raw = text.encode()
     return [
         raw[statement.start : statement.end].decode()

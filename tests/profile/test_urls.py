@@ -61,8 +61,8 @@ def test_wrong_urls_are_named(server: Server) -> None:
         ),
         ((grpc,), {}, InvalidArgumentError, "URL of a model expected grpc://.* 'accumulate', 'held'"),
         ((server,), {}, InvalidArgumentError, r"expected server\['NAME'\] with one of the models 'accumulate', 'held'"),
-        ((f"{url}/v2/models/nobody",), {}, InvalidArgumentError, "unknown model: 'nobody'"),
-        ((grpc, "nobody"), {}, InvalidArgumentError, "unknown model: 'nobody'"),
+        ((f"{url}/v2/models/missing_model",), {}, InvalidArgumentError, "unknown model: 'missing_model'"),
+        ((grpc, "missing_model"), {}, InvalidArgumentError, "unknown model: 'missing_model'"),
         (("http://127.0.0.1:9/v2/models/m",), {}, UnavailableError, "no HTTP server of the v2 protocol responds"),
         (("grpc://127.0.0.1:9/v2/models/m",), {}, UnavailableError, "no gRPC server responds at grpc://127.0.0.1:9"),
         (

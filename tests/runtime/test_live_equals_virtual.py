@@ -28,8 +28,9 @@ from tritonnb.core.events import (
     RequestRefused,
     unpack,
 )
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions

@@ -32,6 +32,7 @@ SENTENCES = {
     "overshoots_preferred": "the next request's 6 rows would go beyond preferred 8",
     "does_not_fit": "the next request's 6 rows would go beyond max_batch_size 8",
     "different_inputs": "the next request's inputs may not share this batch",
+    "excluded": "the model's batching library excludes the next request",
     "delay_exceeded": "the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; preferred 4 not reached",
     "no_delay": "max_queue_delay is 0, so whatever waited was sent",
     "grown": "no preferred size reached (4, 8), so it took what came while it waited for an instance",

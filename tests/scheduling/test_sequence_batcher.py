@@ -227,7 +227,7 @@ SCENARIOS = [
         refused=[("A1", 100, "")],
     ),
     Scenario(
-        "a number and a text of the same look are two sequences",
+        "a number and a string with the same digits are two sequences",
         direct(2),
         [A("n", 0, sequence=5, start=True), A("t", 10, sequence="5", start=True)],
         [("n", 0), ("- t", 10)],

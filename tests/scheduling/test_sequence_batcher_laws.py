@@ -135,7 +135,13 @@ class History(RuleBasedStateMachine):
         instance = data.draw(st.sampled_from(sorted(self.running)))
         self.end(instance, again and self.batcher.settings.iterative)
 
-    def end(self, instance: int, again: bool) -> None:
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """An instance fails during its execution, and recovers at once."""
+        self.end(data.draw(st.sampled_from(sorted(self.running))), again=False, lost=True)
+
+    def end(self, instance: int, again: bool, lost: bool = False) -> None:
         decision = self.running.pop(instance)
         order = self.batcher.response_order(instance)
         assert order is None or isinstance(self.batcher._strategies[instance], OldestStrategy)
@@ -153,6 +159,12 @@ class History(RuleBasedStateMachine):
             del self.unanswered[request]
             if self.batcher.needs_release_events:
                 self.follow(self.batcher.released(request, self.now))
+        if lost:
+            slots = self.batcher._strategies[instance].slots if self.batcher.uses(instance) else []
+            ended = [slot.sequence for slot in slots if slot.sequence is not None]
+            self.follow(self.batcher.end_sequences(instance, "the instance failed", self.now))
+            assert not any(self.next_of.get(sequence) for sequence in ended), "a request of a lost sequence waits"
+            assert not set(ended) & set(self.batcher.table.known.values()), "a lost sequence goes on"
         self.follow(self.batcher.instance_idle(instance, self.now))
 
     @precondition(lambda self: self.unanswered)

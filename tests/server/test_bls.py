@@ -70,11 +70,13 @@ class TritonPythonModel:
 """
 
 
-@pytest.fixture
-def server(write_model: Write) -> Iterator[Server]:
-    write_model("count", COUNTING, "model_transaction_policy { decoupled: true }")
-    repository = write_model("double", python_model("x * 2"))
-    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"]) as server:
+@pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
+def server(write_model: Write, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The models that call others run in this process, or in processes of their own."""
+    in_process = 'parameters { key: "EXECUTION_PROCESS" value { string_value: "in_process" } }'
+    write_model("count", COUNTING, f"model_transaction_policy {{ decoupled: true }} {in_process}")
+    repository = write_model("double", python_model("x * 2"), in_process)
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"], isolate=request.param) as server:
         yield server
 
 

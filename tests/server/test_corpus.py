@@ -64,7 +64,7 @@ def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case) -> 
 
 
 def load(server: Server, name: str, case: Case) -> tuple[str, Case]:
-    """What the client is told if the load fails, and else the configuration."""
+    """The error text of a load that fails, otherwise the configuration."""
     try:
         server.run(server.engine.load(name, parameters(case)))
     except TritonError as error:

@@ -329,7 +329,7 @@ def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limite
     with Server(repository, port=0, rate_limit="execution_count") as server:
         monkeypatch.setenv("TESTS_FAIL", "2")
         config = repository / "m" / "config.pbtxt"
-        config.write_text(f"{config.read_text()} {limited['true']}")  # nothing else: versions are not created anew
+        config.write_text(f"{config.read_text()} {limited['true']}")  # nothing else: versions are not created again
         with pytest.raises(TritonError, match="version 2 is at UNAVAILABLE state"):
             server.load("m")
         write_model("other", python_model("x"), limited["false"])

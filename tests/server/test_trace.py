@@ -20,6 +20,7 @@ HTTP = [
     "HTTP_RECV_END",
     "REQUEST_START",
     "QUEUE_START",
+    "BATCH_SENT",
     "COMPUTE_START",
     "COMPUTE_INPUT_END",
     "COMPUTE_OUTPUT_START",
@@ -64,7 +65,7 @@ def test_a_trace_begins_before_the_body_is_read(tmp_path: Path) -> None:
         for path, headers, traced in (
             ("models/identity_fp32/infer", {"Content-Encoding": "br"}, 1),
             ("models/identity_fp32/generate", {}, 1),
-            ("models/nobody/infer", {}, 0),
+            ("models/unknown/infer", {}, 0),
         ):
             before = int(client.get_trace_settings()["trace_count"])
             assert client._post(f"v2/{path}", "no JSON", headers, None).status_code >= 400
@@ -113,6 +114,6 @@ def test_a_request_with_a_trace_is_a_child_of_it(tmp_path: Path, write_model: Ca
     ]
     below = [stamp["name"] for entry in entries if entry["id"] == 2 for stamp in entry.get("timestamps", ())]
     assert below == [
-        "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END",
-        "REQUEST_END",
+        "REQUEST_START", "QUEUE_START", "BATCH_SENT", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
+        "COMPUTE_END", "REQUEST_END",
     ]  # fmt: skip

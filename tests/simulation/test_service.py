@@ -56,7 +56,9 @@ def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_on
 
 
 @pytest.mark.parametrize(
-    "service", [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0], ids=str
+    "service",
+    [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0],
+    ids=("fixed", "timed", "slow", "zero"),
 )
 def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -> None:
     with warnings.catch_warnings():

@@ -140,6 +140,10 @@ def test_the_compute_span_describes_the_batch(collector: Any) -> None:
     attributes = {attribute.key: attribute.value for attribute in compute.attributes}
     assert attributes["tritonnb.batch.id"].int_value == batch.number
     assert attributes["tritonnb.batch.size"].int_value == 3
+    assert attributes["tritonnb.batch.instance"].string_value == batch.instance
     assert attributes["tritonnb.batch.rule"].string_value == "no_delay"
+    assert json.loads(attributes["tritonnb.batch.facts"].string_value)["rows"] == 3
+    assert [attributes[f"tritonnb.batch.{name}"].int_value for name in ("index", "request_size")] == [0, 3]
     assert 0 < attributes["tritonnb.batch.wait_ns"].int_value < 30e9
-    assert len(attributes) == 4
+    assert 0 <= compute.events[0].time_unix_nano - attributes["tritonnb.batch.sent_ns"].int_value < 30e9
+    assert len(attributes) == 9

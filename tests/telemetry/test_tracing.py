@@ -24,7 +24,7 @@ EVERYTHING = frozenset({"TIMESTAMPS", "TENSORS"})
 
 
 class Model:
-    """Takes requests as a served model does, and answers when told."""
+    """Takes requests as a served model does, and answers when the test says so."""
 
     def __init__(self, stream: EventStream) -> None:
         self.stream = stream

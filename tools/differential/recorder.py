@@ -4,6 +4,8 @@ It runs on Triton and on tritonnb unchanged. The log is a line of JSON for each 
 directory for each instance.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, Tensor, shape_text
+from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.core.ownership import ensure_writeable
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[np.generic]

@@ -18,6 +18,8 @@ Rules:
   request does not affect the other requests of the batch.
 * If ``execute`` raises an exception, every request without a response gets that error.
 * Decoupled models respond through a `ResponseSender`, zero or more times, also after ``execute`` has returned.
+* If `execute` raises `InstanceLostError`, what the instance keeps between executions is lost: sequences in its slots
+  end with an error, and `recover` is called on its thread before the next execution.
 * A writeable input array belongs to its request alone; a read-only array is shared and must not be written to
   (`tritonnb.core.ownership`). The list of requests is valid only during ``execute``.
 * The contents of a response are copied when it is set or sent: its arrays may be views of inputs, or memory that the
@@ -138,6 +140,13 @@ class InstanceSpec:
     passive: bool = False
 
 
+class InstanceLostError(InternalError):
+    """An instance has lost what it keeps between executions, such as the states of sequences.
+
+    The hint says why.
+    """
+
+
 #: Memory type (``CPU``, ``CPU_PINNED`` or ``GPU``) and number of the device.
 MemoryPlace = tuple[str, int]
 
@@ -190,13 +199,17 @@ class Execution:
         Number of the batch in the server's event stream.
     responses : list of InferResponse or None
         One for each request, set by `respond`, `fail` and `answer`.
+    reported : dict of int to bool
+        By index of the request, whether it was successful, where the backend says so itself: otherwise a request with
+        an error response has failed.
     rescheduled : set of int
         Indices of the requests that `reschedule` was called for: they are executed again instead of answered.
     senders : dict of int to ResponseSender
         The response senders that `sender` has created, by index of the request.
     exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
         Timestamps of the monotonic clock in ns. In the statistics extension, ``compute_input`` is the time between
-        the first two, ``compute_infer`` between the middle two, ``compute_output`` between the last two.
+        the first two, ``compute_infer`` between the middle two, ``compute_output`` between the last two. A backend
+        that measures the execution itself sets all of them in ``execute``.
     """
 
     __slots__ = (
@@ -206,6 +219,7 @@ class Execution:
         "exec_end_ns",
         "exec_start_ns",
         "number",
+        "reported",
         "requests",
         "rescheduled",
         "responses",
@@ -218,6 +232,7 @@ class Execution:
         self.size = size
         self.number = number
         self.responses: list[InferResponse | None] = [None] * len(requests)
+        self.reported: dict[int, bool] = {}
         self.rescheduled: set[int] = set()
         self.senders: dict[int, ResponseSender] = {}
         self.exec_start_ns = self.compute_start_ns = self.compute_end_ns = self.exec_end_ns = 0
@@ -291,7 +306,7 @@ class BackendModelInstance(ABC):
 
     #: Whether an error response to a request counts as a failure in the statistics. Triton's Python
     #: backend reports such a request as a success; the others report a failure.
-    error_responses_fail: ClassVar[bool] = True
+    error_responses_fail: bool = True
 
     def initialize(self) -> None:
         """Prepare to run; if this raises an exception, the model fails to load."""
@@ -314,6 +329,37 @@ class BackendModelInstance(ABC):
             an exception if the instance is not ready. ``TRITONBACKEND_ModelInstanceReady`` of the backend API.
         """
         return None
+
+    @property
+    def process_id(self) -> int | None:
+        """The process of its own in which the model runs; None, the default, if it runs in the server's process."""
+        return None
+
+    def cancel(self, request: InferRequest) -> None:
+        """A request of this instance, or of another one, was cancelled: ``request.cancelled`` is true.
+
+        Called on the server's event loop while the request has no final response; must return at once. Only instances
+        whose models cannot see the request itself need it.
+        """
+
+    def watch(self, lost: Callable[[InstanceLostError], None]) -> None:
+        """Called once, before `initialize`: how to report that the instance was lost between executions.
+
+        Parameters
+        ----------
+        lost : callable
+            Can be called from any thread.
+        """
+
+    def recover(self) -> bool:
+        """Prepare to run again after the instance was lost; called on its thread.
+
+        Returns
+        -------
+        bool
+            False if that is not possible yet: `execute` tries again, and raises an error if it cannot run.
+        """
+        return True
 
     def finalize(self) -> None:
         """Free what `initialize` allocated; join threads that the instance started."""
@@ -351,7 +397,7 @@ class Backend(ABC):
     name: ClassVar[str]
 
     #: Whether the backend implements ``batch_input`` and ``batch_output``.
-    supports_batch_tensors: ClassVar[bool] = False
+    supports_batch_tensors: bool = False
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Called once, before the first model, with the ``--backend-config`` settings."""

@@ -18,8 +18,8 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
-from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import TensorSpec
 
 T = TypeVar("T")

@@ -38,8 +38,8 @@ from tritonnb.backends.onnxruntime_options import check_settings, providers, run
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import DATATYPES, INVALID, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import ModelSpec
 
 MODEL_FILE = "model.onnx"

@@ -7,9 +7,12 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from tritonnb import compiled
-from tritonnb.backends.registry import REQUIREMENTS
+from tritonnb.backends.location import REQUIREMENTS
+from tritonnb.backends.native.build import find_compiler
+from tritonnb.backends.native.library import find_shim
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
@@ -42,8 +45,17 @@ class Report:
         return "\n".join(f"{subject:<{width}}  {finding}" for subject, finding in self.findings)
 
 
-def doctor() -> Report:
+#: Where Triton's container has its backends.
+_BACKENDS = Path("/opt/tritonserver/backends")
+
+
+def doctor(backend_directory: Path = _BACKENDS) -> Report:
     """Describe this environment: versions, devices, and packages, installed or missing.
+
+    Parameters
+    ----------
+    backend_directory : pathlib.Path, optional
+        Its C++ backends are listed.
 
     Examples
     --------
@@ -56,10 +68,20 @@ def doctor() -> Report:
         ("python", f"{platform.python_version()} at {sys.executable}"),
         ("system", f"{platform.platform()}, {os.cpu_count()} CPUs"),
         ("CUDA devices", ", ".join(map(str, cuda_devices())) or "none"),
+        ("C++ backends", _native_backends(backend_directory)),
     ]
     for package, purpose in _PACKAGES.items():
         findings.append((package, _version(package) or f"missing; {purpose}"))
     return Report(tuple(findings))
+
+
+def _native_backends(directory: Path) -> str:
+    """Whether C++ backends can be loaded, and those in a backend directory."""
+    compiler = find_compiler()
+    if compiler is None and not find_shim().is_file():
+        return "cannot be loaded: install a C++ compiler, such as g++"
+    names = sorted(library.parent.name for library in directory.glob("*/libtriton_*.so"))
+    return f"can be loaded, compiler: {compiler or 'none'}; in {directory}: {', '.join(names) or 'none'}"
 
 
 def _version(package: str) -> str:

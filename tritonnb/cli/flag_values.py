@@ -102,6 +102,14 @@ def config_name(text: str) -> str:
     return text
 
 
+def names(text: str) -> list[str]:
+    """Names, separated by commas."""
+    values = text.split(",")
+    if not all(values):
+        raise argparse.ArgumentTypeError(f"expected names separated by commas, got '{text}'")
+    return values
+
+
 def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Callable[[str], tuple[First, Second]]:
     """``<first>:<second>``."""
 

@@ -23,6 +23,7 @@ from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
@@ -129,6 +130,7 @@ def _add_repository_flags(add: Callable[..., object]) -> None:
     add("--model-load-thread-count", type=flag_values.integer, default=4)
     add("--model-load-retry-count", type=flag_values.integer, default=0)
     add("--model-config-name", type=flag_values.config_name)
+    add("--isolate-models", action="append", default=[], type=flag_values.names, metavar="NAME[,NAME...]")
     add("--disable-auto-complete-config", action="store_true")
     add("--strict-model-config", type=flag_values.boolean)
     add("--strict-readiness", type=flag_values.boolean, default=True)
@@ -169,6 +171,10 @@ def _add_endpoint_flags(add: Callable[..., object]) -> None:
     add("--metrics-address", default="")
     add("--metrics-port", type=flag_values.integer, default=8002)
     add("--metrics-config", action="append", default=[], type=flag_values.metrics_setting)
+    add("--allow-openai", type=flag_values.boolean, default=True)
+    add("--openai-address", default="")
+    add("--openai-port", type=flag_values.integer)
+    add("--openai-api-key", default="", metavar="KEY")
 
 
 def warnings(options: argparse.Namespace) -> list[str]:
@@ -219,6 +225,9 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "metrics_port": options.metrics_port if options.allow_metrics else None,
         "metrics_host": options.metrics_address,
         "metrics": _metrics_options(options),
+        "openai_port": options.openai_port,
+        "openai_host": options.openai_address,
+        "openai": OpenAiOptions(options.allow_openai, options.openai_api_key),
         "server_id": options.id,
         "model_control_mode": options.model_control_mode,
         "repository_poll_secs": max(0, options.repository_poll_secs),
@@ -229,6 +238,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "model_load_retries": options.model_load_retry_count,
         "model_config_name": options.model_config_name or "",
         "auto_complete_config": not (options.disable_auto_complete_config or options.strict_model_config),
+        "isolate": _isolate(options),
         "strict_readiness": options.strict_readiness,
         "backend_directory": options.backend_directory,
         "backend_config": _grouped(options.backend_config),
@@ -258,6 +268,8 @@ def _check(options: argparse.Namespace) -> None:
         services.append(("GRPC", options.grpc_address or options.http_address, options.grpc_port))
     if options.allow_metrics:
         services.append(("metrics", options.metrics_address or options.http_address, options.metrics_port))
+    if options.allow_openai and options.openai_port is not None:
+        services.append(("OpenAI", options.openai_address or options.http_address, options.openai_port))
     for index, (name, *place) in enumerate(services):
         for other, *elsewhere in services[index + 1 :]:
             if place == elsewhere and place[1] != 0:
@@ -271,6 +283,11 @@ def _allows_files(options: argparse.Namespace) -> bool:
     if options.allow_file_override is not None:
         return bool(options.allow_file_override)
     return options.http_address in ("127.0.0.1", "::1", "localhost") and not options.http_allow_foreign
+
+
+def _isolate(options: argparse.Namespace) -> bool | list[str]:
+    models = [name for group in options.isolate_models for name in group]
+    return True if "*" in models else models
 
 
 def _cache_config(options: argparse.Namespace) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The command line: ``tritonnb serve`` with the flags of tritonserver, ``tritonnb models``, ``trace``, ``doctor``."""
+"""The command line: ``serve`` with the flags of tritonserver, ``models``, ``trace``, ``export``, ``doctor``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonnb.cli import trace
+from tritonnb.cli import export, scaled, trace
 from tritonnb.cli.doctor import doctor
 from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.core.errors import TritonError
@@ -49,7 +49,9 @@ def make_parser() -> FlagParser:
     parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
-    add_flags(commands.add_parser("serve", help="serve model repositories"))
+    serve = commands.add_parser("serve", help="serve model repositories")
+    add_flags(serve)
+    scaled.add_arguments(serve)
     models = commands.add_parser("models", help="write the example models into a repository")
     models.add_argument(
         "directory",
@@ -58,9 +60,15 @@ def make_parser() -> FlagParser:
         type=Path,
         help="a model repository; existing files are kept (default %(default)s)",
     )
-    trace_help = "convert trace files to a timeline for https://ui.perfetto.dev, or explain them"
+    models.add_argument(
+        "--compile", action="store_true", help="also create the models that are compiled for this machine (digits_pt2)"
+    )
+    trace_help = "convert trace files to a timeline for https://ui.perfetto.dev or a web page, or explain them"
     trace.add_arguments(commands.add_parser("trace", help=trace_help))
-    commands.add_parser("doctor", help="describe this environment")
+    describe = commands.add_parser("doctor", help="describe this environment")
+    describe.add_argument("--backend-directory", type=Path, help="list the C++ backends in this directory")
+    export_help = "write the files that serve a model repository on Ray, Kubernetes or KServe"
+    export.add_arguments(commands.add_parser("export", help=export_help))
     return parser
 
 
@@ -70,15 +78,17 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _serve(options)
     try:
         if options.command == "models":
-            return _models(options.directory)
+            return _models(options.directory, options.compile)
         if options.command == "trace":
             return trace.run(options)
+        if options.command == "export":
+            return export.run(options)
     except BrokenPipeError:
         raise
     except (OSError, TritonError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(doctor())
+    print(doctor() if options.backend_directory is None else doctor(options.backend_directory))
     return 0
 
 
@@ -93,6 +103,8 @@ def _serve(options: argparse.Namespace) -> int:
     except TritonError as error:
         print(error, file=sys.stderr)
         return 1
+    if options.ray:
+        return scaled.run(options, arguments, signals)
     try:
         server = Server(**arguments, log=log, exit_on_error=options.exit_on_error)
     except PortTakenError as error:
@@ -111,6 +123,9 @@ def _serve(options: argparse.Namespace) -> int:
     if server.endpoints.metrics is not None:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
+    if server.endpoints.openai is not None:
+        openai = server.endpoints.openai
+        logger.info("Started OpenAI Service at %s:%d", openai.host, openai.port)
     signals.recv(1)
     logger.info("Waiting for in-flight requests to complete.")
     threading.Thread(target=_exit_at_second_signal, args=[signals], name="tritonnb signals", daemon=True).start()
@@ -159,10 +174,10 @@ def _relax_garbage_collector() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
-def _models(directory: Path) -> int:
+def _models(directory: Path, compile: bool) -> int:
     from tritonnb.model_zoo import materialize
 
-    print(materialize(directory))
+    print(materialize(directory, compile=compile))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``tritonnb trace``: trace files as a timeline, or explained in the terminal."""
+"""``tritonnb trace``: trace files as a timeline, as a web page, or explained in the terminal."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="print what the server did and why, instead of writing a timeline"
     )
+    parser.add_argument("--html", type=Path, metavar="PAGE", help="write a web page with the views of the recording")
     parser.add_argument(
         "--config",
         type=Path,
@@ -45,9 +46,14 @@ def run(options: argparse.Namespace) -> int:
     OSError
         If a file cannot be read or written.
     """
-    if options.explain:
-        print(explanation(Recording.from_trace(options.files, options.config, trace_rate=options.trace_rate)))
-    if options.output or not options.explain:
+    if options.explain or options.html:
+        recording = Recording.from_trace(options.files, options.config, trace_rate=options.trace_rate)
+        if options.explain:
+            print(explanation(recording))
+        if options.html:
+            recording.to_html(options.html)
+            print(options.html)
+    if options.output or not (options.explain or options.html):
         print(_write_timeline(options.files, options.output or Path(_OUTPUT)))
     return 0
 

@@ -197,6 +197,21 @@ class ModelStateChanged:
     reason: str
 
 
+@dataclass(slots=True)
+class InstanceStateChanged:
+    """An instance was lost with what it keeps between executions, or runs again.
+
+    ``state`` is ``LOST``, ``READY``, or ``UNAVAILABLE`` if it could not be started again yet.
+    """
+
+    time_ns: int
+    model: str
+    version: int
+    instance: str
+    state: str
+    reason: str
+
+
 Event = (
     RequestArrived
     | RequestCancelled
@@ -209,6 +224,7 @@ Event = (
     | StepSent
     | EnsembleExecuted
     | ModelStateChanged
+    | InstanceStateChanged
 )
 
 #: An event as one flat tuple: the name of its type, then its fields in the order of the class, those of variable

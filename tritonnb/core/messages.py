@@ -6,7 +6,7 @@ instance thread; only one of them writes to it at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Protocol, cast
 
 import numpy as np
@@ -15,10 +15,6 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import TritonError, strip_traceback
 from tritonnb.core.ownership import read_only_view, writeable_copy
-
-# TRITONSERVER_RequestFlag in tritonserver.h
-SEQUENCE_START = 1
-SEQUENCE_END = 2
 
 #: Maximum length of a string correlation ID, in bytes of UTF-8.
 MAX_CORRELATION_ID_BYTES = 128
@@ -198,7 +194,7 @@ class InferRequest:
     correlation_id : int or str
         0 or "" if the request does not belong to a sequence.
     flags : int
-        `SEQUENCE_START` | `SEQUENCE_END`.
+        `SEQUENCE_START` | `SEQUENCE_END`: see `tritonnb.core.sequence_flags`.
     respond : callable
         ``respond(request, response)``, called on the server's loop, once for each response.
     batch_size : int
@@ -211,6 +207,8 @@ class InferRequest:
         Number of the request in the server's event stream.
     cancelled : bool
         The client has gone away. The scheduler drops the request if it is queued; a running model can check it.
+    on_cancel : callable or None
+        Called by `cancel`, on the server's event loop; set by a backend that cannot check ``cancelled``.
     is_null : bool
         A padding row of the sequence batcher's direct strategy, without a client.
     checked : bool
@@ -240,6 +238,7 @@ class InferRequest:
         "is_null",
         "model_name",
         "model_version",
+        "on_cancel",
         "parameters",
         "priority",
         "queued_ns",
@@ -287,6 +286,7 @@ class InferRequest:
         self.batch_key: Hashable = None
         self.serial = 0
         self.cancelled = False
+        self.on_cancel: Callable[[], object] | None = None
         self.is_null = False
         self.checked = False
         self.read_only_inputs = False
@@ -346,6 +346,9 @@ class InferRequest:
     def cancel(self) -> None:
         """Remove the request from the queue, or notify the running model; called on the server's event loop."""
         self.cancelled = True
+        notify = self.on_cancel
+        if notify is not None:
+            notify()
         if self.accepted_by is not None:
             self.accepted_by.cancel(self)
 
@@ -374,11 +377,6 @@ def discard_response(request: InferRequest, response: InferResponse) -> None:
 def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Read-only views of tensors that several requests or executions share."""
     return {name: Tensor(name, tensor.datatype, read_only_view(tensor.array)) for name, tensor in tensors.items()}
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """A shape as Triton writes it: ``[-1,3]``."""
-    return f"[{','.join(map(str, shape))}]"
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +10,12 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import InvalidArgumentError
 
+#: Triton's limit for the classes of a row; here also for those of a response.
 _MAX_CLASSES = 1_000_000
 
 
 def classify(
-    array: npt.NDArray[Any], datatype: DataType, count: int, labels: Sequence[str] | None, batching: bool
+    array: npt.NDArray[np.generic], datatype: DataType, count: int, labels: Sequence[str] | None, batching: bool
 ) -> npt.NDArray[np.object_]:
     """Format the ``count`` largest values of an output.
 
@@ -37,14 +37,14 @@ def classify(
     Raises
     ------
     InvalidArgumentError
-        If the output's datatype has no order, or the result would be too large.
+        If the output's datatype has no order, or the output or the result is too large.
     """
     if not datatype.classifiable:
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
     array = datatype.to_values(array)
     rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
     count = min(count, rows.shape[1])
-    if rows.shape[0] * count > _MAX_CLASSES:
+    if max(rows.shape[1], rows.shape[0] * count) > _MAX_CLASSES:
         raise InvalidArgumentError("classification output tensor too large")
     result = np.empty((rows.shape[0], count), dtype=object)
     decimals = np.issubdtype(array.dtype, np.floating)

@@ -15,6 +15,8 @@ from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.endpoint import OpenAiEndpoint
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import require_options
 
@@ -31,7 +33,7 @@ E = TypeVar("E", bound=Endpoint)
 
 
 #: The options of `Server` for the ports of its services, under Triton's names of the services.
-_PORT_OPTIONS = {"HTTP": "port", "GRPC": "grpc_port", "Metrics": "metrics_port"}
+_PORT_OPTIONS = {"HTTP": "port", "GRPC": "grpc_port", "Metrics": "metrics_port", "OpenAI": "openai_port"}
 
 
 class PortTakenError(UnavailableError):
@@ -68,6 +70,11 @@ class ListenOptions:
     metrics_host : str
         Empty for the same as ``host``.
     metrics : MetricsOptions
+    openai_port : int or None
+        None for OpenAI's API on the HTTP port, 0 for any free port of its own.
+    openai_host : str
+        Empty for the same as ``host``.
+    openai : OpenAiOptions
     """
 
     host: str = "127.0.0.1"
@@ -80,21 +87,31 @@ class ListenOptions:
     metrics_port: int | None = None
     metrics_host: str = ""
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
+    openai_port: int | None = None
+    openai_host: str = ""
+    openai: OpenAiOptions = field(default_factory=OpenAiOptions)
 
     def __post_init__(self) -> None:
-        for name, kind in (("http", HttpOptions), ("grpc", GrpcOptions), ("metrics", MetricsOptions)):
+        kinds = {"http": HttpOptions, "grpc": GrpcOptions, "metrics": MetricsOptions, "openai": OpenAiOptions}
+        for name, kind in kinds.items():
             require_options(name, getattr(self, name), kind)
 
     def on_free_ports(self, others: Endpoints) -> ListenOptions:
         """The same options, with any free port in place of those that another server uses."""
-        endpoints = (others.http, others.grpc, others.metrics)
+        endpoints = (others.http, others.grpc, others.metrics, others.openai)
         used = {endpoint.port for endpoint in endpoints if endpoint is not None}
 
         def free(port: int | None) -> int | None:
             return 0 if port in used else port
 
         http = 0 if self.port is None else free(self.port)
-        return replace(self, port=http, grpc_port=free(self.grpc_port), metrics_port=free(self.metrics_port))
+        return replace(
+            self,
+            port=http,
+            grpc_port=free(self.grpc_port),
+            metrics_port=free(self.metrics_port),
+            openai_port=free(self.openai_port),
+        )
 
 
 class Endpoints:
@@ -105,12 +122,15 @@ class Endpoints:
     http : HttpEndpoint or None
     grpc : GrpcEndpoint or None
     metrics : MetricsEndpoint or None
+    openai : OpenAiEndpoint or None
+        Only if OpenAI's API has a port of its own.
     """
 
     def __init__(self) -> None:
         self.http: HttpEndpoint | None = None
         self.grpc: GrpcEndpoint | None = None
         self.metrics: MetricsEndpoint | None = None
+        self.openai: OpenAiEndpoint | None = None
         self._started: list[Endpoint] = []
 
     async def start(self, engine: Engine, options: ListenOptions) -> None:
@@ -124,12 +144,13 @@ class Endpoints:
             If an address is invalid.
         """
         host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
+        on_http = options.openai if options.openai.allow and options.openai_port is None else None
         if options.allow_http:
             self.http = await self._listen(
                 "HTTP",
                 host,
                 ports if options.port is None else [options.port],
-                lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
+                lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http, openai=on_http),
             )
         if options.grpc_port is not None:
             # Imported here: grpcio adds a tenth of a second to `import tritonnb`, and most servers have no gRPC port.
@@ -149,6 +170,16 @@ class Endpoints:
                 metrics_host,
                 [options.metrics_port],
                 lambda port: MetricsEndpoint(engine, host=metrics_host, port=port, options=options.metrics),
+            )
+        if options.openai.allow and options.openai_port is not None:
+            openai_host = options.openai_host or host
+            self.openai = await self._listen(
+                "OpenAI",
+                openai_host,
+                [options.openai_port],
+                lambda port: OpenAiEndpoint(
+                    engine, host=openai_host, port=port, options=options.openai, http=options.http
+                ),
             )
 
     async def stop(self, drain: float) -> None:

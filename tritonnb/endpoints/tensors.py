@@ -11,8 +11,9 @@ import numpy as np
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.core.messages import Tensor, UndecodedTensor, shape_text
+from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import shape_text
 from tritonnb.endpoints.classification import classify
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.schema import ModelSpec

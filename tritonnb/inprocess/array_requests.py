@@ -11,16 +11,9 @@ import numpy.typing as npt
 
 from tritonnb.core.conversion import convert
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import (
-    MAX_CORRELATION_ID_BYTES,
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    ParameterValue,
-    Tensor,
-    discard_response,
-)
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view, writeable_copy
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
@@ -131,7 +124,7 @@ def make_request(
     return request
 
 
-def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
+def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[np.generic]:
     datatype = tensor_spec.datatype
     if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and not datatype.variable_size:
         return writeable_copy(value) if copy else _read_only(value)
@@ -156,6 +149,6 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
     raise InvalidArgumentError(f"{what}{array.dtype} in a {type(value).__name__}: convert it to {datatype.numpy}")
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_only(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """The array itself if it is in C order, as arrays from a network are, else a copy."""
     return read_only_view(np.asarray(array, order="C"))

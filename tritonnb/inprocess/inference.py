@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
@@ -190,6 +191,6 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
     return collector.outputs()
 
 
-def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+def _to_numpy(tensor: Tensor) -> npt.NDArray[np.generic]:
     datatype = tensor.datatype
     return datatype.to_values(tensor.array) if datatype.bit_pattern else ensure_writeable(tensor.array)

@@ -28,7 +28,7 @@ _LARGEST = 2**31 - 1
 
 
 def syntax_errors(text: str) -> list[ConfigSyntaxError]:
-    r"""Return the syntax errors of a text, in order: after each, the rest of its statement is skipped.
+    r"""Return the syntax errors of a configuration, in order: after each, the rest of its statement is skipped.
 
     Examples
     --------

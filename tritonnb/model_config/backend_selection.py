@@ -105,42 +105,54 @@ def check_backend(config: pb.ModelConfig) -> None:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
 
-def check_runtime(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> None:
-    """Check that ``runtime``, if set, names the library of the backend.
+def find_library(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> Path | None:
+    """The shared library of a native backend, in Triton's search order: version, model, backend directory.
 
     Parameters
     ----------
     config : inference.ModelConfig
+        Its ``runtime`` names the library; without one it is ``libtriton_<backend>.so``, or none.
     directory : pathlib.Path
         The model's directory.
     version : int
     backends : pathlib.Path
         The backend directory.
 
+    Returns
+    -------
+    pathlib.Path or None
+        None if the backend is not a native one.
+
     Raises
     ------
     InvalidArgumentError
-        If it does not.
+        If ``runtime`` names a library that does not exist, or one in another directory.
     """
     name, backend, runtime = config.name, config.backend, config.runtime
-    if runtime in ("", f"libtriton_{backend}.so"):
-        return
+    default = f"libtriton_{backend}.so"
     if runtime == "model.py":
         library = backends / backend / runtime
         if library.is_file():
-            return
+            return None
         raise InvalidArgumentError(
             f"unable to find Python backend based backend library '{runtime}' for model '{name}', searched: '{library}'"
         )
     places = (directory / str(version), directory, backends / backend)
-    for place in places:
-        if ".." in PurePath(runtime).parts and (place / runtime).is_file():
-            raise InvalidArgumentError(
-                f"backend library name '{runtime}' escapes backend directory '{place}', for model "
-                f"'{name}', check model config runtime field"
-            )
-    searched = "".join(f"'{place}' " for place in places)
-    raise InvalidArgumentError(f"unable to find backend library '{runtime}' for model '{name}', searched: {searched}")
+    place = next((place for place in places if (place / (runtime or default)).is_file()), None)
+    if place is None:
+        if runtime in ("", default):
+            return None
+        searched = "".join(f"'{place}' " for place in places)
+        raise InvalidArgumentError(
+            f"unable to find backend library '{runtime}' for model '{name}', searched: {searched}"
+        )
+    if ".." in PurePath(runtime).parts:
+        raise InvalidArgumentError(
+            f"backend library name '{runtime}' escapes backend directory '{place}', for model "
+            f"'{name}', check model config runtime field"
+        )
+    # Triton's Python backend starts processes of its own; the one here runs its models.
+    return None if backend == "python" else place / (runtime or default)
 
 
 def _matches(known: _KnownBackend, config: pb.ModelConfig, content: dict[str, bool]) -> bool:

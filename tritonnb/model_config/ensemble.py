@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
 

@@ -15,13 +15,13 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, Tr
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import fill_in_backend
+from tritonnb.model_config.batch_strategy import check_batch_strategy
 from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError
 from tritonnb.model_config.tensors import check_tensors
-from tritonnb.model_config.unsupported import check_batch_strategy
 from tritonnb.model_config.validate import validate
 
 __all__ = ["ConfigError", "LoadedConfig", "config_path", "finalize_config", "load_config", "with_instance_groups"]

@@ -62,7 +62,7 @@ def read_config(
 
 
 def config_text(config: AnyConfig, *, check: Callable[[pb.ModelConfig], object] | None = None) -> str:
-    """Convert a configuration in any form to the text of a *config.pbtxt*; such a text is returned unchanged.
+    """Convert a configuration in any form to the text of a *config.pbtxt*; text in that format is returned unchanged.
 
     Raises
     ------

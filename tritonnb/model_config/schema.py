@@ -115,4 +115,4 @@ def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape:
     (5, 4)
     """
     variable = iter([dims[index] for index, wanted in enumerate(configured) if wanted == -1])
-    return tuple([next(variable) if each == -1 else each for each in reshape])
+    return tuple([next(variable) if size == -1 else size for size in reshape])

@@ -25,7 +25,7 @@ _QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r
 
 
 def edit_text(text: str, config: pb.ModelConfig) -> str:
-    """Change a text as little as possible so that it parses as ``config``.
+    """Change the text of a configuration as little as possible so that it parses as ``config``.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def edit_text(text: str, config: pb.ModelConfig) -> str:
 
 
 class _Edits:
-    """Replacements in a text that do not overlap."""
+    """Replacements in the text that do not overlap."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

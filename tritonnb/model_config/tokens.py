@@ -84,7 +84,7 @@ class ConfigSyntaxError(InvalidArgumentError):
 
 
 class Tokenizer:
-    """Splits a text into tokens, one at a time."""
+    """Splits the text of a configuration into tokens, one at a time."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -221,7 +221,7 @@ def tokens_before(text: str, line: int, column: int, including: bool = False) ->
 
 
 def all_tokens(text: str) -> Iterator[Token]:
-    """The tokens of a text, up to the first position where no token begins."""
+    """The tokens of the text of a configuration, up to the first position where no token begins."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
         while (token := tokenizer.next()).kind is not Kind.END:

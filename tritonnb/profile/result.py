@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.recording.recording import Recording
+from tritonnb.recording.token_times import TokenTimes
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Columns of the table of responses: monotonic times in ns, rows, and 0 or the number of the error.
-INTENDED, SENT, COMPLETED, ROWS, ERROR = range(5)
+#: Columns of the table of responses: monotonic times in ns, rows, 0 or the number of the error, the time of the first
+#: of several responses, and the number of generated tokens.
+INTENDED, SENT, COMPLETED, ROWS, ERROR, FIRST, TOKENS = range(COLUMNS := 7)
 _PERCENTILES = (50, 90, 95, 99)
 
 
@@ -35,8 +37,9 @@ class LoadResult:
     title : str
         Model and workload.
     responses : numpy.ndarray
-        ``[completed requests, 5]`` of int64: intended send time, actual send time and completion time (ns, monotonic
-        clock), rows, and 0 or the number of the error.
+        ``[completed requests, 7]`` of int64: intended send time, actual send time and completion time (ns, monotonic
+        clock), rows, 0 or the number of the error, the time of the first response (ns; 0 if unknown), and the number of
+        generated tokens (the responses of a model that does not count them).
     error_messages : sequence of str
         The errors, numbered from 1 in ``responses``.
     intended_rate : float or None
@@ -97,6 +100,13 @@ class LoadResult:
         """Successful requests per second."""
         return len(self.latencies_ms) / self.duration_s if self.requests else 0.0
 
+    @cached_property
+    def token_times(self) -> TokenTimes:
+        """Times of the tokens of each generation: the requests that were answered by several tokens."""
+        table = self.responses
+        generated = table[(table[:, ERROR] == 0) & (table[:, TOKENS] > 1) & (table[:, FIRST] > 0)]
+        return TokenTimes(*(generated[:, column].tolist() for column in (INTENDED, FIRST, COMPLETED, TOKENS)))
+
     def percentile(self, percent: float) -> float:
         """A percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
         return quantile(self._sorted_ms, percent / 100) if self._sorted_ms else math.nan
@@ -119,6 +129,9 @@ class LoadResult:
                 99th percentile of the delay of the load generator, in milliseconds.
             ``in_flight`` : float
                 Mean number of requests in flight: by Little's law the rate times the mean latency.
+            ``tokens``, ``tokens_per_second``, ``time_to_first_token_p50_ms``, ``..._p99_ms``, \
+            ``time_per_output_token_p50_ms``, ``..._p99_ms`` : float
+                Only of a model that generates tokens: see `TokenTimes`.
             ``mean_batch_size``, ``busy`` : float
                 Only with a recording: rows per batch, and the mean share (0 to 1) of the time in which an instance
                 executed a batch.
@@ -138,6 +151,7 @@ class LoadResult:
             "scheduling_lag_p99_ms": self._scheduling_lag_p99_ms(),
             "in_flight": self._in_flight(),
         }
+        figures.update(self.token_times.summary())
         if self.recording is not None and self.recording.batches:
             figures["mean_batch_size"] = self.recording.summary()["mean_batch_size"]
             figures["busy"] = self._busy(self.recording)
@@ -158,6 +172,8 @@ class LoadResult:
             f"p99 {figures['latency_p99_ms']:.2f} ms; {figures['in_flight']:.1f} requests in flight on average "
             f"({figures['rate']:.0f} requests/s × {figures['latency_mean_ms']:.2f} ms)."
         )
+        if self.token_times.count:
+            text += f" {self.token_times.verdict()}"
         if self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0) and not self.failed:
             text += " The server is overloaded: the latency grew during the load."
         return text
@@ -177,10 +193,39 @@ class LoadResult:
             By default a new figure is drawn.
         log : bool, optional
             Whether the axis of the latency is logarithmic.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            With a description in words, ``figure.alt``.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=4)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
+        >>> figure = result.plot_cdf()
+        >>> figure.alt[:55]
+        'Cumulative distribution of the latency of 40 requests, '
         """
         from tritonnb.figures import latency_cdf
 
         return latency_cdf.draw_load(self.latencies_ms, ax, log=log)
+
+    def plot_tokens(self, ax: Axes | None = None) -> Figure:
+        """Draw the cumulative distributions of the time to the first token and of the time per output token.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no request was answered by several tokens.
+        """
+        from tritonnb.figures import token_times
+
+        return token_times.draw(self.token_times, ax)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each completed request; times in milliseconds from the first intended send time.
@@ -201,6 +246,7 @@ class LoadResult:
                 "completed_ms": (self.responses[:, COMPLETED] - begin) / 1e6,
                 "latency_ms": (self.responses[:, COMPLETED] - self.responses[:, INTENDED]) / 1e6,
                 "rows": self.responses[:, ROWS],
+                "tokens": self.responses[:, TOKENS],
                 "error": [names[number] for number in self.responses[:, ERROR]],
             }
         )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tritonnb.core.errors import UnavailableError
 from tritonnb.profile.examples import Examples
 from tritonnb.profile.notebook_wait import wait
-from tritonnb.profile.result import LoadResult
+from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target
 from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
@@ -103,7 +103,7 @@ class Load:
 
     def latest_responses(self, count: int) -> npt.NDArray[np.int64]:
         """The last responses, as in `LoadResult.responses`."""
-        return self._table(max(0, len(self._responses) // 5 - count))
+        return self._table(max(0, len(self._responses) // COLUMNS - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:
         """Wait until the load has finished; a notebook shows its progress.
@@ -300,13 +300,15 @@ class Load:
         pending.error = error
         rows = len(next(iter(pending.inputs.values()), ())) if self._target.spec.max_batch_size else 1
         # A single call, so that readers on other threads never see a partial row.
-        self._responses.extend((pending.intended_ns, pending.sent_ns, time_ns, rows, number))
-        if not self._workload.ends and len(self._responses) > 2 * 5 * _KEPT:
-            del self._responses[: 5 * _KEPT]
+        self._responses.extend(
+            (pending.intended_ns, pending.sent_ns, time_ns, rows, number, pending.first_ns, pending.tokens)
+        )
+        if not self._workload.ends and len(self._responses) > 2 * COLUMNS * _KEPT:
+            del self._responses[: COLUMNS * _KEPT]
         self.completed += 1
 
     def _table(self, begin: int) -> npt.NDArray[np.int64]:
-        return np.frombuffer(self._responses[5 * begin :], np.int64).reshape(-1, 5)
+        return np.frombuffer(self._responses[COLUMNS * begin :], np.int64).reshape(-1, COLUMNS)
 
     def _make_result(self, recording: Recording | None) -> LoadResult:
         rate = self._workload.rate if isinstance(self._workload, OpenLoop) else None

@@ -166,6 +166,24 @@ class SweepResult:
         ----------
         ax : Axes, optional
             By default a new figure is drawn.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            With a description in words, ``figure.alt``.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8, dynamic_batching={})
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     options = {"constraint": "p99 < 40 ms", "requests": 200, "service": tnb.linear(1, 4)}
+        ...     result = tnb.sweep(server["double"], count=[1, 2], **options).wait()
+        >>> figure = result.plot_pareto()
+        >>> figure.alt[:47]
+        'Rate against p99 latency of 2 configurations. P'
         """
         from tritonnb.figures import pareto
 

@@ -41,9 +41,15 @@ class PendingRequest:
         What the target needs to cancel the request.
     error : str
         Error of a response before the final one.
+    first_ns : int
+        When the first response arrived; 0 if there was none, or the target does not report responses one by one.
+    tokens : int
+        Number of generated tokens: as the model counts them (``num_output_tokens``), else the number of responses.
     """
 
-    __slots__ = ("arrival", "client", "error", "handle", "inputs", "intended_ns", "on_complete", "sent_ns")
+    __slots__ = (
+        "arrival", "client", "error", "first_ns", "handle", "inputs", "intended_ns", "on_complete", "sent_ns", "tokens",
+    )  # fmt: skip
 
     def __init__(
         self, arrival: Arrival, inputs: Tensors, client: int, intended_ns: int, on_complete: OnComplete
@@ -56,13 +62,27 @@ class PendingRequest:
         self.sent_ns = 0
         self.handle: object = None
         self.error = ""
+        self.first_ns = 0
+        self.tokens = 0
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
         """Receive a response of a server in this process; called on its loop."""
         if response.error is not None:
             self.error = response.error.message or response.error.status.label
+        now = time.monotonic_ns()
+        if response.outputs:
+            self.first_ns = self.first_ns or now
+            self.tokens = _counted_tokens(response) or self.tokens + 1
         if response.final:
-            self.on_complete(self, time.monotonic_ns(), self.error)
+            self.on_complete(self, now, self.error)
+
+
+def _counted_tokens(response: InferResponse) -> int:
+    """The number of tokens of the request, in the last response of a model that counts them."""
+    for tensor in response.outputs:
+        if tensor.name == "num_output_tokens" and tensor.array.size:
+            return int(tensor.array.reshape(-1)[0])
+    return 0
 
 
 class Target(Protocol):

@@ -41,13 +41,18 @@ class EngineOptions:
     backend_config : mapping of str to mapping of str to str
         ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
     backend_directory : pathlib.Path or None
-        ``--backend-directory``: a folder in it that contains a *model.py* is a backend with the name of the folder.
+        ``--backend-directory``: a folder in it that contains a *model.py*, or a library ``libtriton_<folder>.so``, is a
+        backend with the name of the folder.
     cache_config : mapping of str to mapping of str to str
         ``--cache-config=<cache>,<setting>=<value>``; the only cache is ``local``, with the setting ``size`` in bytes.
     rate_limit : str
         ``"off"`` or ``"execution_count"``.
     rate_limit_resources : sequence of Resource
         ``--rate-limit-resource=<name>:<count>[:<device>]``.
+    isolate : bool or sequence of str
+        ``--isolate-models``: models whose instances run in processes of their own, by name, in addition to those of C++
+        backends; True for all models of the repositories, False for none. The parameter ``EXECUTION_PROCESS`` of a
+        model takes precedence.
     strict_readiness : bool
         Whether the server is ready only when all models are.
     model_load_threads : int
@@ -82,6 +87,7 @@ class EngineOptions:
     cache_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rate_limit: str = "off"
     rate_limit_resources: Sequence[Resource] = ()
+    isolate: bool | Sequence[str] = ()
     strict_readiness: bool = True
     model_load_threads: int = 4
     model_load_retries: int = 0
@@ -105,8 +111,12 @@ class EngineOptions:
             value = getattr(self, name)
             if not (isinstance(value, Mapping) and all(isinstance(settings, Mapping) for settings in value.values())):
                 raise InvalidArgumentError(f"{name}: expected a dict of dicts, got {value!r}")
+        if self.backend_directory is not None:
+            object.__setattr__(self, "backend_directory", Path(self.backend_directory))
         for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
             require_options(name, getattr(self, name), kind)
+        if isinstance(self.isolate, str):
+            raise InvalidArgumentError(f"isolate: expected True, False or a list of names, got {self.isolate!r}")
         if isinstance(self.load_models, str):
             raise InvalidArgumentError(f"load_models: expected a list of names, got {self.load_models!r}")
         if self.load_models and self.model_control_mode != "explicit":

@@ -20,6 +20,7 @@ applies decides:
 from __future__ import annotations
 
 from tritonnb.scheduling import reasons
+from tritonnb.scheduling.batching_strategy import StrategyBatch
 from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
@@ -56,7 +57,13 @@ class Scan:
         self.overshoots = False
 
 
-def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int) -> Scan:
+def scan_queue(
+    queue: PriorityQueue,
+    payload: Payload | None,
+    settings: DynamicBatcherSettings,
+    now: int,
+    custom: StrategyBatch | None = None,
+) -> Scan:
     """Add queued requests to the pending batch, in order, until one cannot join.
 
     Parameters
@@ -68,8 +75,12 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
     settings : DynamicBatcherSettings
     now : int
         Time in ns.
+    custom : StrategyBatch, optional
+        Custom batching, which may exclude requests.
     """
     scan = Scan()
+    if custom is not None and custom.size != len(queue.pending) + (len(payload.requests) if payload else 0):
+        custom.restart([*(payload.requests if payload else ()), *queue.pending])
     preferred = settings.preferred_batch_sizes
     largest = settings.largest_preferred_size
     delay = settings.max_queue_delay_ns
@@ -95,6 +106,11 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
             if candidate.batch_key != (payload or queue).batch_key:
                 scan.blocked_by = reasons.DIFFERENT_INPUTS
                 break
+        if custom is not None:
+            if not custom.admits(candidate):
+                scan.blocked_by = reasons.EXCLUDED
+                break
+            custom.size += 1
         queue.take()
         rows = total
         if rows in preferred:
@@ -134,9 +150,15 @@ class Pass:
         self.scan = scan
 
 
-def decide(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int) -> Pass:
+def decide(
+    queue: PriorityQueue,
+    payload: Payload | None,
+    settings: DynamicBatcherSettings,
+    now: int,
+    custom: StrategyBatch | None = None,
+) -> Pass:
     """Scan the queue and decide; parameters as for `scan_queue`."""
-    scan = scan_queue(queue, payload, settings, now)
+    scan = scan_queue(queue, payload, settings, now, custom)
     payload_rows = payload.rows if payload else 0
     rows = payload_rows + queue.pending_rows
     waited, delay = now - queue.pending_oldest_ns, settings.max_queue_delay_ns

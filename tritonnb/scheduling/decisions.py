@@ -146,6 +146,12 @@ class Scheduler(Protocol):
     def stop(self) -> None:
         """The server is stopping: reject new requests, complete queued ones."""
 
+    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
+        """An instance has lost the states of its sequences: they end, and their waiting requests are refused.
+
+        None of the requests that it executed is running any more; they have been reported as `released`.
+        """
+
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances. A removed one gets no new work, except for the sequences in its slots.
 

@@ -100,6 +100,10 @@ class DefaultScheduler:
         self._waiting.extend(waiting)
         return self._advance(now)
 
+    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
+        """Do nothing: there are no sequences."""
+        return []
+
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances: see `Instances.replace`."""
         self.instances.replace(instances)

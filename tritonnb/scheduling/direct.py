@@ -100,6 +100,10 @@ class DirectStrategy:
         """The queue delay of the oldest ready request has passed."""
         self._advance(now, decisions)
 
+    def drop_requests(self, now: int) -> list[Schedulable]:
+        """Return no requests: those that are dispatched are running."""
+        return []
+
     def response_order(self) -> ResponseOrder | None:
         """None: responses are sent directly."""
         return None

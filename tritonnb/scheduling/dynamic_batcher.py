@@ -42,6 +42,7 @@ from collections.abc import Collection, Sequence
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide
+from tritonnb.scheduling.batching_strategy import BatchingStrategy, StrategyBatch
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
     STOPPING,
@@ -95,6 +96,7 @@ class DynamicBatcher:
         self.instances = Instances(instance_count)
         self._staged: dict[int, tuple[Payload, TakenInstance]] = {}  # by instance
         self._order = ResponseOrder()
+        self._custom: StrategyBatch | None = None
         self._requests_to_start = settings.min_requests_to_start
         self.stopping = False
         #: The payload that the next pass adds to; None if the pass starts a new one.
@@ -110,6 +112,10 @@ class DynamicBatcher:
         #: What triggered the current pass, for the `Reason` of the batch.
         self._woken_by = BY_ARRIVAL
         self._apply(settings)
+
+    def use_strategy(self, strategy: BatchingStrategy) -> None:
+        """Let custom batching exclude requests from the batches that are formed from now on."""
+        self._custom = StrategyBatch(strategy)
 
     def _apply(self, settings: DynamicBatcherSettings) -> None:
         self.settings = settings
@@ -131,6 +137,8 @@ class DynamicBatcher:
         self._current = None
         self._rows_to_wake = 0
         self._blocked = False
+        if self._custom is not None:
+            self._custom.end()
 
     # Stimuli
 
@@ -248,6 +256,10 @@ class DynamicBatcher:
                 self.queue.put(request, request.queued_ns, now)
         return [_cancelled(request, now - request.queued_ns) for request in cancelled] + self._advance(now)
 
+    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
+        """Do nothing: there are no sequences."""
+        return []
+
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances: see `Instances.replace`."""
         formed = self.form_deferred(now)
@@ -328,7 +340,7 @@ class DynamicBatcher:
     def _form(self, now: int) -> bool:
         """Make a pass and act on its decision; True if another pass can follow immediately."""
         queue, payload = self.queue, self._current
-        result = decide(queue, payload, self.settings, now)
+        result = decide(queue, payload, self.settings, now, self._custom)
         if result.rows_to_wake >= 0:
             self._rows_to_wake = result.rows_to_wake
         if result.action == WAIT:
@@ -341,7 +353,7 @@ class DynamicBatcher:
             payload.add(queue.withdraw(result.count), now)
             payload.rule, payload.waited_ns = result.rule, result.waited_ns
             payload.next_rows, payload.woken_by = result.scan.next_rows, self._woken_by
-            payload.closed = payload.closed or result.scan.blocked_by == reasons.DIFFERENT_INPUTS
+            payload.closed = payload.closed or result.scan.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
         assert payload is not None
         if result.action == BLOCKED:
             payload.closed = self._blocked = True
@@ -356,7 +368,8 @@ class DynamicBatcher:
         """Send the first payload to the next idle instance, after late merging."""
         taken = self.instances.take()
         payload = self.payloads.popleft()
-        merged = payload.merge(self.payloads, self.settings, now)
+        # Custom batching has divided the requests; payloads that it did not see together stay apart.
+        merged = 0 if self._custom is not None else payload.merge(self.payloads, self.settings, now)
         current = self._current
         missed = self.queue.size
         if current and (current.full or not self.payloads):

@@ -52,10 +52,10 @@ class OldestStrategy:
 
     def __init__(self, instance: int, settings: OldestSettings, table: SlotTable) -> None:
         self.slots = [Slot(instance, index) for index in range(settings.slot_count)]
-        self.batcher = DynamicBatcher(settings.batcher, 0)
-        self.batcher.set_instances([instance], 0)
-        self.paused = False
+        self._settings = settings
         self._instance = instance
+        self._create_batcher(0)
+        self.paused = False
         self._table = table
         self._slot_of: dict[Schedulable, Slot] = {}  # requests in the batcher or running
 
@@ -107,11 +107,27 @@ class OldestStrategy:
         if any(isinstance(decision, Refuse) and decision.request is request for decision in follows):
             self.completed(self._slot_of[request], now, decisions)
 
+    def _create_batcher(self, now: int) -> None:
+        self.batcher = DynamicBatcher(self._settings.batcher, 0)
+        self.batcher.set_instances([self._instance], now)
+
     def wake(self, now: int, decisions: list[Decision]) -> None:
         """The wake time of the batcher has come, or the strategy is no longer paused."""
         self._forward(self.batcher.wake(now), decisions)
         for slot in self.slots:
             self.arrived(slot, now, decisions)
+
+    def drop_requests(self, now: int) -> list[Schedulable]:
+        """Remove and return the requests in the batcher; none is running."""
+        dropped = list(self._slot_of)
+        self._slot_of.clear()
+        for slot in self.slots:
+            slot.in_flight = None
+        was_idle = self.idle
+        self._create_batcher(now)
+        if was_idle:
+            self.batcher.instance_idle(self._instance, now)
+        return dropped
 
     def response_order(self) -> ResponseOrder | None:
         """The batcher's `ResponseOrder` if it preserves the order of responses; else None."""
@@ -120,6 +136,7 @@ class OldestStrategy:
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
         """Apply changed settings of the batcher."""
         assert isinstance(settings, OldestSettings)
+        self._settings = settings
         self._forward(self.batcher.reconfigure(settings.batcher, now), decisions)
 
     def validate(self) -> None:

@@ -27,7 +27,8 @@ class Payload:
     full : bool
         Passes add no more requests.
     closed : bool
-        The next request has other inputs, so that the payload is not merged with a later one either.
+        The next request has other inputs, or custom batching excludes it, so that the payload is not merged with a
+        later one either.
     rule : str
         The rule by which requests were last added.
     waited_ns, next_rows : int

@@ -19,6 +19,7 @@ FULL = "full"
 OVERSHOOTS_PREFERRED = "overshoots_preferred"
 DOES_NOT_FIT = "does_not_fit"
 DIFFERENT_INPUTS = "different_inputs"
+EXCLUDED = "excluded"
 DELAY_EXCEEDED = "delay_exceeded"
 NO_DELAY = "no_delay"
 GROWN = "grown"
@@ -32,6 +33,7 @@ TIMED_OUT = "timed_out"
 CANCELLED = "cancelled"
 SEQUENCE_CANCELLED = "sequence_cancelled"
 BACKLOG_TIMED_OUT = "backlog_timed_out"
+INSTANCE_LOST = "instance_lost"
 # Recordings of traces
 BLS_REQUEST = "bls_request"
 UNKNOWN = "unknown"
@@ -43,6 +45,7 @@ RULES: Mapping[str, str] = {
     OVERSHOOTS_PREFERRED: "the next request would exceed every preferred batch size",
     DOES_NOT_FIT: "the next request would exceed max_batch_size",
     DIFFERENT_INPUTS: "the next request's inputs may not share the batch",
+    EXCLUDED: "the model's batching library excludes the next request",
     DELAY_EXCEEDED: "the oldest request has waited for max_queue_delay",
     NO_DELAY: "max_queue_delay is 0: whatever waits is sent",
     GROWN: "a batch that waits for an instance without having a preferred size takes what has come",
@@ -54,6 +57,7 @@ RULES: Mapping[str, str] = {
     CANCELLED: "the request was cancelled while it waited",
     SEQUENCE_CANCELLED: "a request of the same sequence was cancelled",
     BACKLOG_TIMED_OUT: "the sequence's timeout passed while it waited in the backlog",
+    INSTANCE_LOST: "the instance with the state of its sequence failed",
     BLS_REQUEST: "a model sent the request while it ran",
     UNKNOWN: "the recording was made from a trace, which does not contain reasons",
 }
@@ -160,6 +164,7 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     OVERSHOOTS_PREFERRED: lambda facts: _next_goes_beyond("preferred", max(facts["preferred"]), facts),
     DOES_NOT_FIT: lambda facts: _next_goes_beyond("max_batch_size", facts["max_batch_size"], facts),
     DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
+    EXCLUDED: lambda facts: "the model's batching library excludes the next request",
     DELAY_EXCEEDED: _delay_exceeded,
     NO_DELAY: lambda facts: "max_queue_delay is 0, so whatever waited was sent",
     GROWN: lambda facts: (
@@ -183,6 +188,10 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     BACKLOG_TIMED_OUT: lambda facts: (
         f"sequence {facts['sequence']!r} got no slot within the shortest timeout of its requests; "
         f"this one had waited {_ms(facts['waited_ns'])}"
+    ),
+    INSTANCE_LOST: lambda facts: (
+        f"sequence {facts['sequence']!r} ended, since the instance with its state failed; this request had waited "
+        f"{_ms(facts['waited_ns'])}"
     ),
     BLS_REQUEST: lambda facts: "a model sent it while it ran",
     UNKNOWN: lambda facts: f"the reason is not known: {facts['cause']}",

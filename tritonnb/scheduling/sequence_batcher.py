@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.core.messages import SEQUENCE_START
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
+from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.scheduling.decisions import (
     CANNOT_RESCHEDULE,
     STOPPING,
@@ -31,7 +31,7 @@ from tritonnb.scheduling.decisions import (
 )
 from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
-from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT
+from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT, INSTANCE_LOST
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
@@ -158,6 +158,23 @@ class SequenceBatcher:
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
             self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
+        return self._finalize(now, decisions)
+
+    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
+        """An instance has lost the states of its sequences: they end, and their waiting requests are refused."""
+        decisions: list[Decision] = []
+        strategy = self._strategies.get(instance)
+        if strategy is not None:
+            dropped = strategy.drop_requests(now)
+            decisions += [_refuse_lost(self._sequence_of[request], request, reason, now) for request in dropped]
+            for slot in strategy.slots:
+                sequence = slot.sequence
+                if sequence is not None:
+                    decisions += [_refuse_lost(sequence, request, reason, now) for request in sequence.waiting]
+                    sequence.waiting.clear()
+                    self.table.release(slot, now, decisions)
+            for slot in strategy.slots:
+                strategy.arrived(slot, now, decisions)  # a sequence of the backlog may have got the slot
         return self._finalize(now, decisions)
 
     def wake(self, now: int) -> Sequence[Decision]:
@@ -383,3 +400,8 @@ class SequenceBatcher:
         waiting = [request for sequence in [*owners, *self.table.backlog] for request in sequence.waiting]
         assert len(set(waiting)) == len(waiting) <= self._depth <= len(self._sequence_of)
         assert all(self._sequence_of[request].id == request.correlation_id for request in waiting)
+
+
+def _refuse_lost(sequence: SlotSequence, request: Schedulable, reason: str, now: int) -> Refuse:
+    facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
+    return Refuse(request, InternalError(reason), "OTHER", Reason(INSTANCE_LOST, facts))

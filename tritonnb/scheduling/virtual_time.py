@@ -109,6 +109,10 @@ class VirtualTime:
         if until_ns is not None:
             self.now = max(self.now, until_ns)
 
+    def next_ns(self) -> int | None:
+        """The time of the next event; None if there is none."""
+        return self._events[0][0] if self._events else None
+
     def apply(self, change: Callable[[int], Sequence[Decision]]) -> None:
         """Change the scheduler now: ``change(now)`` returns the resulting decisions."""
         self._carry_out(change(self.now))
@@ -141,10 +145,14 @@ class VirtualTime:
         for request in decision.requests:
             if request is None:
                 continue
+            error = None
             if self._rescheduled is not None and self._rescheduled(request):
-                self._carry_out(self.scheduler.reschedule(request, self.now))
-                continue
-            response = FinalResponse(self.now, request, None)
+                try:
+                    self._carry_out(self.scheduler.reschedule(request, self.now))
+                    continue
+                except TritonError as rejected:  # its sequence was idle for too long
+                    error = rejected
+            response = FinalResponse(self.now, request, error)
             for _, ready in order.add_response(request, response) if order else ((request, response),):
                 ready.time_ns = self.now
                 self._respond(ready)

@@ -105,6 +105,14 @@ class BackgroundServer:
         return None if self.endpoints.metrics is None else self.endpoints.metrics.port
 
     @property
+    def openai_port(self) -> int | None:
+        """The port of OpenAI's API; that of HTTP unless it has its own, None if it is not served."""
+        if self.endpoints.openai is not None:
+            return self.endpoints.openai.port
+        http = self.endpoints.http
+        return http.port if http is not None and http.has_openai else None
+
+    @property
     def url(self) -> str:
         """The URL of the HTTP endpoint on this machine; empty if there is none."""
         return "" if self.endpoints.http is None else self.endpoints.http.url

@@ -23,8 +23,8 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
     from tritonnb.figures.statistics import StatisticsPlot
-    from tritonnb.notebook.batch_view import LiveBatchView
     from tritonnb.notebook.config_editor import ConfigEditor
+    from tritonnb.notebook.live_batch_view import LiveBatchView
     from tritonnb.notebook.traffic import Traffic
     from tritonnb.server.server import Server
 
@@ -209,7 +209,7 @@ class ModelHandle:
         LiveBatchView
             A widget. Every call returns the same widget until it is closed.
         """
-        from tritonnb.notebook.batch_view import watch
+        from tritonnb.notebook.live_batch_view import watch
 
         return watch(self)
 

@@ -15,6 +15,7 @@ from tritonnb.core.messages import ParameterValue
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -42,6 +43,7 @@ class EngineKeywords(TypedDict, total=False):
     cache_config: Mapping[str, Mapping[str, str]]
     rate_limit: str
     rate_limit_resources: Sequence[Resource]
+    isolate: bool | Sequence[str]
     strict_readiness: bool
     model_load_threads: int
     model_load_retries: int
@@ -65,6 +67,9 @@ class ServerKeywords(EngineKeywords, total=False):
     metrics_port: int | None
     metrics_host: str
     metrics: MetricsOptions | None
+    openai_port: int | None
+    openai_host: str
+    openai: OpenAiOptions | None
 
 
 def inference_parameters(

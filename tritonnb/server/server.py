@@ -23,6 +23,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.options import EngineOptions
@@ -67,6 +68,12 @@ class Server(BackgroundServer):
         By default ``host``.
     metrics : MetricsOptions, optional
         Which metrics are published.
+    openai_port : int, optional
+        Serve OpenAI's API on this port; 0 for any free port, None (default) for the HTTP port, under ``/v1``.
+    openai_host : str, optional
+        By default ``host``.
+    openai : OpenAiOptions, optional
+        Whether OpenAI's API is served, and its API key.
     model_control_mode : str, optional
         ``"none"`` loads every model at start; ``"explicit"`` loads only ``load_models``, and clients can load and
         unload models; ``"poll"`` checks the repository for changes every ``repository_poll_secs`` seconds.
@@ -79,6 +86,9 @@ class Server(BackgroundServer):
     backend_config : mapping of str to mapping of str to str, optional
         Settings by backend; those of ``""`` apply to all backends.
     strict_readiness : bool, optional
+    isolate : bool or sequence of str, optional
+        Run the instances of these models, or of all models of the repositories, in processes of their own. Those of
+        C++ backends do so unless it is False.
     replaces : Server, optional
         A server to stop before this one starts, which can use its ports. It continues if this one cannot start.
     **engine_options
@@ -106,6 +116,9 @@ class Server(BackgroundServer):
         metrics_port: int | None = None,
         metrics_host: str = "",
         metrics: MetricsOptions | None = None,
+        openai_port: int | None = None,
+        openai_host: str = "",
+        openai: OpenAiOptions | None = None,
         replaces: Server | None = None,
         **engine_options: Unpack[EngineKeywords],
     ) -> None:
@@ -127,6 +140,9 @@ class Server(BackgroundServer):
                     metrics_port,
                     metrics_host,
                     metrics or MetricsOptions(),
+                    openai_port,
+                    openai_host,
+                    openai or OpenAiOptions(),
                 ),
                 replaces,
             )

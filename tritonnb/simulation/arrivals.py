@@ -10,7 +10,7 @@ import math
 import operator
 import random
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -35,6 +35,9 @@ class Arrival:
         Requests with equal keys may share a batch; represents the shapes of variable-size inputs.
     cancel_us : float, optional
         When the client cancels the request, in microseconds since the start.
+    steps : int, optional
+        How often the model executes the request: the tokens of a generation with iterative sequences. A model without
+        them runs all steps in one execution, which takes as long as those of the request with the most.
 
     Attributes
     ----------
@@ -44,7 +47,8 @@ class Arrival:
     Raises
     ------
     InvalidArgumentError
-        If there is not exactly one time, it is negative or not finite, or rows is not a positive integer.
+        If there is not exactly one time, it is negative or not finite, or rows or steps is not a positive
+        integer.
 
     Examples
     --------
@@ -61,6 +65,7 @@ class Arrival:
     sequence_end: bool
     batch_key: Hashable
     cancel_us: float | None
+    steps: int
 
     def __init__(
         self,
@@ -73,6 +78,7 @@ class Arrival:
         sequence_end: bool = False,
         batch_key: Hashable = None,
         cancel_us: float | None = None,
+        steps: int = 1,
         *,
         us: float | None = None,
         ms: float | None = None,
@@ -93,12 +99,17 @@ class Arrival:
             raise InvalidArgumentError(
                 f"Arrival expected a time in {unit} of at least 0, and rows of at least 1, got {time!r} and {rows!r}"
             )
+        require_positive(steps=steps)
         for name, value in (
             ("time_us", time * scale), ("rows", rows), ("priority", priority), ("timeout_us", timeout_us),
             ("sequence_id", sequence_id), ("sequence_start", sequence_start), ("sequence_end", sequence_end),
-            ("batch_key", batch_key), ("cancel_us", cancel_us),
+            ("batch_key", batch_key), ("cancel_us", cancel_us), ("steps", steps),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+
+    def with_steps(self, steps: int) -> Arrival:
+        """The same arrival of a request that the model executes so often."""
+        return replace(self, steps=steps)
 
 
 @dataclass(frozen=True, slots=True)

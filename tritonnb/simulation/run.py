@@ -11,20 +11,21 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from operator import attrgetter
+from typing import cast
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, ResponseSent, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
+from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, make_router
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
@@ -42,6 +43,8 @@ class SimulatedRequest:
         "queued_ns",
         "received_ns",
         "serial",
+        "step",
+        "steps",
         "timeout_us",
     )
 
@@ -57,6 +60,8 @@ class SimulatedRequest:
         self.cancelled = False
         self.queued_ns = 0
         self.received_ns = 0
+        self.steps = arrival.steps
+        self.step = 0  # the number of those that have been executed
 
     @property
     def id_prefix(self) -> str:
@@ -64,7 +69,16 @@ class SimulatedRequest:
         return f"[request id: {self.id}] "
 
 
-def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int) -> list[Event]:
+def run(
+    config: pb.ModelConfig,
+    arrivals: Arrivals,
+    service: Service,
+    seed: int,
+    *,
+    first_step_ns: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+) -> list[Event]:
     """Simulate a workload and return its events.
 
     Parameters
@@ -74,7 +88,13 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
     service : Service
     seed : int
-        Seed of random service times.
+        Seed of random service times, and of a random router.
+    first_step_ns : int, optional
+        What the first step of each request adds to the time of an execution: a model of language reads its prompt.
+    replicas : int, optional
+        The number of servers with this configuration.
+    router : str or callable, optional
+        Which of them gets a request; see `make_router`.
 
     Warns
     -----
@@ -84,8 +104,9 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     Raises
     ------
     InvalidArgumentError
-        If an arrival is invalid, or has more rows than ``max_batch_size``; if the configuration violates a rule of its
-        scheduler, or is an ensemble; or if the service model does not return a time.
+        If the number of replicas is not positive or the router is unknown; if an arrival is invalid, or has more rows
+        than ``max_batch_size``; if the configuration violates a rule of its scheduler, or is an ensemble; or if the
+        service model does not return a time.
     """
     with ProblemContext(config):
         check_scheduling(config)
@@ -93,9 +114,12 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
         raise InvalidArgumentError(
             f"model '{config.name}': simulation expected a model that is executed, got an ensemble; simulate its steps"
         )
+    if replicas < 1:
+        raise InvalidArgumentError(f"model '{config.name}': simulation expected at least 1 replica, got {replicas}")
     times = ExecutionTimes(service, seed)
+    route = make_router(router, seed)
     with _without_garbage_collection():
-        simulation = _Simulation(config, instance_count(config), times)
+        simulation = _Simulation(config, times, first_step_ns, replicas, route)
         if isinstance(arrivals, ClosedLoop):
             simulation.closed_loop(arrivals)
         else:
@@ -138,20 +162,87 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+class _Replica:
+    """One server: its scheduler in virtual time, and what its executions record.
+
+    Attributes
+    ----------
+    time : VirtualTime
+    queued_ns : list of list of int
+        Since when the requests of each batch were queued: they may be queued again.
+    responses : list of ResponseSent
+        The responses of steps.
+    """
+
+    def __init__(
+        self,
+        config: pb.ModelConfig,
+        times: ExecutionTimes,
+        first_step_ns: int,
+        on_response: Callable[[FinalResponse], None],
+    ) -> None:
+        self._model = config.name
+        self._times = times
+        self._first_step_ns = first_step_ns
+        self._iterative = config.sequence_batching.iterative_sequence
+        self._responded_ns: dict[int, int] = {}
+        self.queued_ns: list[list[int]] = []
+        self.responses: list[ResponseSent] = []
+        instances = instance_count(config)
+        self.time = VirtualTime(
+            make_scheduler(config, instances, os.environ),
+            self._execute,
+            instances,
+            on_response=on_response,
+            rescheduled=self._is_rescheduled if self._iterative else None,
+        )
+
+    def _execute(self, decision: Execute) -> int:
+        """The time of an execution that begins now: of one step, or of all steps if the model is not iterative."""
+        requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
+        self.queued_ns.append([request.queued_ns for request in requests])
+        time_ns = self._first_step_ns * sum(1 for request in requests if request.step == 0)
+        for _ in range(1 if self._iterative else max([request.steps for request in requests], default=1)):
+            time_ns += self._times(decision.size)
+            for request in requests:
+                if request.step < request.steps:
+                    self._finish_step(request, self.time.now + time_ns)
+        return time_ns
+
+    def _finish_step(self, request: SimulatedRequest, now_ns: int) -> None:
+        if request.steps > 1:
+            previous_ns = self._responded_ns.get(request.serial, request.received_ns)
+            elapsed_ns = now_ns - previous_ns
+            event = ResponseSent(now_ns, self._model, 1, request.serial, request.step, "success", elapsed_ns)
+            self.responses.append(event)
+            self._responded_ns[request.serial] = now_ns
+        request.step += 1
+
+    def _is_rescheduled(self, request: Schedulable) -> bool:
+        assert isinstance(request, SimulatedRequest)
+        return request.step < request.steps
+
+
 class _Simulation:
-    def __init__(self, config: pb.ModelConfig, instances: int, times: ExecutionTimes) -> None:
+    def __init__(
+        self, config: pb.ModelConfig, times: ExecutionTimes, first_step_ns: int, replicas: int, route: RouterFunction
+    ) -> None:
         self._name = config.name
         self._instances = instance_names(config)
         self._max_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
+        self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
         self._cancelled: list[RequestCancelled] = []
         self._next_request: Callable[[FinalResponse], None] = lambda response: None
-        self._time = VirtualTime(
-            make_scheduler(config, instances, os.environ),
-            lambda decision: times(decision.size),
-            instances,
-            on_response=lambda response: self._next_request(response),
-        )
+        self._replicas = [_Replica(config, times, first_step_ns, self._responded) for _ in range(replicas)]
+        servers = [replica.time for replica in self._replicas]
+        self._replicated = ReplicatedTime(servers, route) if replicas > 1 else None
+        self._time = self._replicated or servers[0]
+
+    def _responded(self, response: FinalResponse) -> None:
+        if self._replicated is not None:
+            self._replicated.responded(cast(SimulatedRequest, response.request))
+        self._next_request(response)
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
         for arrival in as_arrivals(arrivals):
@@ -180,11 +271,18 @@ class _Simulation:
         self._time.run()
 
     def events(self) -> list[Event]:
-        executions = list(map(self._batch, count(1), self._time.batches))
+        batches = [
+            (batch, queued_ns, number)
+            for number, replica in enumerate(self._replicas, 1)
+            for batch, queued_ns in zip(replica.time.batches, replica.queued_ns, strict=True)
+        ]
+        batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so those of one replica keep their order
+        executions = [self._batch(number, *entry) for number, entry in enumerate(batches, 1)]
         # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
         events: list[Event] = [
+            *(response for replica in self._replicas for response in replica.responses),
             *(executed for _, executed in executions),
-            *map(self._arrived, self._requests),
+            *self._arrived,
             *self._cancelled,
             *(
                 self._refused(response, response.error)
@@ -204,23 +302,25 @@ class _Simulation:
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns
         self._requests.append(request)
+        self._arrived.append(unpack(decision_events.request_arrived(request, self._name, 1, time_ns)))
         self._time.arrive(time_ns, request)
         return request
 
-    def _batch(self, number: int, batch: Batch) -> tuple[BatchSent, BatchExecuted]:
+    def _batch(self, number: int, batch: Batch, queued_ns: list[int], replica: int) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
         instance = self._instances[decision.instance]
-        real = [request for request in decision.requests if request is not None]
+        if self._replicated is not None:
+            instance = f"replica {replica}: {instance}"
         executed = tuple(
-            [(request.serial, request.batch_size, request.received_ns, request.queued_ns, "") for request in real]
+            [
+                (request.serial, request.batch_size, request.received_ns, since_ns, "")
+                for request, since_ns in zip(filter(None, decision.requests), queued_ns, strict=True)
+            ]
         )
         start, end = batch.start_ns, batch.end_ns
         sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, executed)
         return (sent, ran)
-
-    def _arrived(self, request: SimulatedRequest) -> Event:
-        return unpack(decision_events.request_arrived(request, self._name, 1, request.received_ns))
 
     def _refused(self, response: FinalResponse, error: TritonError) -> Event:
         counted_as = response.refusal.counted_as if response.refusal else ""

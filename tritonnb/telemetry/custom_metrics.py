@@ -82,11 +82,15 @@ class CustomMetrics:
         with self._lock:
             family = self._families.get(name)
             if family is None:
-                family = self._families[name] = MetricFamily(name, description, kind, self._lock)
+                family = self._families[name] = self.create_family(name, description, kind)
             elif family.kind is not kind:
                 raise AlreadyExistsError(f"metric family '{name}' exists already as a {family.kind.value}")
             family.users += 1
             return family
+
+    def create_family(self, name: str, description: str, kind: Kind) -> MetricFamily:
+        """Create a family; called by `open` with the lock held."""
+        return MetricFamily(name, description, kind, self._lock)
 
     def close(self, family: MetricFamily) -> None:
         """Release a family; it is removed when its last user has closed it."""
@@ -138,8 +142,12 @@ class MetricFamily:
         key = tuple(sorted(labels.items()))
         with self._lock:
             if key not in self._metrics:
-                self._metrics[key] = Metric(self.kind, key, bounds, self._lock)
+                self._metrics[key] = self.create_metric(key, bounds)
             return self._metrics[key]
+
+    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> Metric:
+        """Create a metric; called by `metric` with the lock held."""
+        return Metric(self.kind, labels, bounds, self._lock)
 
     def metrics(self) -> list[Metric]:
         """The metrics created so far."""

@@ -5,7 +5,9 @@ named after the model, and each of those has a child ``compute``. A request with
 client's trace.
 
 The span ``compute`` has attributes of the batch, which Triton does not have: ``tritonnb.batch.id``,
-``tritonnb.batch.size`` (rows), ``tritonnb.batch.rule`` (why it was sent), and ``tritonnb.batch.wait_ns`` (how long the
+``tritonnb.batch.size`` (rows), ``tritonnb.batch.instance``, ``tritonnb.batch.sent_ns`` (when the scheduler sent it),
+``tritonnb.batch.rule`` and ``tritonnb.batch.facts`` (why: the rule, and its values as JSON), ``tritonnb.batch.index``
+and ``tritonnb.batch.request_size`` (position and rows of the request), and ``tritonnb.batch.wait_ns`` (how long the
 request was in the queue).
 
 Settings (``--trace-config opentelemetry,<setting>=<value>``): ``url``, ``resource`` (``<key>=<value>``, any number of
@@ -125,8 +127,8 @@ class SpanExporter:
     def _model(
         self, model: Mapping[str, Any], stamps: list[tuple[str, int]], batch: Mapping[str, Any], above: Any
     ) -> Any:
-        own = [each for each in stamps if each[0].startswith(_OF_MODEL) and not each[0].startswith(_OF_COMPUTE)]
-        compute = [each for each in stamps if each[0].startswith(_OF_COMPUTE)]
+        own = [stamp for stamp in stamps if stamp[0].startswith(_OF_MODEL) and not stamp[0].startswith(_OF_COMPUTE)]
+        compute = [stamp for stamp in stamps if stamp[0].startswith(_OF_COMPUTE)]
         attributes = {
             "triton.model_name": model["model_name"],
             "triton.model_version": int(model["model_version"]),
@@ -139,6 +141,8 @@ class SpanExporter:
         span = self._start(model["model_name"], min(times), self._api.set_span_in_context(above), attributes)
         if compute:
             of_batch = {f"tritonnb.batch.{name}": value for name, value in batch.items()}
+            if batch:
+                of_batch["tritonnb.batch.sent_ns"] = batch["sent_ns"] + self._since_epoch
             below = self._start("compute", compute[0][1], self._api.set_span_in_context(span), of_batch)
             self._end(below, compute, compute[-1][1])
         self._end(span, own, max(times))

@@ -18,6 +18,7 @@ from tritonnb.core.events import (
     CacheMiss,
     EnsembleExecuted,
     Event,
+    InstanceStateChanged,
     RequestRefused,
     ResponseSent,
 )
@@ -123,6 +124,8 @@ class ModelStatistics:
         self.sent_by_rule: dict[str, int] = {}
         self.responses: dict[int, _Responses] = {}
         self.memory_usage: dict[tuple[str, int], int] = {}
+        #: How often each instance was lost, and why it was lost last.
+        self.lost_instances: dict[str, tuple[int, str]] = {}
         self._folds: dict[type, Callable[[Any], None]] = {
             BatchSent: self._batch_sent,
             BatchExecuted: self._batch_executed,
@@ -131,6 +134,7 @@ class ModelStatistics:
             EnsembleExecuted: self._ensemble_executed,
             CacheHit: self._cache_hit,
             CacheMiss: self._cache_miss,
+            InstanceStateChanged: self._instance_state_changed,
         }
 
     def fold(self, event: Event) -> None:
@@ -221,6 +225,11 @@ class ModelStatistics:
         if event.index not in self.responses:
             self.responses[event.index] = _Responses()
         self.responses[event.index].add(event)
+
+    def _instance_state_changed(self, event: InstanceStateChanged) -> None:
+        if event.state == "LOST":
+            count, _ = self.lost_instances.get(event.instance, (0, ""))
+            self.lost_instances[event.instance] = (count + 1, event.reason)
 
     def _failed(self, reason: str, ns: int) -> None:
         self.fail.add(ns)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Required, TypedDict
 
+#: The time at which the scheduler sent the batch of a request, which traces of Triton do not have: it is when an
+#: instance that is idle begins only if the thread of the instance gets a processor at once.
+BATCH_SENT = "BATCH_SENT"
+
 
 class Stamp(TypedDict):
     """One time stamp, in nanoseconds of the monotonic clock."""
@@ -22,11 +26,20 @@ class TraceTensor(TypedDict):
 
 
 class TraceBatch(TypedDict):
-    """The batch of a traced request; only in traces that become spans."""
+    """The batch of a traced request; only in traces that become spans.
+
+    ``facts`` is JSON: the values that the rule used. ``index`` is the position of the request in the batch, and
+    ``request_size`` its rows. ``sent_ns`` is the time of `BATCH_SENT`.
+    """
 
     id: int
     size: int
+    instance: str
+    sent_ns: int
     rule: str
+    facts: str
+    index: int
+    request_size: int
     wait_ns: int
 
 

@@ -20,15 +20,25 @@ from pathlib import Path
 
 import numpy as np
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrived, members_of, positions, unpack
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Packed,
+    RequestArrived,
+    facts_of,
+    members_of,
+    positions,
+    unpack,
+)
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_entry import TraceBatch, TraceEntry, TraceTensor
+from tritonnb.telemetry.trace_entry import BATCH_SENT, TraceBatch, TraceEntry, TraceTensor
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceChanges, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
+_SENT_NS: int = positions(BatchSent).time_ns
 _RULE: int = positions(BatchSent).rule
 
 
@@ -47,8 +57,8 @@ class Trace:
         The trace of the client's request.
     context : opentelemetry.context.Context or None
         The client's, in which the request's span belongs.
-    rule : str
-        The rule that sent the batch of the request.
+    sent : Packed
+        The event `BatchSent` of its batch; empty until then.
     """
 
     def __init__(
@@ -59,7 +69,7 @@ class Trace:
         self.setting = setting
         self.context = context
         self.root = self
-        self.rule = ""
+        self.sent: Packed = ()
         self.serials: set[int] = set()
         self._descendants: list[Trace] = []
         self._is_complete = False
@@ -113,12 +123,12 @@ class Trace:
             self._tensor("TENSOR_QUEUE_INPUT", tensor)
         self._entries += later
 
-    def executed(self, event: BatchExecuted, queued_ns: int) -> None:
-        """An instance executed the request, which entered the queue at ``queued_ns``."""
-        if self._tracer.spans is not None:  # trace files contain only what those of Triton contain
-            wait_ns = event.exec_start_ns - queued_ns
-            batch: TraceBatch = {"id": event.batch, "size": event.size, "rule": self.rule, "wait_ns": wait_ns}
-            self._add({"id": self.id, "batch": batch})
+    def executed(self, event: BatchExecuted, index: int) -> None:
+        """An instance executed the request, which is number ``index`` of the batch."""
+        if self.sent and self._tracer.spans is None:
+            self.stamp(BATCH_SENT, self.sent[_SENT_NS])
+        elif self.sent:
+            self._add({"id": self.id, "batch": _batch_of(event, self.sent, index)})
         self.stamp("COMPUTE_START", event.exec_start_ns)
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
@@ -247,13 +257,13 @@ class Tracer:
         elif kind == BatchSent.__name__ and self._followed:
             for member in members_of(packed):
                 if member in self._followed:
-                    self._followed[member].rule = packed[_RULE]
+                    self._followed[member].sent = packed
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
-            for serial, _, _, queued_ns, _ in executed.requests:
+            for index, (serial, *_) in enumerate(executed.requests):
                 if serial in self._followed:
-                    self._followed[serial].executed(executed, queued_ns)
+                    self._followed[serial].executed(executed, index)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:
@@ -289,6 +299,21 @@ class _TraceFile:
             with self._path.open("rb+") as file:
                 file.seek(-1, 2)  # over the closing bracket
                 file.write(f",{entries}]".encode())
+
+
+def _batch_of(event: BatchExecuted, sent: Packed, index: int) -> TraceBatch:
+    _, request_size, _, queued_ns, _ = event.requests[index]
+    return {
+        "id": event.batch,
+        "size": event.size,
+        "instance": event.instance,
+        "sent_ns": sent[_SENT_NS],
+        "rule": sent[_RULE],
+        "facts": json.dumps(facts_of(sent), separators=(",", ":")),
+        "index": index,
+        "request_size": request_size,
+        "wait_ns": event.exec_start_ns - queued_ns,
+    }
 
 
 def _json(entry: TraceEntry) -> str:

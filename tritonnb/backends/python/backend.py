@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.backends.batching import output_tensor
+from tritonnb.backends.completion import merge_completed
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -37,7 +38,6 @@ from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_dict, config_to_json
@@ -50,7 +50,7 @@ class PythonBackend(Backend):
 
     Parameters
     ----------
-    file : pathlib.Path, optional
+    file : path, optional
         The *model.py* of a backend that is written in Python, which runs all models of the backend. If omitted, each
         model has its own file.
     """
@@ -58,8 +58,8 @@ class PythonBackend(Backend):
     name = "python"
     supports_batch_tensors = True  # Triton's accepts them, too, and passes nothing of them to the model
 
-    def __init__(self, file: Path | None = None) -> None:
-        self._file = file
+    def __init__(self, file: Path | str | None = None) -> None:
+        self._file = None if file is None else Path(file)
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Call the model's ``auto_complete_config``, if it has one."""
@@ -368,10 +368,7 @@ def _check_parameters(context: ModelContext) -> None:
 
 
 def _merge_completed(config: pb.ModelConfig, text: str) -> pb.ModelConfig | None:
-    """The configuration with what Triton's core accepts of the completed one; the rest is discarded.
-
-    None if the completed one cannot be read or has another scheduler: Triton then ignores it and reports no error.
-    """
+    """`merge_completed` for JSON; None if it cannot be read, too."""
     try:
         completed = parse_json(text)
     except InvalidArgumentError as error:
@@ -379,12 +376,4 @@ def _merge_completed(config: pb.ModelConfig, text: str) -> pb.ModelConfig | None
             "model '%s': expected a model configuration from auto_complete_config, got: %s", config.name, error.message
         )
         return None
-    merged = replaced(config, completed, {"max_batch_size", "input", "output"})
-    scheduler, completed_scheduler = config.WhichOneof("scheduling_choice"), completed.WhichOneof("scheduling_choice")
-    if scheduler is None and completed_scheduler is not None:
-        merged = replaced(merged, completed, {completed_scheduler})
-    elif scheduler != completed_scheduler:
-        return None
-    if completed.HasField("model_transaction_policy"):
-        merged.model_transaction_policy.decoupled = completed.model_transaction_policy.decoupled
-    return merged
+    return merge_completed(config, completed)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
 #: HealthCheckResponse with the status SERVING or NOT_SERVING.
-_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
+SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _END_STREAM_ON_ERROR = "triton_grpc_error"
 _RESTRICTED_PREFIX = "triton-grpc-protocol-"
 
@@ -114,7 +114,7 @@ class Rpcs:
         """
         self._check_restriction(name, metadata)
         if name == HEALTH:
-            return _SERVING if await self._engine.is_ready() else _NOT_SERVING
+            return SERVING if await self._engine.is_ready() else _NOT_SERVING
         response: Message = await getattr(self._handlers, name)(request)
         return response
 

@@ -14,15 +14,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import (
-    MAX_CORRELATION_ID_BYTES,
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    Respond,
-    Tensor,
-    UndecodedTensor,
-)
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Respond, Tensor, UndecodedTensor
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory

@@ -14,20 +14,23 @@ from tornado import httputil, web
 
 from tritonnb.core.messages import InferRequest, Respond
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.http.application import make_application, routed_path
+from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.host_origin_check import HostOriginCheck
 from tritonnb.endpoints.http.infer_request import read_request
-from tritonnb.endpoints.http.inference import Inference, InferenceHead, response_bytes
+from tritonnb.endpoints.http.inference import Inference, InferenceHead, InferenceModel, response_bytes
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.raw_path import routed_path
 from tritonnb.endpoints.http.request_cache import HttpRequestCache
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.transport.server import make_server
+from tritonnb.endpoints.openai.access import Access
+from tritonnb.endpoints.openai.application import PATHS, rules
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.requests import compile_forward_pattern
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.served_base import Served
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
 #: The headers of a request: our parser's or Tornado's.
@@ -45,16 +48,25 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     port : int
         0 for any free port; the attribute `port` has its number after `start`.
     options : HttpOptions
+    openai : OpenAiOptions, optional
+        Serve OpenAI's API, too, under ``/v1``.
     """
 
-    def __init__(self, engine: Engine, *, host: str, port: int, options: HttpOptions) -> None:
+    def __init__(
+        self, engine: Engine, *, host: str, port: int, options: HttpOptions, openai: OpenAiOptions | None = None
+    ) -> None:
         super().__init__(host, port)
         self.engine = engine
         self.options = options
         self.restrictions = Restrictions(options.restricted_api)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.host_origin_check = None if options.allow_foreign else HostOriginCheck(host, options.allowed_hosts)
-        self.application = make_application(engine, options.max_input_size)
+        self.has_openai = openai is not None
+        others = []
+        if openai is not None:
+            access = Access(self.host_origin_check, self.restrictions, openai.api_key)
+            others = rules(engine, options.max_input_size, access)
+        self.application = make_application(engine, options.max_input_size, others)
         self._request_caches: dict[tuple[str, int], HttpRequestCache] = {}
 
     def make_transport(self) -> Transport:
@@ -69,7 +81,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def read(
-        self, served: Served, body: bytes | bytearray, length: int, respond: Respond
+        self, served: InferenceModel, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, ResponseFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 
@@ -91,7 +103,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         cache.store(body, length, request, response_format)
         return request, response_format
 
-    def _make_request_cache(self, served: Served) -> HttpRequestCache:
+    def _make_request_cache(self, served: InferenceModel) -> HttpRequestCache:
         """Make the cache of a model that was loaded; the caches of unloaded models are dropped."""
         loaded = {(model.name, model.version) for model in self.engine.models()}
         self._request_caches = {model: cache for model, cache in self._request_caches.items() if model in loaded}
@@ -129,6 +141,9 @@ class _RequestDelegate(httputil.HTTPMessageDelegate):
             self._expect_inference(headers.route)
             return
         endpoint = self._endpoint
+        if endpoint.has_openai and PATHS.fullmatch(start_line.path):  # has its own checks and errors
+            self._hand_to_application(start_line, headers)
+            return
         if endpoint.host_origin_check is not None:
             refusal = endpoint.host_origin_check.refusal(headers.get("Host"), headers.get("Origin"))
             if refusal is not None:

@@ -13,14 +13,8 @@ from typing import TypeVar
 
 from tritonnb.core.datatypes import BY_NAME, INVALID, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import (
-    MAX_CORRELATION_ID_BYTES,
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    ParameterValue,
-    Respond,
-)
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Respond
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.input_tensors import tensor_from_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -17,7 +17,7 @@ from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat, ResponseModel
 from tritonnb.runtime.models.validation import IncompleteStringError
-from tritonnb.telemetry.tracing import Trace
+from tritonnb.telemetry.tracing import Trace, Tracer
 
 if TYPE_CHECKING:
     from tritonnb.endpoints.http.endpoint import HttpEndpoint
@@ -44,6 +44,30 @@ def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[s
     """A complete response: status line, headers, and body."""
     lines = [*headers, f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
     return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
+
+
+class InferenceModel(ResponseModel, Protocol):
+    """A model that requests are read for and submitted to."""
+
+    decoupled: bool
+
+    def check(self, request: InferRequest) -> None:
+        """Raise an error if the model does not accept the request."""
+
+    def submit(self, request: InferRequest, trace: Trace | None = None) -> None:
+        """Queue the request."""
+
+
+class Models(Protocol):
+    """The models of an engine.
+
+    A protocol instead of the class: compiled code would check the class of the engine and the model for each request.
+    """
+
+    tracer: Tracer
+
+    def model(self, name: str, version: int = -1, /) -> InferenceModel:
+        """A served model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +131,7 @@ class Inference:
         chunks : list of bytes
             The body.
         """
-        engine: Any = self._endpoint.engine  # compiled code would check that each model is a `Served`
+        engine: Models = self._endpoint.engine
         head = self._head
         content_type = TEXT
         try:

@@ -12,10 +12,12 @@ _MODEL = r"/v2/models/[^/]+(?:/versions/\d+)?"
 #: The names of the APIs and their paths; the first match counts.
 _APIS = {
     "health": re.compile(rf"/v2/health/.*|{_MODEL}/ready"),
-    "inference": re.compile(rf"{_MODEL}/(?:infer|generate|generate_stream)"),
+    "inference": re.compile(
+        rf"{_MODEL}/(?:infer|generate|generate_stream)|/v1/(?:completions|chat/completions|embeddings)"
+    ),
     "model-config": re.compile(rf"{_MODEL}/config"),
     "statistics": re.compile(rf"{_MODEL}/stats|/v2/models/stats"),
-    "metadata": re.compile(rf"/v2|{_MODEL}"),
+    "metadata": re.compile(rf"/v2|{_MODEL}|/v1/models(?:/.*)?"),
     "model-repository": re.compile(r"/v2/repository(?:/.*)?"),
     "shared-memory": re.compile(r"/v2/(?:system|cuda)sharedmemory(?:/.*)?"),
     "trace": re.compile(r"/v2/(?:models/[^/]+/)?trace/setting"),

@@ -22,6 +22,7 @@ from tritonnb.endpoints.metrics.histograms import (
     batch_families,
     histogram_settings,
     latency_histograms,
+    lost_instances,
 )
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
@@ -131,6 +132,7 @@ class Families(Collector):
         if self._options.histogram_latencies:
             yield from latency_histograms(models, self._latencies)
         yield from batch_families(models)
+        yield lost_instances(models)
         yield from self._system()
         yield from cache_families(self._engine.cache)
         yield from _custom(self._engine.custom_metrics.snapshot())

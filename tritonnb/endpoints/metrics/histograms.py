@@ -20,6 +20,7 @@ from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUC
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 BATCHES = "tritonnb_batches_total"
 BATCH_SIZE = "tritonnb_batch_size"
+LOST = "tritonnb_instance_restarts_total"
 _DURATIONS = {
     "request": "Histogram of inference request duration in microseconds (includes cached requests)",
     "queue": "Histogram of inference queuing duration in microseconds (includes cached requests)",
@@ -78,6 +79,15 @@ def batch_families(models: Models) -> Iterator[Metric]:
         buckets = _size_buckets(executed.items(), served.spec.max_batch_size)
         add_histogram(sizes, labels, buckets, sum(size * count for size, count in executed.items()))
     yield from (batches, sizes)
+
+
+def lost_instances(models: Models) -> Metric:
+    """How often instances failed with all that they keep, such as by the end of their process."""
+    lost = Metric(LOST, "Number of times that an instance failed and was started again", "counter")
+    for served, labels in models:
+        for instance, (count, _) in sorted(served.statistics.lost_instances.items()):
+            lost.add_sample(LOST, {**labels, "instance": instance}, count)
+    return lost
 
 
 def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tuple[float, int]], total: float) -> None:

@@ -7,17 +7,17 @@ server's event loop once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceLostError, InstanceSpec
+from tritonnb.backends.failure_log import FailureLog
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
-from tritonnb.core.failures import frames_to_notes, location_suffix
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
@@ -27,7 +27,22 @@ logger = logging.getLogger(__name__)
 
 _this_thread = threading.local()
 
+#: The time between attempts to recover, in seconds.
+RECOVERY_INTERVAL_S = 1.0
+#: Work of a thread: try again to recover.
+_RECOVER = InstanceLostError("is to recover")
+
 Done = Callable[["Instance", Execution, TritonError | None], None]
+
+
+class InstanceObserver(Protocol):
+    """What is called, on the event loop, when an instance loses what it keeps between executions."""
+
+    def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
+        """The instance was lost between executions."""
+
+    def instance_recovered(self, instance: Instance, is_running: bool) -> None:
+        """`BackendModelInstance.recover` has returned."""
 
 
 class Instance:
@@ -43,11 +58,16 @@ class Instance:
     done : callable
         ``done(instance, execution, error)`` is called on the event loop after every execution; ``error`` is the error
         that ``execute`` raised, or None.
+    observer : InstanceObserver, optional
 
     Attributes
     ----------
     busy : bool
         Whether an execution is assigned to it; maintained by the served model.
+    awaits_recovery : bool
+        Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
+    pending_loss : InternalError or None
+        The error of the requests in its slots, which end when the batch that it has been assigned has failed.
     waits_for : list of Served
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
@@ -58,19 +78,24 @@ class Instance:
         backend_instance: BackendModelInstance,
         loop: asyncio.AbstractEventLoop,
         done: Done,
+        observer: InstanceObserver | None = None,
     ) -> None:
         self.spec = spec
         self.backend_instance = backend_instance
         self.busy = False
+        self.awaits_recovery = False
+        self.pending_loss: InternalError | None = None
         self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
-        self._work: SimpleQueue[Execution | None] = SimpleQueue()
+        self._observer = observer
+        #: Executions; an error, if the instance was lost between them; None at the end.
+        self._work: SimpleQueue[Execution | InstanceLostError | None] = SimpleQueue()
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._readiness: ReadinessCheck | None = None
-        self._failures: set[tuple[object, ...]] = set()
+        self._failures = FailureLog(spec.name, logger)
         self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
     async def start(self) -> None:
@@ -86,7 +111,11 @@ class Instance:
 
     def execute(self, execution: Execution) -> None:
         """Execute a batch on the idle instance."""
-        self._work.put(execution)
+        if self.pending_loss is None:
+            self._work.put(execution)
+        else:  # it waited for the rate limiter while the instance was lost
+            self._executed.put((execution, self.pending_loss))
+            self._loop.call_soon(self._report)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
@@ -113,6 +142,10 @@ class Instance:
             self._readiness = ReadinessCheck(check)
         await self._readiness.run()
 
+    def recover_later(self) -> None:
+        """Try again to recover, after a while; called on the event loop."""
+        self._loop.call_later(RECOVERY_INTERVAL_S, self._work.put, _RECOVER)
+
     async def stop(self) -> None:
         """Finalize the instance after its last execution, and end its thread."""
         self._work.put(None)
@@ -122,6 +155,7 @@ class Instance:
         _this_thread.instance = self
         started = self._started
         try:
+            self.backend_instance.watch(self._lost)
             self.backend_instance.initialize()
         except BaseException as error:
             # Frees what the backend has allocated, even if this object continues to exist.
@@ -132,13 +166,19 @@ class Instance:
         next_execution, put_result = self._work.get, self._executed.put
         run, wake, report = self._execute, self._loop.call_soon_threadsafe, self._report
         while (execution := next_execution()) is not None:
-            put_result((execution, run(execution)))
+            if isinstance(execution, InstanceLostError):  # it was lost between executions, or is to try again
+                self._recover()
+                continue
+            failure = run(execution)
+            put_result((execution, failure))
             # Keep no reference to the batch: clients may unregister its shared memory after the response.
             del execution
             try:
                 wake(report)
             except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
                 return
+            if isinstance(failure, InstanceLostError):
+                self._recover()
         try:
             self.backend_instance.finalize()
         except BaseException:
@@ -152,22 +192,27 @@ class Instance:
         except TritonError as error:
             return strip_traceback(error)
         except BaseException as error:  # also SystemExit, which must not end the instance's thread
-            self._log(error)
-            model = next(request.model_name for request in execution.requests if not request.is_null)
-            text = f"model '{model}': {type(error).__name__}: {error}{location_suffix(error)}"
-            return InternalError(text, model_error=frames_to_notes(error))
+            return self._failures.convert(error, execution)
         finally:
-            execution.exec_end_ns = time.monotonic_ns()
+            execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
         return None
 
-    def _log(self, error: BaseException) -> None:
-        """Log where a model failed, once for each place, so that not every batch is logged."""
-        place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
-        if place in self._failures:
-            logger.debug("instance '%s' failed again: %s: %s", self.spec.name, type(error).__name__, error)
-        else:
-            self._failures.add(place)
-            logger.error("instance '%s' failed", self.spec.name, exc_info=error)
+    def _recover(self) -> None:
+        is_running = self.backend_instance.recover()
+        if self._observer is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(self._observer.instance_recovered, self, is_running)
+
+    def _lost(self, error: InstanceLostError) -> None:
+        """The instance was lost between executions; called on any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._report_lost, error)
+
+    def _report_lost(self, error: InstanceLostError) -> None:
+        """Report the loss, then let the instance recover: batches that were sent before are executed before that."""
+        if self._observer is not None:
+            self._observer.instance_lost(self, error)
+        self._work.put(error)
 
     def _report(self) -> None:
         """Report an execution; called on the event loop."""

@@ -48,7 +48,7 @@ class ReadinessCheck:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running = None
         if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+            task.exception()  # otherwise asyncio logs an error that is never retrieved
 
 
 def readiness_text(error: BaseException) -> str:

@@ -37,9 +37,12 @@ def complete_responses(
     for index, response in enumerate(execution.responses):
         sender = execution.senders.get(index)
         if index in execution.rescheduled or (raised is None and response is None and (decoupled or sender)):
-            failures.append("")  # it is executed again, or its sender passes on the responses
+            # It is executed again, or its sender passes on the responses.
+            failures.append("" if execution.reported.get(index, True) else "BACKEND")
             continue
         failed = response is None or (response.error is not None and errors_fail)
+        if raised is None and response is not None:
+            failed = not execution.reported.get(index, not failed)
         if response is None and not (sender is not None and sender.closed):
             error = raised or InternalError(f"model '{model}', instance '{instance}': no response to the request")
             if decoupled:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, ParameterValue, Tensor
+from tritonnb.core.messages import InferRequest, ParameterValue, Tensor
 from tritonnb.core.ownership import read_only_view
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 
 _IDS = 2**64
 

@@ -16,17 +16,10 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import (
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    Tensor,
-    discard_response,
-    read_only_tensors,
-    zeros,
-)
+from tritonnb.core.messages import InferRequest, Tensor, discard_response, read_only_tensors, zeros
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.scheduling.decisions import Execute
 

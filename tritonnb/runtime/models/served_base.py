@@ -156,6 +156,10 @@ class Served:
         """The number of sequences that have not ended."""
         return 0
 
+    def live_sequences(self) -> list[int | str]:
+        """The correlation IDs of the sequences that accept requests without START, in slots and in the backlog."""
+        return []
+
     async def wait_until_sequences_end(self) -> None:
         """Wait until all sequences have ended."""
 

@@ -15,9 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, MemoryPlace, ModelContext
-from tritonnb.core.errors import TritonError
-from tritonnb.core.events import RequestCancelled, ResponseSent
+from tritonnb.backends.contract import (
+    BackendModel,
+    Execution,
+    InstanceLostError,
+    InstanceSpec,
+    MemoryPlace,
+    ModelContext,
+)
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
@@ -29,7 +36,9 @@ from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.runtime.models.warmup import Sample, WarmUp
 from tritonnb.scheduling import decision_events
+from tritonnb.scheduling.batching_strategy import BatchingStrategy
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -56,14 +65,17 @@ class ServedModel(Served):
         backend_model: BackendModel,
         stream: EventStream,
         loop: asyncio.AbstractEventLoop,
+        strategy: BatchingStrategy | None = None,
     ) -> None:
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
+        self._strategy = strategy
         self.backend_model = backend_model
         self._pool: InstancePool  # set by `start`, like the scheduler
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
+        self._is_started = False
         self._limiter: RateLimiter | None = None
         self._timer = EarliestTimer(loop, self._wake)
         self._last_ns = 0  # time of the scheduler's last stimulus
@@ -94,6 +106,8 @@ class ServedModel(Served):
         self._wake_if_due(now)
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
+        for instance in self.instances:
+            instance.backend_instance.cancel(request)
 
     def queue_depth(self) -> int:
         """The number of requests that are queued."""
@@ -103,6 +117,10 @@ class ServedModel(Served):
     def open_sequences(self) -> int:
         """The number of sequences that have a slot and have neither ended nor exceeded the maximum idle time."""
         return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
+
+    def live_sequences(self) -> list[int | str]:
+        """The correlation IDs of the sequences that accept requests without START, in slots and in the backlog."""
+        return list(self.scheduler.table.known) if isinstance(self.scheduler, SequenceBatcher) else []
 
     async def wait_until_sequences_end(self) -> None:
         """Wait until all sequences have ended."""
@@ -156,6 +174,8 @@ class ServedModel(Served):
         turn = None if self._limiter is None else self._dispatch_key
         active = sorted(self._pool.active)
         self.scheduler = make_scheduler(self.config, len(active), os.environ, turn)
+        self._use_strategy()
+        self._is_started = True
         now = time.monotonic_ns()
         for number in active:
             self._carry_out(self.scheduler.instance_idle(number, now), now)
@@ -174,7 +194,10 @@ class ServedModel(Served):
             Initialised instances for all `missing_instances`.
         """
         now = time.monotonic_ns()
-        self.scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
+        before = self.scheduler
+        self.scheduler, moved = reconfigure_scheduler(before, config, now, self._limiter is not None)
+        if self.scheduler is not before:
+            self._use_strategy()
         decisions = list(moved)
         self.config = config
         self._pool.change(config, added)
@@ -184,6 +207,11 @@ class ServedModel(Served):
         for number in [instance.spec.index for instance in added if instance.spec.index in active]:
             decisions += self.scheduler.instance_idle(number, now)
         self._carry_out(decisions, now)
+
+    def _use_strategy(self) -> None:
+        """Have the dynamic batcher use the model's custom batching."""
+        if self._strategy is not None and isinstance(self.scheduler, DynamicBatcher):
+            self.scheduler.use_strategy(self._strategy)
 
     async def wait_until_instances_removed(self) -> None:
         """Wait until removed instances have stopped, except those with slots that belong to sequences."""
@@ -205,6 +233,8 @@ class ServedModel(Served):
         self._timer.cancel()
         await self._pool.close()
         self.unregister_from_rate_limiter(instance.spec.index for instance in self._pool)
+        if self._strategy is not None:
+            self._strategy.close()
         await run_in_thread(self.backend_model.finalize)
 
     def unregister_from_rate_limiter(self, numbers: Iterable[int]) -> None:
@@ -289,12 +319,59 @@ class ServedModel(Served):
             self._release(execution, now)
         if self._limiter is not None:
             self._limiter.released((self._load_number, instance.spec.index))
-        decisions = scheduler.instance_idle(instance.spec.index, now)
-        instance.busy = False
-        self._carry_out(decisions, now)
+        if isinstance(raised, InstanceLostError):
+            instance.awaits_recovery = True
+            self._emit_instance_state(instance, "LOST", raised.hint or raised.message, now)
+            self._end_sequences(instance, raised.message, now)
+        else:
+            if instance.pending_loss is not None:
+                self._end_sequences(instance, instance.pending_loss.message, now)
+            self._carry_out(self._idle(instance, now), now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
                 self._respond_in_order(request, response)
+
+    def _idle(self, instance: Instance, now: int) -> Sequence[Decision]:
+        instance.busy = False
+        return self.scheduler.instance_idle(instance.spec.index, now)
+
+    def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
+        """End the sequences of an instance that has lost its state between executions.
+
+        A batch that was sent to it meanwhile fails, and they end after it.
+        """
+        now = time.monotonic_ns()
+        self._emit_instance_state(instance, "LOST", error.hint or error.message, now)
+        if instance.busy and self._sequences is not None:
+            instance.pending_loss = InternalError(error.message, hint=error.hint)
+        elif self._is_started:
+            self._end_sequences(instance, error.message, now)
+
+    def _end_sequences(self, instance: Instance, message: str, now: int) -> None:
+        instance.pending_loss = None
+        self._carry_out(self.scheduler.end_sequences(instance.spec.index, message, now), now)
+
+    def instance_recovered(self, instance: Instance, is_running: bool) -> None:
+        """Use an instance again that was lost.
+
+        One that does not run yet would reject its batches at once, and so get more of them than the others. It stays
+        busy and tries again while another instance runs; sequences in its slots would wait, so they are rejected.
+        """
+        now = time.monotonic_ns()
+        self._emit_instance_state(instance, "READY" if is_running else "UNAVAILABLE", "", now)
+        if instance.awaits_recovery:
+            if not is_running and self._sequences is None and self._others_run(instance):
+                instance.recover_later()
+                return
+            instance.awaits_recovery = False
+            self._wake_if_due(now)
+            self._carry_out(self._idle(instance, now), now)
+
+    def _others_run(self, instance: Instance) -> bool:
+        return any(not other.awaits_recovery for other in self._pool if other is not instance)
+
+    def _emit_instance_state(self, instance: Instance, state: str, reason: str, now: int) -> None:
+        self._emit(InstanceStateChanged(now, self.name, self.version, instance.spec.name, state, reason))
 
     def _release(self, execution: Execution, now: int) -> None:
         for index, request in enumerate(execution.requests):

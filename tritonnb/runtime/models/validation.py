@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, shape_text
+from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
+from tritonnb.core.shapes import shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE = (

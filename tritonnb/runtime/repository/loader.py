@@ -10,19 +10,23 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
+from tritonnb.backends.isolation.settings import is_isolated
+from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, NotFoundError, TritonError, error_message
+from tritonnb.core.errors import InternalError, NotFoundError, TritonError, UnsupportedError, error_message
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import ENSEMBLE, check_runtime
+from tritonnb.model_config.backend_selection import ENSEMBLE, find_library
+from tritonnb.model_config.batch_strategy import find_batch_strategy
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_initial_states
@@ -38,6 +42,7 @@ from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.shared_services import SharedServices
+from tritonnb.scheduling.batching_strategy import BatchingStrategy
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -109,11 +114,13 @@ class ModelLoader:
             ensemble = ServedEnsemble(context, self._lookup, shared.stream, loop)
             ensemble.use_cache(shared.cache)
             return ensemble
-        context, backend_model = await self.run_in_pool(self._create_backend_model, source, version)
+        context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
         try:
-            served = ServedModel(context, backend_model, shared.stream, loop)
+            served = ServedModel(context, backend_model, shared.stream, loop, strategy)
             instances = await self.create_instances(served, list(instance_specs(context.config)))
         except BaseException:
+            if strategy is not None:
+                strategy.close()
             await run_in_thread(backend_model.finalize)
             raise
         served.use_cache(shared.cache)
@@ -163,7 +170,7 @@ class ModelLoader:
     async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
         served.register_with_rate_limiter(spec, self._services.rate_limiter)
         backend_instance = await self.run_in_pool(served.backend_model.create_instance, spec)
-        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.complete_execution)
+        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.complete_execution, served)
         await _await_with_triton_errors(instance.start())
         return instance
 
@@ -181,15 +188,15 @@ class ModelLoader:
         config = finalize_config(source.config, source.directory)
         return ModelContext(source.name, version, config, source.directory)
 
-    def check_runtime(self, source: ModelSource, version: int) -> None:
-        """Check that ``runtime`` names the library of the backend.
+    def find_library(self, source: ModelSource, version: int) -> Path | None:
+        """The library of the backend, if it is a native one.
 
         Raises
         ------
         InvalidArgumentError
-            If it does not.
+            If ``runtime`` names one that does not exist.
         """
-        check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
+        return find_library(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
     async def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
         """Have the backend complete a model's configuration, without loading the model.
@@ -199,22 +206,41 @@ class ModelLoader:
         TritonError
             If the backend rejects it.
         """
-        return await self.run_in_pool(lambda: self._create_context(source, max(source.versions, default=1))[2])
+        return await self.run_in_pool(self._completed_config, source, max(source.versions, default=1))
 
-    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, pb.ModelConfig]:
-        self.check_runtime(source, version)
-        backend = source.backend or self._backends.get(source.config.backend)
+    def _completed_config(self, source: ModelSource, version: int) -> pb.ModelConfig:
+        with self._backend_of(source, version) as (backend, context):
+            return self._create_context(source, backend, context)[1]
+
+    @contextmanager
+    def _backend_of(self, source: ModelSource, version: int) -> Iterator[tuple[Backend, ModelContext]]:
+        """The backend of a model; one for this model alone if it is isolated, which is finalized after the load."""
+        library = self.find_library(source, version)
+        settings = self._options.settings_of(source.config.backend)
+        context = ModelContext(source.name, version, source.config, source.directory, settings, self._services.calls)
+        isolate = self._options.isolate if source.backend is None or self._options.isolate is not True else False
+        if not is_isolated(source.config, isolate, library is not None):
+            yield source.backend or self._backends.get(source.config.backend, library), context
+            return
+        if source.backend is not None:
+            raise UnsupportedError(
+                f"model '{source.name}': expected a model of a repository to run in a process of its own, got a "
+                "function, which runs in this process, where its variables are"
+            )
+        backend = self._backends.isolated(source.config.backend, library)
+        try:
+            backend.open(context)
+            yield backend, context
+        finally:
+            backend.finalize()
+
+    def _create_context(
+        self, source: ModelSource, backend: Backend, context: ModelContext
+    ) -> tuple[ModelContext, pb.ModelConfig]:
         config = with_instance_groups(
             source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
         )
-        context = ModelContext(
-            source.name,
-            version,
-            config,
-            source.directory,
-            self._options.settings_of(source.config.backend),
-            self._services.calls,
-        )
+        context = dataclasses.replace(context, config=config)
         with _TritonErrors():
             completed = backend.auto_complete(context) if self._options.auto_complete_config else None
         if completed is None and not source.is_config_given:
@@ -223,11 +249,13 @@ class ModelLoader:
                 hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
                 f"'{source.config.backend}' cannot determine from the model's file",
             )
-        return backend, context, config if completed is None else completed
+        return context, config if completed is None else completed
 
-    def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
-        backend, context, config = self._create_context(source, version)
-        with _TritonErrors():
+    def _create_backend_model(
+        self, source: ModelSource, version: int
+    ) -> tuple[ModelContext, BackendModel, BatchingStrategy | None]:
+        with self._backend_of(source, version) as (backend, context), _TritonErrors():
+            context, config = self._create_context(source, backend, context)
             config = finalize_config(config, source.directory)
             check_batch_tensors(config, backend.supports_batch_tensors)
             context = dataclasses.replace(context, config=config)
@@ -239,7 +267,18 @@ class ModelLoader:
                 raise
             backend_model = backend.create_model(context)
             backend_model.initialize()
-        return context, backend_model
+            try:
+                strategy = self._open_strategy(context)
+            except BaseException:
+                backend_model.finalize()
+                raise
+        return context, backend_model, strategy
+
+    def _open_strategy(self, context: ModelContext) -> BatchingStrategy | None:
+        """The custom batching of a model, if there is a library for it."""
+        backends = self._options.backend_directory or _BACKENDS
+        path = find_batch_strategy(context.config, context.directory, context.version, backends)
+        return None if path is None else open_strategy(path, context)
 
 
 class _TritonErrors:

@@ -114,7 +114,7 @@ class Reconfiguration:
         source = self._current_source(name)
         if source is None:
             return requested.config
-        self._repository.loader.check_runtime(requested, max(requested.versions, default=1))
+        self._repository.loader.find_library(requested, max(requested.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
         if requested.config.WhichOneof("scheduling_choice") is None and (

@@ -20,7 +20,8 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.requests import client_text
 
-_CODES = {
+#: The statuses of gRPC for those of Triton.
+CODES = {
     Status.UNKNOWN: grpc.StatusCode.UNKNOWN,
     Status.INTERNAL: grpc.StatusCode.INTERNAL,
     Status.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
@@ -135,7 +136,7 @@ class GrpcioServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED without a text, as on Triton."""
+    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED with an empty message, as on Triton."""
 
     def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
         self._handlers = handlers
@@ -157,5 +158,5 @@ async def _unimplemented(message: bytes, context: Context) -> NoReturn:
 async def _abort(context: Context, error: Exception) -> NoReturn:
     """End an RPC with an error."""
     triton_error = as_triton_error(error)
-    await context.abort(_CODES[triton_error.status], client_text(triton_error))
+    await context.abort(CODES[triton_error.status], client_text(triton_error))
     raise AssertionError("abort raises an exception")
