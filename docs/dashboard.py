@@ -30,9 +30,9 @@ panel.change(rate=130.0)
 panel.sending = True
 """
 #: A window full of them.
-BATCHES = 120
+BATCHES = 260
 DRAWN = """(batches) => {
-    const words = document.querySelector(".tnb-batch-view canvas")?.getAttribute("aria-label") ?? "";
+    const words = document.querySelector(".tnb-batch-view .tnb-picture canvas")?.getAttribute("aria-label") ?? "";
     return Number(/ (\\d+) batches/.exec(words)?.[1] ?? 0) >= batches;
 }"""
 
