@@ -8,11 +8,12 @@ INSTALLED := $(VENV)/.installed
 MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
+RAY := build/ray
 SITE := build/site
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-fast test-tensorflow chromium check docs bench wheel models clean
+.PHONY: lab demo test test-fast test-tensorflow test-ray chromium node check docs site bench wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -33,9 +34,19 @@ test-tensorflow: $(TENSORFLOW)/.installed
 	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/backends/test_tensorflow.py
 	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/project/test_how_to.py -k tensorflow
 
+# Ray starts a dozen processes: its tests run in an environment of their own, where they do not skip.
+test-ray: $(RAY)/.installed
+	$(RAY)/bin/python -c "import ray.serve"
+	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
+	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/project/test_how_to.py -k scale-with-ray
+
 # For the browser tests, which skip and say so where it is missing.
 chromium:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium)
+
+# For the playground: npm fetches its runtime, and a test runs it in Node.js.
+node:
+	command -v npm || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends nodejs npm)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -46,7 +57,12 @@ check: $(INSTALLED)
 docs: $(MODELS)
 	rm -rf docs/generated/api
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs $(SITE)
+	$(BIN)/python -m docs.sitegen.playground $(SITE) $(RUNTIME)
 	$(BIN)/python -m docs.sitegen.links $(SITE)
+
+# The documentation, and the playground with its runtime, which npm fetches.
+site: RUNTIME := pyodide
+site: docs
 
 bench: $(MODELS) $(COMPILED)
 	$(BIN)/python -m benchmarks
@@ -76,12 +92,18 @@ $(TENSORFLOW)/.installed: pyproject.toml
 		'tritonclient[http]' onnx pytest pytest-timeout hypothesis
 	touch $@
 
+$(RAY)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install --quiet --upgrade pip
+	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis
+	touch $@
+
 $(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)
 	$(BIN)/python -m tritonnb models model_repository
 	touch $@
 
 # What every request passes through, beside its sources; without a C compiler it stays interpreted, and slower.
-$(COMPILED): $(INSTALLED) hatch_build.py $(shell sed -n 's/^    "\(tritonnb.*\.py\)",$$/\1/p' pyproject.toml)
+$(COMPILED): $(INSTALLED) hatch_build.py $(shell find tritonnb/backends/native -name '*.cc' -o -name '*.h') $(shell sed -n 's/^    "\(tritonnb.*\.py\)",$$/\1/p' pyproject.toml)
 	mkdir -p $(@D)
 	touch $@.begun
 	$(BIN)/python hatch_build.py

@@ -1,4 +1,4 @@
-"""Compiles what a request passes through, where there is a C compiler.
+"""Compiles what a request passes through, and the shim for C++ backends, where there is a C compiler.
 
 The modules are the same Python; mypyc makes C extensions of them beside their sources, which stay to be
 read. A wheel gets them when it is built; `python hatch_build.py` makes them in a checkout. The list of
@@ -8,6 +8,7 @@ modules is in pyproject.toml; one of them may not be inherited from by a class t
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import re
@@ -62,6 +63,8 @@ class CompileHook(BuildHookInterface[object]):
         compiled = compile_in(scratch, self.config["modules"])
         if not compiled:
             self.app.display_warning(_WITHOUT)
+        compiled += compile_shim(scratch)
+        if not compiled:
             return
         for extension in compiled:
             build_data["force_include"][str(scratch / extension)] = str(extension)
@@ -96,6 +99,29 @@ def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
         return []
     shutil.rmtree(copy)
     return [extension.relative_to(scratch) for extension in scratch.rglob("*.so")]
+
+
+def compile_shim(scratch: Path) -> list[Path]:
+    """Compile the shim for C++ backends.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The library, relative to ``scratch``; none if it did not work, and why is on stderr.
+    """
+    native = Path("tritonnb", "backends", "native")
+    spec = importlib.util.spec_from_file_location("native_build", ROOT / native / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    library = native / build.SHIM
+    try:
+        build.compile_shim(scratch / library)
+    except build.CompileError as error:
+        print(f"C++ backends cannot be loaded: {error}", file=sys.stderr)
+        return []
+    return [library]
 
 
 _DOC_OF_CLASS = re.compile(r'\.tp_doc = PyDoc_STR\((?P<doc>"(?P<name>\w+)[^"]*")\)')
@@ -143,13 +169,14 @@ def compile_checkout() -> None:
     begin_ns = time.time_ns()  # a source that is edited meanwhile is newer
     with TemporaryDirectory(prefix="tritonnb-") as scratch:
         compiled = compile_in(Path(scratch), modules)
+        if not compiled:
+            print(_WITHOUT, file=sys.stderr)
+        compiled += compile_shim(Path(scratch))
         for outdated in [*ROOT.glob("*.so"), *ROOT.glob("tritonnb/**/*.so")]:
             outdated.unlink()
         for extension in compiled:
             shutil.copyfile(Path(scratch) / extension, ROOT / extension)
             os.utime(ROOT / extension, ns=(begin_ns, begin_ns))
-    if not compiled:
-        print(_WITHOUT, file=sys.stderr)
 
 
 if __name__ == "__main__":

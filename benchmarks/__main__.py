@@ -9,10 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.chats import chats
 from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
 from benchmarks.http import ensemble, image, small
 from benchmarks.inprocess import inprocess
+from benchmarks.isolation import isolation
 from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
@@ -28,9 +30,11 @@ BENCHMARKS = {
     "models": models,
     "accumulator": accumulator,
     "streams": streams,
+    "chats": chats,
     "grpc": grpc,
     "memory": memory,
     "kernel": kernel,
+    "isolation": isolation,
     "watch": watch,
     "gpu": gpu,
 }

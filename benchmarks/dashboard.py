@@ -1,15 +1,19 @@
-"""A live dashboard under traffic for a long time: memory of browser and kernel, and the messages between them.
+"""A live view under traffic for a long time: processor time and memory of the browser, and the messages to it.
 
 ``python -m benchmarks.dashboard --minutes 30`` opens a dashboard in Chromium at 200 requests per second. Every half
 minute it prints the kernel's resident memory, the page's JavaScript heap after a garbage collection, its number of DOM
-nodes, and the rate of messages and bytes that the browser received.
+nodes, the processor time of all processes of Chromium as a share of one core, and the rate of messages and bytes that
+the browser received. ``--view watch`` opens a batch view alone, ``--rate`` and ``--service-ms`` are of the traffic and
+of the model. Targets: at most 25 % of a core at 200 requests per second, and memory that does not grow.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +26,25 @@ import time
 import tritonnb as tnb
 server = tnb.serve(port=0)
 
-@server.model(max_batch_size=16, dynamic_batching={"max_queue_delay_microseconds": 10000})
+@server.model(max_batch_size=16, dynamic_batching=dict(max_queue_delay_microseconds={delay_us}))
 def model(X: tnb.FP32[16]) -> tnb.FP32[16]:
-    time.sleep(0.01)
+    time.sleep({service_ms} / 1000)
     return X
 
-traffic = tnb.load(server["model"], rate=200, arrivals="poisson", record=False)
+traffic = tnb.load(server["model"], rate={rate}, arrivals="poisson", record=False)
 """
+VIEWS = {"dashboard": "server.dashboard('model')", "watch": "server['model'].watch()"}
 MEMORY = 'print(open("/proc/self/statm").read().split()[1], server["model"].stats()["inference_count"])'
-INTERVAL_S = 30
 
 
 def main() -> None:
     """Run the benchmark and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--view", choices=VIEWS, default="dashboard")
+    parser.add_argument("--rate", type=int, default=200, help="requests per second")
+    parser.add_argument("--service-ms", type=float, default=10, help="of an execution; the queue delay is as long")
+    parser.add_argument("--interval", type=float, default=30, help="seconds between two rows")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         lab = Lab(Path(directory))
@@ -45,11 +53,14 @@ def main() -> None:
             viewport=ViewportSize(width=VIEWPORT["width"], height=VIEWPORT["height"])
         ).new_page()
         received = ReceivedMessages(browser_page)
-        page = NotebookPage(browser_page, lab, write_notebook(lab, "dashboard", SERVE, "server.dashboard('model')"))
+        serve = SERVE.format(
+            rate=options.rate, service_ms=options.service_ms, delay_us=round(1000 * options.service_ms)
+        )
+        page = NotebookPage(browser_page, lab, write_notebook(lab, "view", serve, VIEWS[options.view]))
         page.run_all()
-        page.output(1).locator(".tnb-dashboard").wait_for()
-        print("minute  kernel MB  heap MB  nodes  messages/s  kB/s  requests", flush=True)
-        measure(page, received, options.minutes)
+        page.output(1).locator(".tnb-batch-view").wait_for()
+        print("minute  kernel MB  heap MB  nodes  browser %  messages/s  kB/s  requests", flush=True)
+        measure(page, received, options.minutes, options.interval)
         browser.close()
         lab.close()
 
@@ -66,14 +77,15 @@ class ReceivedMessages:
         self.bytes += len(frame)
 
 
-def measure(page: NotebookPage, received: ReceivedMessages, minutes: float) -> None:
-    """Print a row every half minute."""
+def measure(page: NotebookPage, received: ReceivedMessages, minutes: float, interval_s: float) -> None:
+    """Print a row every ``interval_s`` seconds."""
     session = page.browser_page.context.new_cdp_session(page.browser_page)
-    begin = last = time.monotonic()
+    begin = time.monotonic()
     while time.monotonic() < begin + 60 * minutes:
-        messages, size = received.messages, received.bytes
-        page.browser_page.wait_for_timeout(1000 * INTERVAL_S)
+        messages, size, used_s, last = received.messages, received.bytes, browser_cpu_s(), time.monotonic()
+        page.browser_page.wait_for_timeout(1000 * interval_s)
         now = time.monotonic()
+        used_s = browser_cpu_s() - used_s
         session.send("HeapProfiler.collectGarbage")
         counts = {metric["name"]: metric["value"] for metric in _metrics(session)}
         pages, requests = map(int, page.execute(MEMORY).split())
@@ -82,12 +94,28 @@ def measure(page: NotebookPage, received: ReceivedMessages, minutes: float) -> N
             f"{pages * 4096 / 1e6:9.1f}",
             f"{counts['JSHeapUsedSize'] / 1e6:7.1f}",
             f"{counts['Nodes']:5.0f}",
+            f"{100 * used_s / (now - last):9.1f}",
             f"{(received.messages - messages) / (now - last):10.1f}",
             f"{(received.bytes - size) / (now - last) / 1e3:4.1f}",
             f"{requests:8}",
         ]
         print("  ".join(row), flush=True)
-        last = now
+
+
+def browser_cpu_s() -> float:
+    """Processor time of the processes of Chromium that this process started, in seconds."""
+    processes = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            number, _, rest = path.read_text().partition(" (")
+            name, _, fields = rest.rpartition(") ")
+            processes[int(number)] = name, [int(field) for field in fields.split()[1:14]]
+
+    def is_ours(number: int) -> bool:
+        return number == os.getpid() or (number in processes and is_ours(processes[number][1][0]))
+
+    ticks = [sum(fields[10:12]) for number, (name, fields) in processes.items() if "chrom" in name and is_ours(number)]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _metrics(session: CDPSession) -> list[dict[str, Any]]:

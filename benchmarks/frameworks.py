@@ -1,11 +1,14 @@
-"""The models of `benchmarks.models` in other frameworks: OpenVINO, PyTorch 2 archives, trees.
+"""The models of `benchmarks.models` in other frameworks: OpenVINO, PyTorch 2 archives, TensorFlow, trees.
 
-A framework whose package is not installed is left out.
+A framework whose package is not installed is left out; TensorFlow needs an environment of its own
+(``make test-tensorflow`` installs one).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ import numpy.typing as npt
 
 from benchmarks import servers
 from benchmarks.baseline import RunBatch
+from tritonnb.model_zoo import dense
 
 REPOSITORY = servers.ROOT / "model_repository"
 INSTANCES = 2
@@ -71,9 +75,9 @@ def cases() -> Iterator[Case]:
         4: (64, "preferred_batch_size: [ 64 ] max_queue_delay_microseconds: 4000"),
     }
     if importlib.util.find_spec("openvino"):
-        dense, magika = random.random((1, 2048), np.float32), random.integers(0, 256, (1, 2048), np.int32)
-        dense_tensors = ("dense", "INPUT", "OUTPUT", "FP32", dense)
-        magika_tensors = ("magika", "bytes", "target_label", "INT32", magika)
+        dense_tensors = ("dense", "INPUT", "OUTPUT", "FP32", random.random((1, 2048), np.float32))
+        characters = random.integers(0, 256, (1, 2048), np.int32)
+        magika_tensors = ("magika", "bytes", "target_label", "INT32", characters)
         for (model, name, output, datatype, row), classes, batching in (
             (dense_tensors, 2048, batched),
             (magika_tensors, 214, {1: (4, ""), 4: (4, "")}),
@@ -90,6 +94,12 @@ def cases() -> Iterator[Case]:
                 lambda directory: _openvino(directory / "1" / "model.onnx"),
                 batching,
             )
+    if importlib.util.find_spec("torch"):
+        tensors = ("dense", "INPUT__0", "OUTPUT__0", "FP32", random.random((1, 2048), np.float32))
+        yield Case("pt2 dense", *tensors, _write_archive, _archive, batched)
+    if importlib.util.find_spec("tensorflow"):
+        tensors = ("dense", "x", "y", "FP32", random.random((1, 2048), np.float32))
+        yield Case("tensorflow dense", *tensors, _write_saved_model, _saved_model, batched)
     if importlib.util.find_spec("treelite"):
         yield Case(
             "fil digits_trees",
@@ -143,6 +153,80 @@ def _openvino(path: Path) -> Callable[[], RunBatch]:
         return lambda batch: request.infer({name: batch}, share_inputs=True, share_outputs=True)
 
     return new_run
+
+
+def _write_archive(directory: Path) -> str:
+    compiled, config = _compiled_dense()
+    (directory / "1" / "model.pt2").symlink_to(compiled)
+    return config
+
+
+@functools.cache
+def _compiled_dense() -> tuple[Path, str]:
+    """*dense*, compiled with PyTorch once, and its configuration without batching."""
+    import torch
+
+    from tritonnb.backends.pt2_export import export_pt2
+
+    directory = Path(tempfile.mkdtemp()) / "dense"
+    layers: list[Any] = []
+    for weight in dense.layer_weights():
+        layers += [torch.nn.Linear(weight.shape[0], weight.shape[1], bias=False), torch.nn.ReLU()]
+        layers[-2].weight.data = torch.from_numpy(np.ascontiguousarray(weight.T))
+    text = export_pt2(torch.nn.Sequential(*layers[:-1]), (torch.zeros(1, 2048),), directory, max_batch_size=64)
+    kept = (line for line in text.splitlines() if not line.startswith(("max_batch_size", "dynamic_batching")))
+    return directory / "1" / "model.pt2", "\n".join([*kept, _PARAMETER.format("INTRA_OP_THREAD_COUNT", "1")])
+
+
+def _archive(directory: Path) -> Callable[[], RunBatch]:
+    import torch
+
+    torch.set_num_threads(1)
+    program = torch._inductor.aoti_load_package(str(directory / "1" / "model.pt2"))
+
+    def new_run() -> RunBatch:
+        torch.set_num_threads(1)
+        return lambda batch: program(torch.from_numpy(batch))
+
+    return new_run
+
+
+_TENSORFLOW = """
+backend: "tensorflow"
+platform: "tensorflow_savedmodel"
+input { name: "x" data_type: TYPE_FP32 dims: 2048 }
+output { name: "y" data_type: TYPE_FP32 dims: 2048 }
+""" + _PARAMETER.format("TF_NUM_INTRA_THREADS", "1")
+
+
+@functools.cache
+def _tensorflow() -> Any:
+    """TensorFlow with one thread for each call, as the server has it; this cannot be set later."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    return tf
+
+
+def _write_saved_model(directory: Path) -> str:
+    tf = _tensorflow()
+    module = tf.Module()
+    module.weights = [tf.Variable(weight) for weight in dense.layer_weights()]
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2048), tf.float32)])  # type: ignore[untyped-decorator]
+    def serve(x: Any) -> dict[str, Any]:
+        for weight in module.weights[:-1]:
+            x = tf.nn.relu(tf.matmul(x, weight))
+        return {"y": tf.matmul(x, module.weights[-1])}
+
+    tf.saved_model.save(module, str(directory / "1" / "model.savedmodel"), signatures={"serving_default": serve})
+    return _TENSORFLOW
+
+
+def _saved_model(directory: Path) -> Callable[[], RunBatch]:
+    tf = _tensorflow()
+    function = tf.saved_model.load(str(directory / "1" / "model.savedmodel")).signatures["serving_default"]
+    return lambda: lambda batch: function(x=tf.constant(batch))["y"].numpy()
 
 
 def _trees(path: Path) -> Callable[[], RunBatch]:

@@ -19,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,12 +105,12 @@ def pytriton(scratch: Path) -> Iterator[str]:
 
 
 @contextmanager
-def tritonnb(repository: Path, *models: str, grpc: int = 0) -> Iterator[str]:
-    """Run this server with models of a repository, and optionally a gRPC port; yields its URL."""
+def tritonnb(repository: Path, *models: str, grpc: int = 0, options: Sequence[str] = ()) -> Iterator[str]:
+    """Run this server with models of a repository, and optionally a gRPC port and other flags; yields its URL."""
     http = free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
-    command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models)]
+    command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models), *options]
     with _process(command, f"http://127.0.0.1:{http}", dict(os.environ), models[0]) as url:
         yield url
 

@@ -1,9 +1,16 @@
-"""What holds for all tests: no hypothesis example fails because the machine is slow, and slow tests are marked."""
+"""What holds for all tests: no hypothesis example fails because the machine is slow, and slow tests are marked.
+
+Browser tests run last, and share one browser: Playwright occupies the event loop of the thread.
+"""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+
+from tests.notebook.browser import browser, browser_context, lab, notebook
+
+__all__ = ["browser", "browser_context", "lab", "notebook"]
 
 settings.register_profile("tritonnb", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
@@ -14,7 +21,10 @@ MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel",
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures; hypothesis state machines, and tests with a longer time limit, are slow."""
+    """Mark tests by their fixtures; hypothesis state machines, and tests with a longer time limit, are slow.
+
+    Tests in a browser come last.
+    """
     limit = float(config.getini("timeout"))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -24,3 +34,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_state_machine = item.name == "runTest"
         if is_state_machine or (timeout is not None and timeout.args[0] > limit):
             item.add_marker("slow")
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)

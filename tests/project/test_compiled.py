@@ -25,6 +25,7 @@ def copied(directory: Path, *left_out: str) -> dict[str, str]:
     """A copy of the package as a checkout has it, and the environment in which it is imported."""
     directory.mkdir()
     shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", *left_out))
+    (directory / "model_repository").symlink_to(ROOT / "model_repository")
     for path in (ROOT / "hatch_build.py", *ROOT.glob("*.so")):
         shutil.copy2(path, directory)
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: What is imported only by the feature that needs it: frameworks, plotting, gRPC, notebook packages.
 NOT_IMPORTED = {
     "IPython", "anywidget", "grpc", "ipywidgets", "matplotlib", "nest_asyncio", "nest_asyncio2", "onnxruntime",
-    "opentelemetry", "openvino", "pandas", "sklearn", "tensorflow", "torch", "treelite", "tritonclient.grpc",
+    "opentelemetry", "openvino", "pandas", "ray", "sklearn", "tensorflow", "torch", "treelite", "tritonclient.grpc",
 }  # fmt: skip
 PROGRAM = """
 import json, sys, time

@@ -20,6 +20,7 @@ LAYERS = [
     {"remote"},
     {"figures"},
     {"notebook"},
+    {"playground"},
 ]
 #: Figures and views of a recording, a load or a sweep are imported when they are asked for; magics use a server.
 #: `Recording.from_trace` reads a trace, which is more than the events of a recording.

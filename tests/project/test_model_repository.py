@@ -42,6 +42,8 @@ def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
     (tmp_path / "magika" / "1" / "model.onnx").write_bytes(b"damaged")
     report = materialize(tmp_path)
     assert "magika/1/model.onnx: created, 3.2 MB" in report.lines
+    assert "digits_pt2/1/model.pt2: skipped, compiling takes a while: tritonnb models --compile" in report.lines
+    assert all((model / "config.pbtxt").is_file() for model in tmp_path.iterdir()), "a model that cannot be loaded"
 
 
 def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
@@ -56,7 +58,8 @@ def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
 def test_digits_openvino_is_the_network_of_digits(server: Server) -> None:
     images, _ = held_out()
     scores = server["digits_openvino"](image=images[:60])["scores"]
-    np.testing.assert_allclose(scores, server["digits"](image=images[:60])["scores"], rtol=1e-4, atol=1e-6)
+    # OpenVINO computes in BF16 on processors that have it.
+    np.testing.assert_allclose(scores, server["digits"](image=images[:60])["scores"], rtol=0, atol=0.03)
 
 
 def test_digits_trees_is_right_on_images_it_has_not_seen(server: Server) -> None:

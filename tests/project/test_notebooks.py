@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import tomllib
 from pathlib import Path
 
@@ -52,10 +53,11 @@ def test_the_link_is_the_address_of_the_documentation() -> None:
     assert f"{project['urls']['Documentation']}generated/tutorials" == RENDERED
 
 
-def test_widgets_appear_from_the_first_lesson_on() -> None:
-    source = "\n".join(cell.source for cell in nbformat.read(NOTEBOOKS[0], as_version=4).cells)
-    assert 'server["dense"].watch()' in source
-    assert "rec.blame()" in source
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_widget_appears_in_each_lesson(path: Path) -> None:
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    last_lines = [source.splitlines()[-1] for source in cells]
+    assert any(re.search(r"\.(watch|view|dashboard)\(.*\)$", line) for line in last_lines)
 
 
 def test_the_clip_in_the_readme_moves_and_is_small() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonnb.backends.native.build import find_compiler
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.wheel
 
@@ -56,6 +58,9 @@ def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) ->
     models = [name.split("/")[3] for name in names if name.endswith(".onnx")]
     assert models == ["accumulator_onnx"]
     assert not [name for name in names if name.endswith(".pyc")]
+    # The shim for C++ backends, and the headers to compile some.
+    assert ("tritonnb/backends/native/libtritonserver.so" in names) == (find_compiler() is not None)
+    assert "tritonnb/backends/native/include/triton/core/tritonbackend.h" in names
 
 
 def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path: Path) -> None:
@@ -79,4 +84,4 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
 
 @pytest.mark.timeout(600)
 def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path) -> None:
-    assert build(tmp_path, CC="false").name.endswith("-none-any.whl")
+    assert build(tmp_path, CC="false", CXX="false").name.endswith("-none-any.whl")
