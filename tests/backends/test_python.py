@@ -14,7 +14,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
-from tritonnb.backends.contract import ModelContext, ResponseSender
+from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python import pb_utils as typed_utilities
 from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.backends.python.response import InferenceResponseSender

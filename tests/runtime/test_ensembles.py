@@ -16,15 +16,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-    ResponseSender,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
 from tritonnb.core.events import EnsembleExecuted, StepSent, unpack

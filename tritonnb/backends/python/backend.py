@@ -16,15 +16,8 @@ from typing import Any
 
 from tritonnb.backends.batching import output_tensor
 from tritonnb.backends.completion import merge_completed
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-    ResponseSender,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.backends.python.instance_binding import InstanceBinding

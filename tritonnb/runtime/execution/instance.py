@@ -15,7 +15,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceLostError, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.failure_log import FailureLog
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.runtime.execution.readiness import ReadinessCheck

@@ -15,14 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tritonnb.backends.contract import (
-    BackendModel,
-    Execution,
-    InstanceLostError,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import BackendModel, InstanceLostError, InstanceSpec, MemoryPlace, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
