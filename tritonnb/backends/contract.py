@@ -14,8 +14,9 @@ The objects and the order of the calls are those of Triton's backend API (*trito
 
 Rules:
 
-* Every instance has its own thread, which runs its ``initialize``, ``execute`` and ``finalize``. An instance is
-  never called concurrently; different instances of a model are.
+* Every instance has its own thread, which runs its ``initialize``, ``execute`` and ``finalize``; if its `any_thread` is
+  true, other threads run ``execute``, too. An instance is never called concurrently; different instances of a model
+  are.
 * ``execute`` responds to every request of the batch exactly once, in any order. An error response to one
   request does not affect the other requests of the batch.
 * If ``execute`` raises an exception, every request without a response gets that error.
@@ -159,6 +160,14 @@ class BackendModelInstance(ABC):
     #: Whether an error response to a request counts as a failure in the statistics. Triton's Python
     #: backend reports such a request as a success; the others report a failure.
     error_responses_fail: bool = True
+
+    @property
+    def any_thread(self) -> bool:
+        """Whether `execute` may run on any thread, still one batch at a time; False, the default, if only on its own.
+
+        Quick executions then run on the threads of in-process callers, which saves two changes of threads.
+        """
+        return False
 
     def initialize(self) -> None:
         """Prepare to run; if this raises an exception, the model fails to load."""

@@ -119,6 +119,11 @@ class OnnxInstance(BackendModelInstance):
         if spec.kind == "KIND_GPU":
             self._places.append(("GPU", spec.device_id))
 
+    @property
+    def any_thread(self) -> bool:
+        """Sessions on the CPU keep nothing that belongs to a thread."""
+        return self._spec.kind == "KIND_CPU"
+
     def initialize(self) -> None:
         """Create the session and check the configuration against it."""
         model, spec = self._model, self._spec

@@ -120,6 +120,11 @@ class OpenVinoInstance(BackendModelInstance):
         self._options = model.options
         self._max_batch_size = model.spec.max_batch_size
 
+    @property
+    def any_thread(self) -> bool:
+        """An infer request keeps nothing that belongs to a thread."""
+        return True
+
     def initialize(self) -> None:
         """Create the infer request."""
         with openvino_error("creating infer request object"):

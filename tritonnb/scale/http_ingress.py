@@ -165,7 +165,8 @@ class HttpIngress:
                 reply: bytes = await self._groups.of(match[1]).change(change)
                 return reply
             if match := _SETTINGS.fullmatch(path):
-                change = Change("", request.method, request.target, request.body)
+                names = _names(request.body)
+                change = Change.of_settings(request.method, request.target, request.body, match[1] or "", names)
                 groups = [self._groups.of(match[1])] if match[1] else self._groups.all
                 replies: list[bytes] = [await group.change(change) for group in groups]
                 return first_refusal(replies) or replies[0]
@@ -216,6 +217,15 @@ class HttpIngress:
         if wanted not in replies:
             raise InvalidArgumentError(f"expected one of the replicas {', '.join(replies)}, got '{wanted}'")
         return {wanted: replies[wanted]}
+
+
+def _names(body: bytes) -> list[str]:
+    """The members of a JSON object; none if it is another value, which every replica refuses."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return []
+    return list(document) if isinstance(document, dict) else []
 
 
 def _document(response: bytes) -> Any:

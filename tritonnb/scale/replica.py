@@ -78,6 +78,8 @@ class Replica:
     grpc : GrpcOptions, optional
     direct_host : str, optional
         The address on which the replica also listens itself, on free ports; by default it does not.
+    name : str, optional
+        Appended to the names of trace files: replicas on one machine have the same settings.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class Replica:
         http: HttpOptions | None = None,
         grpc: GrpcOptions | None = None,
         direct_host: str = "",
+        name: str = "",
     ) -> None:
         self.engine = Engine(options)
+        self.engine.tracer.file_suffix = f".{name}" if name else ""
         self._endpoints = Endpoints()
         self._http_options, self._grpc_options = http or HttpOptions(allow_foreign=True), grpc or GrpcOptions()
         self._http = HttpEndpoint(self.engine, host=direct_host, port=0, options=self._http_options)

@@ -123,8 +123,11 @@ class ServedWithInstances(Served):
 
     def _update_instances(self) -> None:
         self.instances = list(self._pool)
+        # With `preserve_ordering`, a caller could not take its response before the event loop has ordered it.
+        may_pass = not (self.decoupled or self.config.dynamic_batching.preserve_ordering)
         usage: Counter[MemoryPlace] = Counter()
         for instance in self.instances:
+            instance.passes_to_callers = may_pass and instance.backend_instance.any_thread
             usage.update(instance.backend_instance.memory_usage())
         self.statistics.memory_usage = dict(usage)
 
