@@ -7,6 +7,7 @@ sources show, and the change that made the difference.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ _CHANGES: dict[str, dict[str, Any]] = {
 
 
 def recordings(name: str) -> list[dict[str, Any]]:
-    """The exchanges of a file, each with the response of release 26.07."""
-    exchanges: list[dict[str, Any]] = json.loads((HERE / name).read_text())
+    """The exchanges of a file, each with the response of release 26.07.
+
+    Shared memory objects have names of this process, since other processes may run the same exchanges.
+    """
+    text = (HERE / name).read_text().replace("/replay_", f"/replay_{os.getpid()}_")
+    exchanges: list[dict[str, Any]] = json.loads(text)
     return [exchange | _CHANGES.get(exchange["id"], {}) for exchange in exchanges]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import shutil
 import struct
@@ -180,11 +181,12 @@ def test_sequences_are_carried_by_parameters(start: Start) -> None:
 
 def test_tensors_travel_in_shared_memory(start: Start) -> None:
     pytest.importorskip("_posixshmem")
-    handle = shm.create_shared_memory_region("region", "/tritonnb_test_grpc", 64)
+    key = f"/tritonnb_test_grpc_{os.getpid()}"
+    handle = shm.create_shared_memory_region("region", key, 64)
     try:
         shm.set_shared_memory_region(handle, [np.arange(8, dtype=np.int32)])
         with client_of(start(allow_client_shm=True)) as client:
-            client.register_system_shared_memory("region", "/tritonnb_test_grpc", 64)
+            client.register_system_shared_memory("region", key, 64)
             assert client.get_system_shared_memory_status().regions["region"].byte_size == 64
             inputs = [grpcclient.InferInput(f"INPUT{n}", [1, 4], "INT32") for n in range(2)]
             for n, tensor in enumerate(inputs):

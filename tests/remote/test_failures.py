@@ -109,7 +109,7 @@ def test_a_server_that_is_killed(
 ) -> None:
     warnings.simplefilter("ignore", UserWarning)
     with server_to_kill(tmp_path, triton) as server, nothing_left_behind():
-        remote = tnb.connect(server.http, timeout=5)
+        remote = tnb.connect(server.http, timeout=30)
         with pytest.raises(tnb.TritonError) as failure:
             use(remote, server.kill)
         text = str(failure.value)
@@ -127,12 +127,12 @@ def test_a_server_that_is_killed_while_it_is_watched_with_traces(tmp_path: Path,
     with tnb.otlp_receiver(port=0) as receiver:
         trace = ["mode=opentelemetry", f"opentelemetry,url={receiver.url}", "opentelemetry,bsp_schedule_delay=200"]
         with server_to_kill(tmp_path, triton, trace=trace) as server, nothing_left_behind():
-            remote = tnb.connect(server.http, timeout=5)
+            remote = tnb.connect(server.http, timeout=30)
             before = remote.trace_settings("one")
             view = remote["one"].watch(receiver)
             assert remote.trace_settings("one")["trace_level"] == ["TIMESTAMPS"]
             send(server.grpc, "one", 50, clients=4)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(view.recording().requests) < 50 and time.monotonic() < deadline:
                 time.sleep(0.05)
             while view.batches is None or view.batches.history["counts"]["requests"] < 50:
@@ -189,17 +189,17 @@ def refusing() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("path", "timeout", "message"),
     [
-        ("auth", "authentication failed, HTTP status 401: pass the credentials as headers="),
-        ("slow", "no response from .*/slow/v2 within 0.3 s"),
-        ("html", "no HTTP server of the v2 protocol responds at"),
-        ("missing", "HTTP status 404"),
+        ("auth", 60, "authentication failed, HTTP status 401: pass the credentials as headers="),
+        ("slow", 0.3, "no response from .*/slow/v2 within 0.3 s"),
+        ("html", 60, "no HTTP server of the v2 protocol responds at"),
+        ("missing", 60, "HTTP status 404"),
     ],
 )
-def test_a_server_that_refuses_is_one_sentence(refusing: str, path: str, message: str) -> None:
+def test_a_server_that_refuses_is_one_sentence(refusing: str, path: str, timeout: float, message: str) -> None:
     with pytest.raises(tnb.TritonError, match=message):
-        tnb.connect(f"{refusing}/{path}", timeout=0.3)
+        tnb.connect(f"{refusing}/{path}", timeout=timeout)
 
 
 def test_headers_are_sent_with_every_request(refusing: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tests.remote.traffic import send
+from tritonnb.recording.recorded_times import recorded_times
 
 REQUESTS = 2000
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
@@ -67,19 +68,22 @@ def test_what_if_predicts_a_run_under_another_configuration(
     remote_server: ServerProcess, model: str, rate: int, delay_us: int
 ) -> None:
     attempts = []
-    for _ in range(4):  # other work of the machine changes the execution times from one run to the next
-        recording, _ = record_load(remote_server, model, REQUESTS, rate=rate)
+    for _ in range(4):
+        recording, _ = record_load(remote_server, model, REQUESTS // 2, rate=rate)
         with tnb.connect(remote_server.grpc) as remote, remote[model].config as config:
             config.dynamic_batching.max_queue_delay_microseconds = delay_us
             config.apply()
-            actual, _ = record_load(remote_server, model, REQUESTS, rate=rate)
-        predicted = recording.what_if(max_queue_delay_microseconds=delay_us).after.summary()
+            actual, _ = record_load(remote_server, model, REQUESTS // 2, rate=rate)
         measured = actual.summary()
-        pairs = [(predicted[name], measured[name]) for name in ("mean_batch_size", "latency_p50_ms")]
-        attempts.append(pairs)
-        print(f"\n{model}, {delay_us} µs: (predicted, measured) mean batch size and p50 in ms: {pairs}")
-        if all(first == pytest.approx(second, rel=0.15) for first, second in pairs):
-            return
+        # Other work of the machine changes the execution times between the runs: then with those of the second run.
+        for service in (None, recorded_times(actual)):
+            what_if = recording.what_if(service=service, max_queue_delay_microseconds=delay_us)
+            predicted = what_if.after.summary()
+            pairs = [(predicted[name], measured[name]) for name in ("mean_batch_size", "latency_p50_ms")]
+            attempts.append(pairs)
+            print(f"\n{model}, {delay_us} µs: (predicted, measured) mean batch size and p50 in ms: {pairs}")
+            if all(first == pytest.approx(second, rel=0.15) for first, second in pairs):
+                return
     pytest.fail(f"no prediction was within 15 %: {attempts}")
 
 

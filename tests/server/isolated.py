@@ -92,7 +92,14 @@ ISOLATED = parameter("EXECUTION_PROCESS", "isolated")
 
 def children() -> list[psutil.Process]:
     """The processes of isolated instances of this process."""
-    return [child for child in psutil.Process().children() if "isolation" in " ".join(child.cmdline())]
+
+    def command(child: psutil.Process) -> str:
+        try:
+            return " ".join(child.cmdline())
+        except psutil.NoSuchProcess:  # it has just ended
+            return ""
+
+    return [child for child in psutil.Process().children() if "isolation" in command(child)]
 
 
 def shared_memory() -> list[str]:

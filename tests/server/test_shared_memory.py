@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -31,10 +32,11 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
 
 def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient) -> None:
     wire = np.frombuffer(b"\x06\0\0\0shared\x06\0\0\0memory", np.uint8)
-    handle = shm.create_shared_memory_region("strings", "/tritonnb_test_strings", 1024)
+    key = f"/tritonnb_test_strings_{os.getpid()}"
+    handle = shm.create_shared_memory_region("strings", key, 1024)
     try:
         shm.set_shared_memory_region(handle, [wire])
-        client.register_system_shared_memory("strings", "/tritonnb_test_strings", 1024)
+        client.register_system_shared_memory("strings", key, 1024)
         tensor = httpclient.InferInput("TEXT", [2, 1], "BYTES")
         tensor.set_shared_memory("strings", wire.nbytes)
         wanted = httpclient.InferRequestedOutput("UPPER")

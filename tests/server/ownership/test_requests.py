@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,11 +42,12 @@ def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -
 def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
-    region = shared_memory.create_shared_memory_region("given", "/tritonnb_ownership", x.nbytes)
+    key = f"/tritonnb_ownership_{os.getpid()}"
+    region = shared_memory.create_shared_memory_region("given", key, x.nbytes)
     try:
         shared_memory.set_shared_memory_region(region, [x])
         with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-            client.register_system_shared_memory("given", "/tritonnb_ownership", x.nbytes)
+            client.register_system_shared_memory("given", key, x.nbytes)
             tensor = httpclient.InferInput("X", [3], "FP32")
             tensor.set_shared_memory("given", x.nbytes)
             assert client.infer(name, [tensor]).as_numpy("Y").tolist() == [3, 2, 1]
