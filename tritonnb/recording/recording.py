@@ -8,21 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestArrived
-from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.batches import RequestRecord, batch_rows
 from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
-from tritonnb.recording.continuous import GenerationWorkload, generation_workload, with_batching
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.recorded_events import RecordedEvents
-from tritonnb.recording.recorded_times import recorded_times
 from tritonnb.recording.representation import as_html, as_text, remarks_of
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
@@ -124,7 +119,7 @@ class Recording(RecordedEvents):
             for all of its files. Or files with OTLP messages (mode ``opentelemetry``), in JSON or protobuf.
         config : configuration, mapping of str to configuration, or path, optional
             The configuration of the model, in any form that `simulate` accepts; of several models, a dict by name or a
-            model repository. Without it there are no reasons and no `what_if`.
+            model repository. Reasons and `what_if` need it.
         trace_rate : int, optional
             The server's trace rate: one of so many requests was traced. By default it is estimated whether the trace
             contains every request.
@@ -259,31 +254,9 @@ class Recording(RecordedEvents):
         InvalidArgumentError
             If the recording is not of exactly one model (see `for_model`), or a field does not exist.
         """
-        models = {event.model for event in self.events if isinstance(event, RequestArrived)}
-        if len(models) != 1:
-            names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
-            raise InvalidArgumentError(f"what_if expected a recording of one model, got one of {names}")
-        name = models.pop()
-        if name not in self.configs:
-            raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
-        config = self.configs[name]
-        edited = with_overrides(config, edits)
-        if continuous is None and not self.generations:
-            times = service or (self.service() if self.source is None else recorded_times(self))
-            workload = GenerationWorkload(self.arrivals(), times, 0)
-        else:
-            workload = generation_workload(self, service)
-        if continuous is not None:
-            edited, edits = with_batching(edited, continuous), {"continuous": continuous, **edits}
-        runs = [
-            Recording(
-                run(candidate, workload.arrivals, workload.service, seed, first_step_ns=workload.first_step_ns),
-                {name: candidate},
-                simulated=True,
-            )
-            for candidate in (config, edited)
-        ]
-        return Comparison(runs[0], runs[1], edits, self)
+        from tritonnb.recording.what_if import what_if
+
+        return what_if(self, service, seed, continuous, edits)
 
     def blame(self, request: RequestRecord | int | str | None = None, *, service: Service | None = None) -> Blame:
         """Split the latency of a request into causes, exactly, and find what would remove each.

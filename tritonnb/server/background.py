@@ -1,7 +1,7 @@
 """The base class of `Server`: the engine and its endpoints on a thread and an event loop of their own.
 
-Other threads run code on that loop and wait for it. Ports are opened before models are loaded, and closed after all
-accepted requests are answered.
+Other threads run code on that loop and wait for it, and record its events. Ports are opened before models are loaded,
+and closed after all accepted requests are answered.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints.listeners import Endpoints, ListenOptions
 from tritonnb.inprocess.inference import Submitter
+from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
@@ -130,6 +133,46 @@ class BackgroundServer:
         """Run a coroutine on the server's event loop and wait for its result."""
         return self._background.run(coroutine)
 
+    @contextmanager
+    def record(self) -> Iterator[Recording]:
+        """Record the events of a ``with`` block.
+
+        The recording is filled when the block ends.
+
+        Examples
+        --------
+        >>> with server.record() as rec:  # doctest: +SKIP
+        ...     server["digits"](image=images)
+        >>> rec.batches[0].why  # doctest: +SKIP
+        """
+        events: list[Packed] = []
+        recording = Recording()
+        self.call(self.engine.stream.attach, events.append)
+        try:
+            yield recording
+        finally:
+            self.call(self.engine.stream.detach, events.append)
+            recording.fill(map(unpack, events), self.call(self.engine.configs))
+
+    def recent(self) -> Recording:
+        """A recording of the latest events, without a ``with`` block.
+
+        The event stream keeps the latest 65,536 events of all models: a few seconds at full load, or a long time at
+        low load.
+
+        Returns
+        -------
+        Recording
+            Batches that were sent before the oldest of these events are not in it.
+
+        Examples
+        --------
+        >>> server.recent().for_model("digits").batches[-1].why  # doctest: +SKIP
+        """
+        recording = Recording()
+        recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
+        return recording
+
     @with_short_traceback
     def stop(self) -> None:
         """Answer all accepted requests, then stop the server and close its ports. A second call has no effect."""
@@ -163,7 +206,7 @@ async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
-    """Open the ports first: without them there is no reason to load the models."""
+    """Open the ports first: the models are not loaded if that fails."""
     try:
         await endpoints.start(engine, options)
         await engine.start()

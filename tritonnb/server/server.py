@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
-from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import JsonDict
 from tritonnb.core.suggestions import did_you_mean
@@ -25,7 +23,6 @@ from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json
-from tritonnb.recording.recording import Recording
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.load_log import raised_here
 from tritonnb.runtime.repository.loader import ModelSource
@@ -319,46 +316,6 @@ class Server(BackgroundServer):
             ``name`` of each model; ``version``, ``state``, and ``reason`` (of a failure) where there is one.
         """
         return self.call(self.engine.index)
-
-    @contextmanager
-    def record(self) -> Iterator[Recording]:
-        """Record the events of a ``with`` block.
-
-        The recording is filled when the block ends.
-
-        Examples
-        --------
-        >>> with server.record() as rec:  # doctest: +SKIP
-        ...     server["digits"](image=images)
-        >>> rec.batches[0].why  # doctest: +SKIP
-        """
-        events: list[Packed] = []
-        recording = Recording()
-        self.call(self.engine.stream.attach, events.append)
-        try:
-            yield recording
-        finally:
-            self.call(self.engine.stream.detach, events.append)
-            recording.fill(map(unpack, events), self.call(self.engine.configs))
-
-    def recent(self) -> Recording:
-        """A recording of the latest events, without a ``with`` block.
-
-        The event stream keeps the latest 65,536 events of all models: a few seconds at full load, or a long time at
-        low load.
-
-        Returns
-        -------
-        Recording
-            Batches that were sent before the oldest of these events are not in it.
-
-        Examples
-        --------
-        >>> server.recent().for_model("digits").batches[-1].why  # doctest: +SKIP
-        """
-        recording = Recording()
-        recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
-        return recording
 
     def _served_versions(self, name: str) -> str:
         """The ready versions of a model, as the end of an error message; empty if there are none."""
