@@ -11,7 +11,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.notebook import live_batch_view
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.delivery_room import BURST, MOST_BATCHES
+from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.server.server import Server

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted, pack
-from tritonnb.notebook.delivery_room import BURST, MOST_BATCHES, MOST_MEMBERS
+from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES, MOST_MEMBERS
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_metadata import describe_config

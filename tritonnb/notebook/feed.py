@@ -31,7 +31,7 @@ from tritonnb.core.events import (
     unpack,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.delivery_room import Room
+from tritonnb.notebook.delivery_budget import DeliveryBudget
 from tritonnb.notebook.generated_tokens import GeneratedTokens
 from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.iterative_requests import IterativeRequests
@@ -135,7 +135,7 @@ class Feed:
         self._sent: list[DrawnBatch] = []
         self._done: list[DrawnBatch] = []  # already sent to views
         self._refusals: list[tuple[Any, Packed | None]] = []
-        self._room = Room(limited)
+        self._budget = DeliveryBudget(limited)
         self._counted = 0, 0  # totals at the last delivery
         self._queue_rows = QueueRows()
         self._slots = SlotHistory({model: config})
@@ -216,7 +216,7 @@ class Feed:
             self._waits.append((packed[TIME], packed[TIME] - min(arrived_ns)))
         if self._iterative is not None:
             arrivals = self._iterative.steps(packed, members, arrivals)
-        if self._room.has(packed[TIME], len(arrivals)):
+        if self._budget.covers(packed[TIME], len(arrivals)):
             batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
             self._sent.append(batch)
         elif self._stateful:  # the slots of all batches are followed
@@ -338,8 +338,8 @@ class Feed:
         }
 
     def _exact_until(self, now_ns: int, changes: list[tuple[int, int]]) -> int:
-        """Until when everything is sent; make room for the next delivery."""
-        omitted_ns = self._room.refill()
+        """Until when everything is sent; add the budget of the next delivery."""
+        omitted_ns = self._budget.refill()
         bounds = [now_ns] if omitted_ns is None else [now_ns, omitted_ns - 1]
         if self._limited and len(changes) > MOST_CHANGES:
             bounds.append(changes[MOST_CHANGES][0] - 1)

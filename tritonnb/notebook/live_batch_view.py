@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.delivery_room import MOST_BATCHES
+from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.notebook.feed import MOST_PENDING, Feed, Json
 from tritonnb.notebook.open_views import OpenViews
@@ -185,7 +185,7 @@ class LiveBatchView(BatchView):
                     return
                 read_ns, slots = now, state.get("slot_state", {})
             self._drain()
-            # The idle time of sequences goes on when there are no events.
+            # The idle time of sequences goes on without events.
             if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
                 undrawn = undrawn or not self._feed.quiet
                 now = time.monotonic_ns()

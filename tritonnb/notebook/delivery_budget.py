@@ -7,7 +7,7 @@ from __future__ import annotations
 MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
 
 
-class Room:
+class DeliveryBudget:
     """How many more batches and requests the next delivery may have; a burst may use what earlier ones left.
 
     Parameters
@@ -17,10 +17,10 @@ class Room:
 
     Examples
     --------
-    >>> room = Room(limited=True)
-    >>> [room.has(time_ns, members=200) for time_ns in range(5)]
+    >>> budget = DeliveryBudget(limited=True)
+    >>> [budget.covers(time_ns, members=200) for time_ns in range(5)]
     [True, True, True, False, False]
-    >>> room.refill()
+    >>> budget.refill()
     3
     """
 
@@ -29,8 +29,8 @@ class Room:
         self._members, self._batches = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
         self._omitted_ns: int | None = None
 
-    def has(self, time_ns: int, members: int) -> bool:
-        """Whether a batch is sent: not if there is no room, nor after one that was not sent."""
+    def covers(self, time_ns: int, members: int) -> bool:
+        """Whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
         if not self._limited:
             return True
         if self._omitted_ns is not None:
@@ -42,7 +42,7 @@ class Room:
         return self._omitted_ns is None
 
     def refill(self) -> int | None:
-        """Make room for another delivery; return when the first batch was not sent."""
+        """Add the budget of another delivery; return when the first batch was not sent."""
         self._members = min(BURST * MOST_MEMBERS, max(0, self._members) + MOST_MEMBERS)
         self._batches = min(BURST * MOST_BATCHES, max(0, self._batches) + MOST_BATCHES)
         omitted_ns, self._omitted_ns = self._omitted_ns, None
