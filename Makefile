@@ -10,10 +10,15 @@ COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
 RAY := build/ray
 SITE := build/site
-# Containers often know no other user; Jupyter wants to be told that this is meant.
+# Runs two targets at the same time, also if one fails; the output of each is shown when it ends.
+BOTH := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# The markers of tests whose work is mostly done by other processes.
+STARTING := browser or kernel or wheel
+FAST := --hypothesis-profile=fast -m "not ($(STARTING) or slow)"
+# Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-fast test-tensorflow test-ray chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-others test-fast test-fast-servers test-fast-others test-tensorflow test-ray chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -21,12 +26,25 @@ lab: $(MODELS) $(COMPILED)
 demo: $(MODELS) $(COMPILED)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
+# Two pytest processes, for two cores.
 test: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest
+	$(BOTH) test-starting test-others
+
+test-starting: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "$(STARTING)"
+
+test-others: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "not ($(STARTING))"
 
 # For the edit loop: without the tests that start a browser, a kernel or a build, and without those that take seconds.
 test-fast: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest --hypothesis-profile=fast -m "not browser and not kernel and not wheel and not slow"
+	$(BOTH) test-fast-servers test-fast-others
+
+test-fast-servers: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(FAST) tests/backends tests/server
+
+test-fast-others: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(FAST) --ignore=tests/backends --ignore=tests/server
 
 # TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed
