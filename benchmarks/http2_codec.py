@@ -3,7 +3,7 @@
 ``python -m benchmarks.http2_codec [--rounds 9]``, with ``h2`` installed beside this package's dependencies.
 
 Both codecs get the same bytes of a client and send the same response to each call: header block, message, trailers.
-There are no sockets, and nothing is executed. The codecs are measured in turn.
+It opens no sockets and executes nothing. The codecs are measured in turn.
 """
 
 from __future__ import annotations

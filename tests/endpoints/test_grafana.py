@@ -1,6 +1,6 @@
 """*docs/grafana.json*: a valid dashboard whose queries name metrics and labels that exist.
 
-There is no package of Grafana here. The dashboard is an object of the type ``Dashboard`` of the npm package
+Grafana itself is not installed for tests. The dashboard is an object of the type ``Dashboard`` of the npm package
 *@grafana/schema* 13.2 (except ``definition``, which Grafana itself writes), and Prometheus's ``promtool`` 2.42 accepts
 its queries; both were checked by hand.
 """

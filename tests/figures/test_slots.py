@@ -158,8 +158,8 @@ class Watched:
         self.log: dict[tuple[Any, ...], int] = {}
 
     def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
-        found = getattr(self._batcher, name)
-        return partial(self._watch, found) if name in self.STIMULI else found
+        attribute = getattr(self._batcher, name)
+        return partial(self._watch, attribute) if name in self.STIMULI else attribute
 
     def _watch(self, stimulus: Any, *args):  # type: ignore[no-untyped-def]
         decisions = stimulus(*args)

@@ -61,8 +61,8 @@ def test_batch_sizes_come_from_the_statistics_too() -> None:
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])
 def test_parts_of_a_request_add_up(since: Any) -> None:
-    given = Figure().add_subplot()
-    assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
+    ax = Figure().add_subplot()
+    assert StatisticsPlot(LATE).parts(ax=ax, since=since) is ax.figure
     alt = StatisticsPlot(LATE).parts(since=since).alt  # type: ignore[attr-defined]
     assert alt.startswith(
         "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms, the mean of"

@@ -45,14 +45,14 @@ def shown(view: ViewPage) -> tuple[float, float]:
 
 def centre_of(view: ViewPage, kind: str, condition: str = "true") -> tuple[float, float]:
     """The centre of the first thing of a kind in the picture, where nothing else is in front of it."""
-    found = view.run(
+    centre = view.run(
         f"""view.frame.targets.filter((target) => target.kind === "{kind}" && {condition})
             .map((t) => [t.x + t.width / 2, t.y + t.height / 2])
             .find(([x, y]) => x > view.frame.scale.left + 5 && x < view.frame.scale.right - 5 &&
                 view.targetAt({{ x, y }}).kind === "{kind}")"""
     )
-    assert found is not None, kind
-    return tuple(found)
+    assert centre is not None, kind
+    return tuple(centre)
 
 
 def hover(view: ViewPage, x: float, y: float) -> None:

@@ -127,7 +127,7 @@ def test_a_detached_sink_receives_no_events() -> None:
     assert seen == []
 
 
-def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visit() -> None:
+def test_packed_events_are_untracked_at_the_first_garbage_collection() -> None:
     packed = [pack(sent(1, 2, 3)), pack(executed(1, 2, 3))]
     gc.collect()
     assert not any(map(gc.is_tracked, packed))

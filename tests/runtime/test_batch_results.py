@@ -29,7 +29,7 @@ class Batch:
 
     @property
     def answers(self) -> list[str | None]:
-        """For each request its error, empty for success, None where there is no answer."""
+        """For each request its error, empty for success, None without a response."""
         responses = self.execution.responses
         return [None if response is None else str(response.error or "") for response in responses]
 

@@ -159,11 +159,11 @@ def inference(value: float = 1.0) -> dict[str, Any]:
 def test_statistics_are_summed_and_those_of_one_replica_can_be_read(small: Deployment) -> None:
     for _ in range(6):
         small.ask("POST", "/v2/models/echo_fp32/infer", inference())
-    each = [
+    counts = [
         small.ask("GET", f"/v2/models/echo_fp32/stats?replica={name}")["model_stats"][0]["inference_count"]
         for name in ("r1", "r2")
     ]
-    assert each == [3, 3]
+    assert counts == [3, 3]
     assert small.ask("GET", "/v2/models/echo_fp32/stats")["model_stats"][0]["inference_count"] == 6
     grpc_request = pb.ModelStatisticsRequest(name="echo_fp32").SerializeToString()
     reply = small.run(small.grpc.call("ModelStatistics", grpc_request, {}))

@@ -144,11 +144,11 @@ def test_the_view_of_the_whole_deployment(deployment: tnb.ScaledServer) -> None:
         assert remote.stats("add_sub")["model_stats"][0]["inference_count"] == before + 10
         replicas = deployment.replicas()
         assert [replica["state"] for replica in replicas] == ["RUNNING", "RUNNING"]
-        each = [
+        answers = [
             remote.server.access.fetch_json(f"{deployment.url}/v2/models/add_sub/stats?replica={replica['replica']}")
             for replica in replicas
         ]
-        assert sum(answer["model_stats"][0]["inference_count"] for answer in each) == before + 10
+        assert sum(answer["model_stats"][0]["inference_count"] for answer in answers) == before + 10
         assert {f'replica="{replica["replica"]}"' in "".join(remote.metrics()) for replica in replicas} == {True}
     with tnb.connect(str(replicas[0]["url"])) as direct:  # past Ray's proxy
         assert direct["add_sub"](**inputs)["OUTPUT0"].tolist() == [[2.0] * 4]

@@ -86,10 +86,10 @@ def test_what_was_due_once_can_be_due_again() -> None:
 
 def test_equal_deadlines_are_due_in_the_order_in_which_they_were_set() -> None:
     deadlines: Deadlines[object] = Deadlines()
-    things = [object() for _ in range(9)]
-    for thing in things:
-        deadlines.set(thing, 10)
-    assert list(deadlines.pop_due(10)) == things
+    items = [object() for _ in range(9)]
+    for item in items:
+        deadlines.set(item, 10)
+    assert list(deadlines.pop_due(10)) == items
 
 
 @given(

@@ -29,8 +29,8 @@ from tritonnb.core.errors import InvalidArgumentError
         (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
         (["--allow-client-shm=yes"], "invalid value for bool option: yes"),
         (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
-        (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
-        (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
+        (["--allow-sagemaker=true"], "the Sagemaker endpoint is not supported"),
+        (["--allow-vertex-ai=true"], "the Vertex AI endpoint is not supported"),
     ],
 )
 def test_a_flag_is_complained_of_as_triton_does(

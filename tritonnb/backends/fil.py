@@ -138,7 +138,7 @@ def load_trees(context: ModelContext) -> treelite.Model:
     UnsupportedError
         If ``model_type`` is unknown, or the model has several targets.
     UnavailableError
-        If there is no such file.
+        If the file does not exist.
     UnknownError
         If treelite cannot read it.
     """

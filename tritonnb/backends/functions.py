@@ -1,9 +1,9 @@
 """Python functions as models: the implementation of ``@server.model``.
 
-A function is called with a whole batch: an array of shape ``[rows, dims...]`` for each input. It returns an array with
-the same number of rows for each output. Without batching (``max_batch_size=0``) there is no row dimension. BF16, which
-NumPy does not have, is ``float32`` in inputs and outputs. An ``async def`` function is awaited on the instance's
-thread, one batch at a time.
+A function is called with a whole batch: an array of shape ``[rows, dims...]`` for each input. It returns an array
+with the same number of rows for each output. Without batching (``max_batch_size=0``) arrays have no row dimension.
+BF16, which NumPy does not have, is ``float32`` in inputs and outputs. An ``async def`` function is awaited on the
+instance's thread, one batch at a time.
 """
 
 from __future__ import annotations

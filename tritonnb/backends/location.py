@@ -86,7 +86,7 @@ def find_backend(name: str, directory: Path | None = None, library: Path | None 
     Raises
     ------
     InvalidArgumentError
-        If there is no backend with this name.
+        If a backend with this name does not exist.
     UnsupportedError
         If the backend exists on Triton only.
     """

@@ -56,7 +56,7 @@ def find_model_file(context: ModelContext, default: str, *, in_directory: bool =
     Raises
     ------
     NotFoundError
-        If there is no such file.
+        If the file does not exist.
     """
     path = context.version_directory / (context.config.default_model_filename or default)
     if in_directory and path.is_dir():

@@ -45,7 +45,7 @@ class BackendRegistry:
         Raises
         ------
         InvalidArgumentError
-            If there is no backend with this name.
+            If a backend with this name does not exist.
         UnsupportedError
             If a library that the backend needs is not installed, or the backend exists on Triton only.
         """

@@ -133,7 +133,7 @@ def read_signature(context: ModelContext) -> Tensors:
     Raises
     ------
     NotFoundError, InternalError
-        If there is no such file, or it is not a SavedModel.
+        If the file does not exist, or is not a SavedModel.
     InvalidArgumentError
         If it does not have the tag or the signature.
     """

@@ -54,8 +54,8 @@ WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
 }
 #: Features of Triton that are not supported: their flags accept only the value that disables them.
 _NOT_BUILT = {
-    "allow-sagemaker": (False, "there is no Sagemaker endpoint here"),
-    "allow-vertex-ai": (False, "there is no Vertex AI endpoint here"),
+    "allow-sagemaker": (False, "the Sagemaker endpoint is not supported"),
+    "allow-vertex-ai": (False, "the Vertex AI endpoint is not supported"),
     "model-namespacing": (False, "models of one name in several repositories are not supported"),
 }
 #: gRPC options whose flags have other names or value formats.

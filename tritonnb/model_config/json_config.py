@@ -80,7 +80,7 @@ def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -
     Raises
     ------
     InvalidArgumentError
-        If there is no such field, or a value has the wrong type.
+        If a field does not exist, or a value has the wrong type.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class _Writer:
     Attributes
     ----------
     complaint : str
-        The message of the C++ library; empty if there is no error.
+        The message of the C++ library; empty without an error.
     problem : Problem
         The error as Python code gets it.
     """

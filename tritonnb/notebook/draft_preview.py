@@ -38,7 +38,7 @@ class DraftPreview:
     editor : ConfigEditor
         Its trait ``preview`` is set: ``text`` and ``figures``, empty without a draft.
     model : ModelHandle or RemoteModelHandle
-        There is no preview of a model of another server, whose requests are not known.
+        A model of another server has no preview, since its requests are not known.
     """
 
     def __init__(self, editor: ConfigEditor, model: ModelHandle | RemoteModelHandle) -> None:

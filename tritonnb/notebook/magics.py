@@ -102,7 +102,7 @@ class TritonMagics(Magics):
         try:
             effect = config.apply()
         except TritonError as error:
-            assert diagnosis.parsed is not None  # there are no problems
+            assert diagnosis.parsed is not None  # without problems it is parsed
             problem = problem_of(error.message.rstrip("\n"), cell, diagnosis.parsed, error.hint)
             raise UsageError(_excerpt(cell, problem)) from None
         if file is not None:
@@ -138,7 +138,7 @@ class TritonMagics(Magics):
         parser.add_argument("name")
         options = parser.read(line)
         if find_compiler() is None:
-            print("skipped: there is no C++ compiler (g++, c++, clang++, or the program that $CXX names)")
+            print("skipped: needs a C++ compiler (g++, c++, clang++, or the program that $CXX names)")
             return
         directory = self._model_directory(options.name)
         (directory / "1").mkdir(parents=True, exist_ok=True)

@@ -181,5 +181,5 @@ class ViewEncoder:
 
 
 def columns(names: Collection[str], rows: Collection[list[Any]]) -> dict[str, list[Any]]:
-    """Transpose rows into one list per field; empty if there are no rows."""
+    """Transpose rows into one list per field; empty without rows."""
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}

@@ -85,7 +85,7 @@ def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
     Raises
     ------
     InvalidArgumentError
-        If there is no recording, or one is not of exactly one model.
+        If the list is empty, or a recording is not of exactly one model.
 
     Examples
     --------

@@ -42,7 +42,7 @@ def wait(finished: Future[T], timeout: float | None, progress: Callable[[], str]
     Raises
     ------
     TimeoutError
-        If there is no result by then; the message names the progress.
+        If the result is missing by then; the message names the progress.
     """
     end = math.inf if timeout is None else time.monotonic() + timeout
     try:

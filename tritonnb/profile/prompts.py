@@ -58,7 +58,7 @@ def prompts(
     Raises
     ------
     InvalidArgumentError
-        If a number is not positive, or there are no texts.
+        If a number is not positive, or the list of texts is empty.
 
     Examples
     --------

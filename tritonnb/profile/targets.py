@@ -178,7 +178,7 @@ class InProcessTarget:
         self._server.submitter.cancel(pending.handle)
 
     def close(self) -> None:
-        """Does nothing: there are no resources."""
+        """Do nothing: the target holds no resources."""
 
 
 def is_stateful(config: pb.ModelConfig, config_of: Callable[[str, int], pb.ModelConfig]) -> bool:

@@ -18,7 +18,7 @@ class Agreement:
     batches, identical : int
         Batches in the trace, and those that the replay forms with the same requests in the same order.
     difference : str
-        The first batch that differs, with both versions; why there is no replay, if ``batches`` is 0; or empty.
+        The first batch that differs, with both versions; why it was not replayed, if ``batches`` is 0; or empty.
     causes : dict of str to int
         Number of batches by kind of difference.
 

@@ -93,8 +93,8 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
     if config is None:
         return {}
     if isinstance(config, str | os.PathLike) and os.path.isdir(config):
-        found = {name: Path(config) / name / "config.pbtxt" for name in models}
-        return {name: read_config(path, name=name) for name, path in found.items() if path.is_file()}
+        files = {name: Path(config) / name / "config.pbtxt" for name in models}
+        return {name: read_config(path, name=name) for name, path in files.items() if path.is_file()}
     if (
         isinstance(config, Mapping)
         and config
@@ -121,9 +121,9 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
 
 def _files(paths: Paths) -> list[Path]:
     """The files, those of a series in the order of their numbers."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files: list[Path] = []
-    for path in map(Path, given):
+    for path in map(Path, given_paths):
         numbered = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
         series = sorted(numbered, key=lambda file: int(file.suffix[1:]))
         if path.is_file():

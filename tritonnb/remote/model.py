@@ -141,7 +141,7 @@ class RemoteModelHandle:
         return edit_remote_config(self)
 
     def watch(self, receiver: OtlpReceiver | None = None) -> RemoteBatchView | StatisticsView:
-        """A live view of the batches, or of the statistics if there are no traces.
+        """A live view of the batches, or of the statistics without traces.
 
         Parameters
         ----------

@@ -199,7 +199,7 @@ class SharedMemory:
         Raises
         ------
         NotFoundError
-            If there is no region of this kind with the name.
+            If a region of this kind and name does not exist.
         """
         self._release_unregistered()
         if not name:

@@ -46,7 +46,7 @@ def scale(
     port : int, optional
         HTTP port; 0 for any free port. By default 8000 or the next free port.
     grpc_port : int, optional
-        gRPC port; 0 for any free port. By default there is no gRPC.
+        gRPC port; 0 for any free port. By default gRPC is off.
     every_node : bool, optional
         Whether every node has a proxy; by default only the head node has one.
     allow_foreign : bool, optional

@@ -44,7 +44,7 @@ class StatelessScheduler:
         self.stopping = True
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
-        """Do nothing: there are no sequences."""
+        """Do nothing: the model has no sequences."""
         return []
 
     def uses(self, instance: int) -> bool:

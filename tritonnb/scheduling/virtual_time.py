@@ -118,7 +118,7 @@ class VirtualTime:
         self._carry_out(change(self.now))
 
     def staged(self, instance: int) -> None:
-        """A batch was staged: execute it immediately, since there is no rate limiter; subclasses may delay it."""
+        """A batch was staged: execute it immediately, as without a rate limiter; subclasses may delay it."""
         self._carry_out(self.scheduler.begin(instance, self.now))
 
     def _schedule(self, time_ns: int, kind: int, process: Callable[[], None]) -> None:

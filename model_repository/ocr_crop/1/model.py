@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 
 def find_boxes(text_map):
-    """INT32 [n, 4] from top to bottom; one empty box where there is no text."""
+    """INT32 [n, 4] from top to bottom; one empty box without text."""
     boxes = []
     for left, top, right, bottom in parts(text_map > PIXEL):
         if min(right - left, bottom - top) < 3 or text_map[top:bottom, left:right].mean() < BOX:
@@ -81,5 +81,5 @@ def between(pixels, count, axis):
     places = np.clip((np.arange(count, dtype=np.float32) + 0.5) * length / count - 0.5, 0, length - 1)
     lower = places.astype(np.int64)
     upper = np.minimum(lower + 1, length - 1)
-    share = (places - lower).reshape([-1 if each == axis else 1 for each in range(3)])
+    share = (places - lower).reshape([-1 if number == axis else 1 for number in range(3)])
     return pixels.take(lower, axis) * (1 - share) + pixels.take(upper, axis) * share

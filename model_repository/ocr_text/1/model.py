@@ -9,7 +9,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         lines = (Path(__file__).parent / "characters.txt").read_text(encoding="utf-8").split("\n")
-        # The first is no character: it parts two of a kind.
+        # The first stands for the gap between two equal characters.
         self.characters = np.array(["", *lines[:-1], " "])
 
     def execute(self, requests):

@@ -87,7 +87,7 @@ class Generation:
             self.finish_reason = "length"
 
     def response(self):
-        """The next response; None if there is no text to send yet: the end of it may be that of a stop string."""
+        """The next response; None if text has to wait, since its end may begin a stop string."""
         if not self.finish_reason and not self.stream:
             return None
         held = 0 if self.finish_reason else max((_overlap(self._pending, stop) for stop in self._stop), default=0)
@@ -217,8 +217,8 @@ def _value(request, name, default=None):
 
 def _options(request):
     """The options of a request: from its parameters, and from the JSON in ``sampling_parameters``."""
-    given = json.loads(request.parameters() or "{}")
-    options = {name: value for name, value in given.items() if name in DEFAULTS}
+    parameters = json.loads(request.parameters() or "{}")
+    options = {name: value for name, value in parameters.items() if name in DEFAULTS}
     try:
         sampling = json.loads(_value(request, "sampling_parameters", b"{}"))
     except ValueError:
@@ -235,7 +235,7 @@ def _options(request):
 
 
 def _overlap(text, stop):
-    """How many characters at the end of a text may be the beginning of a stop string."""
+    """How many characters at the end of text may be the beginning of a stop string."""
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
 
 

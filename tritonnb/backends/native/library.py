@@ -168,7 +168,7 @@ def load_shim() -> Any:
     Raises
     ------
     UnsupportedError
-        If it is not compiled, and there is no compiler.
+        If it is not compiled, and a compiler is missing.
     """
     library = ctypes.CDLL(str(shim_path()), mode=ctypes.RTLD_GLOBAL)
     for name, (result, parameters) in _FUNCTIONS.items():

@@ -58,7 +58,7 @@ class InstanceBinding:
 
     @property
     def is_in_another_process(self) -> bool:
-        """Whether the caller runs in a forked process, in which there is no server."""
+        """Whether the caller runs in a forked process, which has no server."""
         return os.getpid() != self.process
 
 

@@ -40,7 +40,7 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     Raises
     ------
     InvalidArgumentError
-        If there is no number, or the length is negative or exceeds that of the body.
+        If it is not a number, or the length is negative or exceeds that of the body.
     """
     if value is None:
         return len(body)

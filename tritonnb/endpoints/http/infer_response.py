@@ -26,7 +26,7 @@ def write_response(
     body : list of bytes or memoryview
         The parts, to be joined.
     json_length : int
-        Bytes of the JSON part; 0 if there is no other part.
+        Bytes of the JSON part; 0 without another part.
 
     Raises
     ------

@@ -65,7 +65,7 @@ class Gpus:
             return
         try:
             pynvml.nvmlInit()
-        except pynvml.NVMLError:  # there is no driver
+        except pynvml.NVMLError:  # the driver is missing
             return
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)

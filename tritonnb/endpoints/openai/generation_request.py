@@ -178,7 +178,7 @@ def _message(message: object, where: str) -> dict[str, Any]:
     if not isinstance(message, dict) or message.get("role") not in roles:
         raise OpenAiError(f"Invalid '{where}': expected an object with a role of {', '.join(roles)}", where)
     if message.get("tool_calls") or message.get("audio"):
-        raise OpenAiError(f"Invalid '{where}': expected a text, got tool calls or audio", where)
+        raise OpenAiError(f"Invalid '{where}': expected text, got tool calls or audio", where)
     return {**message, "content": _content(message.get("content"), f"{where}.content")}
 
 

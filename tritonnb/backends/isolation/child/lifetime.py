@@ -1,7 +1,7 @@
 """The end of a child, and the limit of its memory.
 
 A child ends when the server's process does, even if its model holds the interpreter lock.
-The server's process holds the other end of a pipe that nobody writes to. When it ends, in whatever way, the kernel
+The server's process holds the other end of a pipe that is never written to. When it ends, in whatever way, the kernel
 sends SIGIO, which ends this process.
 """
 

@@ -180,7 +180,7 @@ class _Call:
     def end(self) -> None:
         """The client has ended its side of the stream."""
         if not self._over and not self._begun:
-            self._finish(INTERNAL, "there is no request message")
+            self._finish(INTERNAL, "expected one request message, got none")
 
     def cancelled(self) -> None:
         """The client has cancelled the call, or is gone."""

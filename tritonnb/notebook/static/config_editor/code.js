@@ -54,7 +54,7 @@ function drawLines(text, problems, shown, gutter) {
   }));
 }
 
-// `onEdit(isTyping)` is called after each change by the user; `hint` is shown where there is no field to describe.
+// `onEdit(isTyping)` is called after each change by the user; `hint` is shown where a field to describe is missing.
 function createCode(model, onEdit, hint = HINT) {
   const gutter = make("div", { class: "tnb-gutter", aria: { hidden: "true" } });
   const shown = make("pre", { class: "tnb-shown", aria: { hidden: "true" } });
