@@ -58,7 +58,8 @@ def test_the_graph_fits_its_width_with_text_of_full_size(browser: Any, width: in
     )
     assert inner
     labels = page.locator(".tnb-graph svg > text").evaluate_all(
-        "(nodes) => nodes.map((node) => node.getBoundingClientRect()).map((at) => [at.left, at.top, at.right, at.bottom])"
+        """(nodes) => nodes.map((node) => node.getBoundingClientRect())
+          .map(({ left, top, right, bottom }) => [left, top, right, bottom])"""
     )
     for left, top, right, bottom in labels:  # the names of tensors are beside the boxes
         for one in page.evaluate(RECTANGLES):

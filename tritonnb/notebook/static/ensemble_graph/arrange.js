@@ -52,7 +52,7 @@ function fromLeft(graph, gap) {
   });
   const skips = edges.some((edge) => isSkip(edge, nodes)) ? BOX.height * 0.3 : 0;
   const height = 2 * MARGIN + places * step - PLACE_GAP + skips;
-  return { width: lengthOf(layers, gap), height, boxes, arrows, letters: gap / LETTER };
+  return { width: lengthOf(layers, gap), height, boxes, arrows, letters: (gap - 6) / LETTER };
 }
 
 function fromTop(graph) {
