@@ -6,6 +6,7 @@ import base64
 import re
 from itertools import pairwise
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,7 +281,8 @@ def test_a_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_m
     times, depths = queue_depth(waits_of(dense))
     assert len(times) > 5000
     ax = dense.plot.queue().axes[0]
-    mean, deepest = (patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch))
+    steps: list[Any] = [patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch)]
+    mean, deepest = steps
     assert len(deepest.values) <= 250
     assert max(deepest.values) == max(depths)
     lengths = [end - begin for begin, end in pairwise(times)]

@@ -106,7 +106,7 @@ def _column_width(rec: Recording, times: list[int]) -> int:
     if sum(begin_ns <= time_ns <= end_ns for time_ns in times) <= _MOST_CHANGES:
         return 0
     least = max(1.0, (end_ns - begin_ns) / _COLUMNS)
-    power = 10 ** math.floor(math.log10(least))
+    power = int(10 ** math.floor(math.log10(least)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
 
 
