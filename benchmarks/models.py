@@ -6,8 +6,8 @@ the served model. It is called by one thread, and concurrently by as many thread
 which the server is to be compared. There is a second baseline at batch sizes that 32 clients can fill. Since server,
 load generator and model share the processor, the processor time of each shows which share of it the model can get. A
 short run at each size finds the best one. The session and the server are then measured in turn, for the same time, and
-the ratios are medians of the rounds, since the maximum of many short runs would be biased. The served models are tuned. Two
-instances keep both cores busy only while batches are waiting. A model that does not benefit from large batches
+the ratios are medians of the rounds, since the maximum of many short runs would be biased. The served models are tuned.
+Two instances keep both cores busy only while batches are waiting. A model that does not benefit from large batches
 (`magika`) gets small ones; for one that does (`dense`), a delay lets batches fill.
 """
 
