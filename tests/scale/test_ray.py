@@ -190,7 +190,7 @@ def test_a_change_of_the_number_of_replicas_moves_no_sequence_and_a_lost_replica
 
 def test_no_sum_is_wrong_while_replicas_come_and_go(deployment: tnb.ScaledServer) -> None:
     result = chaos(deployment, seconds=30, sequences=12, length=10, period=6)
-    assert (result.wrong_sums, result.undocumented) == ([], [])
+    assert result.promises_kept, result.to_dict()
     assert result.completed > 0
     assert result.stateless["answered"] > 0
 
