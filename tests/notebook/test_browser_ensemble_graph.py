@@ -64,7 +64,7 @@ def test_the_graph_fits_its_width_with_text_of_full_size(browser: Any, width: in
     for left, top, right, bottom in labels:  # the names of tensors are beside the boxes
         for one in page.evaluate(RECTANGLES):
             assert right <= one[0] or one[2] <= left or bottom <= one[1] or one[3] <= top
-    assert drawn <= 900
+    assert drawn <= 500
     page.close()
 
 

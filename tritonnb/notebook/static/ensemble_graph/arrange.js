@@ -2,13 +2,14 @@
 
 const BOX = { width: 140, height: 90 };
 const END = { width: 84, height: 30 }; // of request and response: narrow boxes, or low ones
+const LOW = { width: 264, height: 50 }; // of a step from top to bottom: its texts are in one line
 const LONG_GAP = 76; // px between layers, from left to right
 const SHORT_GAP = 44;
-const ROW_GAP = 38; // px between layers, from top to bottom: room for the name of a tensor
+const ROW_GAP = 34; // px between layers, from top to bottom: room for the name of a tensor
 const PLACE_GAP = 18; // px between the boxes of a layer
 const MARGIN = 6;
 const LETTER = 7; // px
-const SKIP = 40; // px: how far an arrow that skips a layer keeps away from it
+const SKIP = 32; // px: how far an arrow that skips a layer keeps away from it
 
 const isSkip = ({ source, target }, nodes) => nodes[target].layer - nodes[source].layer > 1;
 
@@ -57,31 +58,31 @@ function fromLeft(graph, gap) {
 
 function fromTop(graph) {
   const { nodes, edges, layers, places } = graph;
-  const step = BOX.width + PLACE_GAP;
+  const step = LOW.width + PLACE_GAP;
   const offsets = offsetsOf(graph, step);
   const boxes = nodes.map(({ layer, place, step: number }, index) => ({
     x: MARGIN + offsets[index] + place * step,
-    y: MARGIN + (layer ? END.height - BOX.height : 0) + layer * (BOX.height + ROW_GAP),
-    width: BOX.width,
-    height: number < 0 ? END.height : BOX.height,
+    y: MARGIN + (layer ? END.height - LOW.height : 0) + layer * (LOW.height + ROW_GAP),
+    width: LOW.width,
+    height: number < 0 ? END.height : LOW.height,
   }));
   const most = MARGIN + places * step - PLACE_GAP; // the right edge of the boxes
   const arrows = edges.map((edge) => {
     const [from, to] = [boxes[edge.source], boxes[edge.target]];
-    const [x1, y1, x2, y2] = [from.x + BOX.width / 2, from.y + from.height, to.x + BOX.width / 2, to.y];
+    const [x1, y1, x2, y2] = [from.x + LOW.width / 2, from.y + from.height, to.x + LOW.width / 2, to.y];
     const y = (y1 + y2) / 2;
     if (!isSkip(edge, nodes)) {
       const path = `M${x1},${y1} C${x1},${y} ${x2},${y} ${x2},${y2 - 5}`;
       return { path, x: (x1 + x2) / 2 + 6, y: y + 4, anchor: "start" };
     }
     const [begin, end] = [from.y + from.height * 0.7, to.y + to.height * 0.3];
-    const [left, right] = [from.x + BOX.width, to.x + BOX.width];
+    const [left, right] = [from.x + LOW.width, to.x + LOW.width];
     const path = `M${left},${begin} C${most + SKIP},${begin} ${most + SKIP},${end} ${right + 5},${end}`;
     return { path, x: most + SKIP * 0.75 + 5, y: (begin + end) / 2 + 4, anchor: "start" };
   });
   const skips = edges.some((edge) => isSkip(edge, nodes)) ? SKIP + 60 : 0;
-  const height = 2 * MARGIN + (layers - 2) * BOX.height + 2 * END.height + (layers - 1) * ROW_GAP;
-  return { width: most + MARGIN + skips, height, boxes, arrows, letters: Infinity };
+  const height = 2 * MARGIN + (layers - 2) * LOW.height + 2 * END.height + (layers - 1) * ROW_GAP;
+  return { width: most + MARGIN + skips, height, boxes, arrows, letters: Infinity, isLow: true };
 }
 
 export { arrange };

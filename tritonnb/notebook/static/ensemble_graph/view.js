@@ -7,8 +7,9 @@ import { arrange } from "./arrange.js";
 const LABEL = 10; // characters of the tensors at an arrow, at most
 const PADDING = 4; // px, of the region
 
-function drawNode(node, { x, y, width, height }) {
-  const lines = node.texts.map((text, index) =>
+function drawNode(node, { x, y, width, height }, isLow) {
+  const texts = isLow && node.texts.length ? [node.texts.join(" · ")] : node.texts;
+  const lines = texts.map((text, index) =>
     makeSvg("text", { x: x + 10, y: y + 36 + index * 16, class: index ? "" : "tnb-queue-text" }, text));
   const bar = { class: "tnb-share", x, y: y + height - 5, width: width * node.share, height: 5 };
   const share = node.share > 0 ? [makeSvg("rect", bar)] : [];
@@ -26,12 +27,12 @@ function drawEdge({ path, x, y, anchor }, label, letters) {
 
 function draw(graph, room) {
   const { nodes, edges, description } = graph;
-  const { width, height, boxes, arrows, letters } = arrange(graph, room);
+  const { width, height, boxes, arrows, letters, isLow } = arrange(graph, room);
   const arrow = makeSvg("marker", { id: "tnb-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8,
     markerHeight: 8, orient: "auto" }, makeSvg("path", { class: "tnb-head", d: "M0,0 L8,4 L0,8 z" }));
   return makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": description },
     makeSvg("defs", {}, arrow), ...edges.flatMap(({ label }, index) => drawEdge(arrows[index], label, letters)),
-    ...nodes.map((node, index) => drawNode(node, boxes[index])));
+    ...nodes.map((node, index) => drawNode(node, boxes[index], isLow)));
 }
 
 function render({ model, el }) {
