@@ -64,6 +64,8 @@ _MAX_CALLS = 4096
 _MAX_SETTINGS_PER_SECOND = 100
 #: Seconds that a client has to read the GOAWAY frame before its connection is closed.
 _LINGER = 2.0
+#: Seconds that a client has to begin with the connection preface.
+_HANDSHAKE = 60.0
 
 
 class Server(Protocol):
@@ -117,9 +119,11 @@ class Http2Connection(asyncio.Protocol):
         )
         opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
+        self._handshake = asyncio.get_running_loop().call_later(_HANDSHAKE, self._transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has disconnected: its calls are cancelled."""
+        self._handshake.cancel()
         self._server.connections.discard(self)
         for call in list(self.calls.values()):
             call.cancelled()
@@ -165,6 +169,7 @@ class Http2Connection(asyncio.Protocol):
             if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             self._in_preface = False
+            self._handshake.cancel()
             at = len(PREFACE)
         while end - at >= 9:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
