@@ -30,6 +30,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    FloodLimit,
     frame,
 )  # fmt: skip
 from tritonnb.endpoints.grpc.transport.header_blocks import literal
@@ -206,6 +207,27 @@ async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running) -> 
     await client.until(PING, ACK)
     (connection,) = server.server.connections
     assert not connection.calls
+
+
+def begun_and_reset(stream: int) -> bytes:
+    return frame(HEADERS, END_HEADERS, stream, plain(*GOOD)) + frame(RST_STREAM, 0, stream, bytes(4))
+
+
+@cases(
+    "flood", of=[
+        frame(PING, ACK, 0, bytes(8)) * 101,
+        frame(PRIORITY, 0, 1, bytes(5)) * 101,
+        b"".join(begun_and_reset(stream) for stream in range(1, 203, 2)),
+    ],
+)  # fmt: skip
+async def test_a_flood_of_frames_that_do_nothing_ends_the_connection(server: Running, flood: bytes) -> None:
+    client = await server.connect()
+    client.send(frame(SETTINGS, 0, 0, b""))
+    await client.until(SETTINGS, ACK)
+    (connection,) = server.server.connections
+    connection._controls = FloodLimit(100)
+    client.send(flood)
+    await client.closed(11)
 
 
 @with_server
