@@ -97,9 +97,8 @@ def test_grpc_responses_are_the_recorded_ones(deployment: tnb.ScaledServer) -> N
             if case.get("volatile_text"):
                 for response in answered.get("responses", ()):
                     response.pop("errorMessage", "")
-            if (
-                case["rpc"] in ("RepositoryIndex", "ModelStatistics") and "response" in recorded
-            ):  # of a server without other models and requests
+            # The index and the statistics are recorded from a server without other models and requests.
+            if case["rpc"] in ("RepositoryIndex", "ModelStatistics") and "response" in recorded:
                 answered, recorded = _comparable(answered, recorded), _comparable(recorded, recorded)
             if {name: answered.get(name) for name in recorded} != recorded:
                 differing[case["id"]] = answered
