@@ -86,6 +86,11 @@ class RecordedEvents:
 
         return generations_of(self)
 
+    def derive(self) -> None:
+        """Compute everything that is derived from the events, which fails if they contradict each other."""
+        for derived in (self.batches, self.requests, self.slot_occupancy, self.ensemble_requests, self.generations):
+            len(derived)
+
     @property
     def span_ns(self) -> tuple[int, int]:
         """Monotonic times of the first event, or acceptance of a request that ran, and of the last event."""

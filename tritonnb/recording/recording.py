@@ -106,7 +106,14 @@ class Recording(RecordedEvents):
             If the file is not a recording.
         """
         events, configs, simulated, source = files.read(path)
-        return cls(events, configs, simulated=simulated, source=source)
+        recording = cls(events, configs, simulated=simulated, source=source)
+        try:
+            recording.derive()
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"recording '{path}': expected events that fit together, got {type(error).__name__}: {error}"
+            ) from error
+        return recording
 
     @classmethod
     def from_trace(cls, paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:

@@ -202,15 +202,16 @@ class _Replica:
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         self.queued_ns.append([request.queued_ns for request in requests])
         time_ns = self._first_step_ns * sum(1 for request in requests if request.step == 0)
-        for _ in range(1 if self._iterative else max([request.steps for request in requests], default=1)):
+        steps = max([request.steps for request in requests], default=1)
+        for _ in range(1 if self._iterative else steps):
             time_ns += self._times(decision.size)
             for request in requests:
                 if request.step < request.steps:
-                    self._finish_step(request, self.time.now + time_ns)
+                    self._finish_step(request, self.time.now + time_ns, generates=steps > 1)
         return time_ns
 
-    def _finish_step(self, request: SimulatedRequest, now_ns: int) -> None:
-        if request.steps > 1:
+    def _finish_step(self, request: SimulatedRequest, now_ns: int, generates: bool) -> None:
+        if generates:
             previous_ns = self._responded_ns.get(request.serial, request.received_ns)
             elapsed_ns = now_ns - previous_ns
             event = ResponseSent(now_ns, self._model, 1, request.serial, request.step, "success", elapsed_ns)

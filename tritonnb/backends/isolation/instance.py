@@ -8,14 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tritonnb.backends.contract import (
-    BackendModelInstance,
-    Execution,
-    InstanceLostError,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec, MemoryPlace, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.backoff import Backoff
 from tritonnb.backends.isolation.codec import decode_error, decode_response, encode_request
 from tritonnb.backends.isolation.connection import Connection, ProcessEndedError
