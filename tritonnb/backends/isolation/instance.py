@@ -138,9 +138,9 @@ class IsolatedInstance(BackendModelInstance):
 
     def _execute(self, connection: Connection, execution: Execution) -> None:
         packer = Packer()
-        requests = [encode_request(request, packer) for request in execution.requests]
-        connection.model_calls.current = execution
+        connection.model_calls.current = execution  # from now on cancellations are passed on
         try:
+            requests = [encode_request(request, packer) for request in execution.requests]
             message = connection.run(
                 ["execute", execution.number, execution.size, requests],
                 packer,
