@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tritonclient.utils import shared_memory
 
 import tritonnb as tnb
+from tests.server.isolated import ISOLATED
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.errors import InternalError
 from tritonnb.server.model_handle import ModelHandle
@@ -59,8 +60,9 @@ XY = (("input", "X"), ("output", "Y"))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
-    write_python_model(repository, "reverse_py", REVERSE)
-    write_python_model(repository, "reverse_py_strings", REVERSE, datatype="TYPE_STRING")
+    for suffix, config in (("", ""), ("_isolated", ISOLATED)):
+        write_python_model(repository, f"reverse_py{suffix}", REVERSE, config)
+        write_python_model(repository, f"reverse_py_strings{suffix}", REVERSE, config, "TYPE_STRING")
     cache = {"local": {"size": "1000000"}}
     with Server(repository, port=0, grpc_port=0, cache_config=cache, allow_client_shm=True) as server:
         yield server
@@ -233,7 +235,7 @@ WAYS: list[Way] = [in_process, in_process_list, over_http, over_http_json, over_
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
+@pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_function"])
 def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
@@ -243,7 +245,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) ->
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
+@pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_py_strings_isolated", "reverse_strings"])
 def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
@@ -251,7 +253,7 @@ def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -
     assert x.tolist() == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("name", ["reverse_py", "reverse_shared"])
+@pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_shared"])
 def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
@@ -355,7 +357,7 @@ def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(serve
     assert answers == {number: [number, number] for number in range(16)}
 
 
-def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path) -> None:
+def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path, isolate: bool) -> None:
     body = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -371,7 +373,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
     write_python_model(tmp_path, "count", body, "model_transaction_policy { decoupled: true }")
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         answers = server["count"].infer_all(X=[0.0])
     assert [answer["Y"].tolist() for answer in answers] == [[0], [1], [2]]
 
@@ -411,15 +413,15 @@ DIAMOND = """
 """
 
 
-@pytest.fixture(scope="module")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=[False, True], ids=["in_process", "isolated"])
+def composed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("composed")
     write_python_model(repository, "reverse_py", REVERSE)
     write_python_model(repository, "second", REVERSE)
     write_python_model(repository, "caller", CALLER)
     (repository / "diamond" / "1").mkdir(parents=True)
     (repository / "diamond" / "config.pbtxt").write_text(DIAMOND)
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=request.param) as server:
         yield server
 
 
@@ -458,9 +460,9 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path) -> None:
+def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path, isolate: bool) -> None:
     write_python_model(tmp_path, "iterative", ITERATIVE, "sequence_batching { iterative_sequence: true }")
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         assert server["iterative"](X=[1.0])["Y"].tolist() == [2.0]
 
 
@@ -483,11 +485,11 @@ class TritonPythonModel:
 """
 
 
-def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path) -> None:
+def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path, isolate: bool) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     warm_up = f'model_warmup {{ name: "w" batch_size: 1 count: 3 {sample} }}'
     write_python_model(tmp_path, "warmed", WARMED, warm_up)
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         assert server["warmed"](X=[9.0])["Y"].tolist() == [0, 0, 0, 9]
 
 
@@ -512,6 +514,7 @@ def test_an_array_passed_with_copy_false_is_not_copied_and_read_only_for_models(
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
 def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
+    """Not isolated: such a model writes to a copy in its own process."""
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
     with pytest.raises(InternalError, match="read-only"):
