@@ -8,8 +8,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.managers import BaseManager
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from xmlrpc.server import SimpleXMLRPCServer
 
 import numpy as np
 import pytest
@@ -59,15 +60,14 @@ COUNTED_COROUTINE = """async def is_ready(self):
 
 #: The module ``readiness_probe``, which models import in whichever process they run.
 PROBE = """
-from multiprocessing.managers import BaseManager
+from xmlrpc.client import ServerProxy
 
-BaseManager.register("probe")
-_manager = BaseManager(("127.0.0.1", {port}), {key})
-_manager.connect()
-_probe = _manager.probe()
-check, execute = _probe.check, _probe.execute
+def check():
+    return ServerProxy("{url}").check()
+
+def execute():
+    return ServerProxy("{url}").execute()
 """
-KEY = b"readiness"
 
 
 class Probe:
@@ -86,31 +86,35 @@ class Probe:
         assert self.may_answer.wait(30)
         return True
 
-    def execute(self) -> None:
+    def execute(self) -> bool:
         """Report an execution, and wait until the test allows it."""
         self.executing.set()
-        self.may_execute.wait(30)
+        return self.may_execute.wait(30)
 
 
-class _Manager(BaseManager):
-    """Lets other processes call the methods of a probe."""
+class _Service(ThreadingMixIn, SimpleXMLRPCServer):
+    """Lets models call the methods of a probe, from whichever process."""
+
+    daemon_threads = True
 
 
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
     probe = Probe()
-    _Manager.register("probe", lambda: probe, exposed=("check", "execute"))
-    service = _Manager(("127.0.0.1", 0), KEY).get_server()
     directory = tmp_path_factory.mktemp("modules")
-    (directory / "readiness_probe.py").write_text(PROBE.format(port=service.address[1], key=KEY))
     monkeypatch.syspath_prepend(directory)
-    monkeypatch.delitem(sys.modules, "readiness_probe", raising=False)
-    threading.Thread(target=service.accepter, daemon=True).start()
-    yield probe
-    probe.may_answer.set()
-    probe.may_execute.set()
-    sys.modules.pop("readiness_probe", None)
-    service.listener.close()
+    with _Service(("127.0.0.1", 0), logRequests=False) as service:
+        service.register_instance(probe)
+        url = f"http://127.0.0.1:{service.server_address[1]}"
+        (directory / "readiness_probe.py").write_text(PROBE.format(url=url))
+        thread = threading.Thread(target=service.serve_forever)
+        thread.start()
+        yield probe
+        sys.modules.pop("readiness_probe", None)
+        probe.may_answer.set()
+        probe.may_execute.set()
+        service.shutdown()
+        thread.join()
 
 
 def model(is_ready: str) -> str:
