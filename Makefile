@@ -9,11 +9,13 @@ MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
 RAY := build/ray
+FUZZ := build/fuzz
+SECONDS ?= 60
 SITE := build/site
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-fast test-tensorflow test-ray chromium node check docs site bench wheel models clean
+.PHONY: lab demo test test-fast test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -39,6 +41,10 @@ test-ray: $(RAY)/.installed
 	$(RAY)/bin/python -c "import ray.serve"
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/project/test_how_to.py -k scale-with-ray
+
+# One target of tools/fuzz with coverage guidance: `make fuzz TARGET=http SECONDS=600`.
+fuzz: $(FUZZ)/.installed
+	$(FUZZ)/bin/python -m tools.fuzz $(TARGET) --seconds $(SECONDS)
 
 # For the browser tests, which skip and say so where it is missing.
 chromium:
@@ -66,6 +72,10 @@ site: docs
 
 bench: $(MODELS) $(COMPILED)
 	$(BIN)/python -m benchmarks
+
+# All benchmarks that do not need a GPU, and docs/performance.md from their results: about an hour.
+bench-report: $(MODELS) $(COMPILED)
+	$(BIN)/python -m benchmarks --report --rounds 5
 
 wheel: $(INSTALLED)
 	rm -f dist/tritonnb-*.whl
@@ -96,6 +106,12 @@ $(RAY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/python -m pip install --quiet --upgrade pip
 	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis
+	touch $@
+
+$(FUZZ)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet --upgrade pip
+	$(FUZZ)/bin/python -m pip install --quiet --editable . atheris pytest hypothesis
 	touch $@
 
 $(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)

@@ -13,7 +13,8 @@ from google.protobuf import text_format
 from onnx import TensorProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import Backend, Execution, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor

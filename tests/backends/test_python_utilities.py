@@ -1,4 +1,4 @@
-"""``triton_python_backend_utils`` by itself: tensors, requests, errors, and the arguments that they refuse."""
+"""``triton_python_backend_utils``: tensors, requests, responses and errors, without a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.models import request, rows
-from tritonnb.backends.contract import ResponseSender
+from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python import pb_utils as typed_utilities
 from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor

@@ -49,6 +49,11 @@ def test_a_generation_keeps_its_place_for_its_steps_or_for_the_whole_batch(
     assert summary["tokens_per_second"] == pytest.approx(9 / max(place[2] for place in places) * 1000)
 
 
+def test_a_generation_of_one_token_leaves_its_place_in_a_static_batch_idle() -> None:
+    rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 1, 2)], fixed(1))
+    assert places_of(rec) == [(0, 0, 4, 4), (0, 4, 5, 6), (1, 4, 6, 6)]
+
+
 @pytest.mark.parametrize(("config", "other"), [(CONTINUOUS, STATIC), (STATIC, CONTINUOUS)])
 def test_what_if_changes_static_to_continuous_batching_and_back(config: str, other: str) -> None:
     rec = simulate(config, PROMPTS, fixed(1))

@@ -26,9 +26,10 @@ from tests.client_examples.test_client_examples import CHECKOUT, EXAMPLES, scrip
 from tests.endpoints.newer_release import recordings  # noqa: E402
 from tests.endpoints.replay import differences, send  # noqa: E402
 from tests.endpoints.test_grpc_transcripts import ask  # noqa: E402
-from tests.scale.not_alike import NOT_ALIKE, NOT_ALIKE_THROUGH_RAY  # noqa: E402
+from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE  # noqa: E402
 from tools.ray_chaos import allow_idle_sequences, chaos, kill_one, start_cluster  # noqa: E402
 from tritonnb.core.errors import UnavailableError  # noqa: E402
+from tritonnb.telemetry.trace_settings import TraceOptions  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -55,6 +56,7 @@ def deployment() -> Iterator[tnb.ScaledServer]:
         ray_actor_options={"num_cpus": 0.1},
         load_models=names,
         direct=True,
+        trace=TraceOptions("trace.json"),
     )
     yield server
     server.stop()
@@ -75,7 +77,7 @@ def test_http_responses_are_the_recorded_ones(deployment: tnb.ScaledServer) -> N
         for exchange in exchanges
         if (different := differences(exchange, *send(deployment.port, exchange["request"])))
     }
-    expected = set().union(*NOT_ALIKE.values(), *NOT_ALIKE_THROUGH_RAY.values())
+    expected = set().union(*NOT_ALIKE.values())
     assert {key: different for key, different in differing.items() if key[1] not in expected} == {}
 
 
@@ -83,15 +85,18 @@ def test_grpc_responses_are_the_recorded_ones(deployment: tnb.ScaledServer) -> N
     differing = {}
     with grpc.insecure_channel(deployment.grpc_url) as channel:
         for case in recordings("grpc_transcripts.json"):
-            if case["rpc"] in ("ModelStatistics", "RepositoryIndex"):  # of a server without other requests and models
-                continue
             answered, recorded = ask(channel, case), case["answer"]
             if case.get("volatile_text"):
                 for response in answered.get("responses", ()):
                     response.pop("errorMessage", "")
+            if case["rpc"] == "RepositoryIndex" and "response" in answered:  # there are more models here
+                models = {row["name"] for row in recorded["response"]["models"]}
+                rows = [row for row in answered["response"]["models"] if row["name"] in models]
+                answered["response"] = {"models": rows}
             if {name: answered.get(name) for name in recorded} != recorded:
                 differing[case["id"]] = answered
-    assert {name: answer for name, answer in differing.items() if not name.startswith(("shm-", "cuda-"))} == {}
+    assert {name: answer for name, answer in differing.items() if name not in GRPC_NOT_ALIKE} == {}
+    assert {name: differing[name]["code"] for name in GRPC_NOT_ALIKE} == dict.fromkeys(GRPC_NOT_ALIKE, "UNIMPLEMENTED")
 
 
 @pytest.mark.parametrize("id", [7, 2**40])
@@ -185,7 +190,7 @@ def test_a_change_of_the_number_of_replicas_moves_no_sequence_and_a_lost_replica
 
 def test_no_sum_is_wrong_while_replicas_come_and_go(deployment: tnb.ScaledServer) -> None:
     result = chaos(deployment, seconds=30, sequences=12, length=10, period=6)
-    assert (result.wrong_sums, result.undocumented) == ([], [])
+    assert result.promises_kept, result.to_dict()
     assert result.completed > 0
     assert result.stateless["answered"] > 0
 

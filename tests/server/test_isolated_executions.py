@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.isolated import ISOLATED, ask, parameter, write
-from tritonnb.backends.contract import Continues, Ended, Execution
+from tritonnb.backends.contract import Continues, Ended
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.instance import IsolatedInstance
 from tritonnb.core.errors import InternalError
 from tritonnb.server.server import Server

@@ -1,6 +1,6 @@
 """Generations in the slots of an instance, or in the places of its static batches: a lane each, a cell for each step.
 
-The first cell of a generation, in which its prompt is read, is darker; hatched is the time in which its place is kept
+The first cell of a generation, in which its prompt is read, is solid; hatched is the time in which its place is kept
 after its last token. Above: how many prompts wait.
 """
 
@@ -48,7 +48,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     name_lanes(ax, {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     hatched = "; hatched: idle until the batch ends" if any(map(_is_idle, generations)) else ""
-    legend = f"cell: a step; dark: the prompt is read; thick edge: last token{hatched}"
+    legend = f"cell: a step; solid: the prompt is read; thick edge: last token{hatched}"
     set_time_label(ax, scale.unit, legend)
     strip_spines(ax)
     _draw_waiting(ax, scale, generations)

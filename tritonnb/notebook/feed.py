@@ -24,6 +24,7 @@ from tritonnb.core.events import (
     Packed,
     RequestArrived,
     RequestRefused,
+    ResponseSent,
     failures_of,
     members_of,
     slots_of,
@@ -31,6 +32,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.delivery_room import Room
+from tritonnb.notebook.generated_tokens import GeneratedTokens
 from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.iterative_requests import IterativeRequests
 from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
@@ -126,6 +128,7 @@ class Feed:
         self._limited = limited
         self._stateful = config.HasField("sequence_batching")
         self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
+        self._tokens = GeneratedTokens()
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
         self._running_omitted: dict[int, Packed] = {}
@@ -227,6 +230,9 @@ class Feed:
         slots: list[tuple[int, bool]] = []
         if batch is not None:
             batch.executed = packed
+            if self.config.model_transaction_policy.decoupled and not self._stateful:
+                serials = [serial for serial, _ in batch.requests]
+                batch.generated = self._tokens.take(serials, packed[EXEC_END])
             if batch.encoded:
                 self._done.append(batch)
             if self._stateful:
@@ -244,6 +250,10 @@ class Feed:
         if self.meta["slots"] > MOST_SLOTS:
             return []
         return [(slot, serial is None) for slot, (serial, _) in zip(slots, batch.requests, strict=False)]
+
+    def _response_sent(self, packed: Packed) -> None:
+        if not self._stateful:
+            self._tokens.responded(packed)
 
     def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1
@@ -375,6 +385,7 @@ class Feed:
 
 _FOLDS: Mapping[str, Any] = {
     RequestRefused.__name__: Feed._request_refused,
+    ResponseSent.__name__: Feed._response_sent,
     CacheHit.__name__: Feed._cache_hit,
     EnsembleExecuted.__name__: Feed._ensemble_executed,
 }

@@ -147,7 +147,7 @@ class LiveBatchView(BatchView):
         if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
             return changed
         names = {instance.spec.index: instance.spec.name for instance in served.instances}
-        in_slots, backlog = served.scheduler.snapshot(time.monotonic_ns())
+        in_slots, backlog = served.scheduler.table.snapshot(time.monotonic_ns())
         owners = [
             [sequence, names[instance], slot, idle_ns / 1e6]
             for sequence, instance, slot, idle_ns in in_slots

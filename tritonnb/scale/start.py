@@ -40,7 +40,7 @@ def scale(
         At the same path on every node.
     address : str, optional
         Of a Ray cluster: ``"auto"`` for one on this machine, ``"HOST:6379"``, ``"ray://HOST:10001"``. By default the
-        cluster that this process is connected to, or a new one on this machine.
+        cluster that this process is connected to, the one in ``RAY_ADDRESS``, or a new one on this machine.
     host : str, optional
         The address on which Ray's proxies listen.
     port : int, optional
@@ -128,7 +128,7 @@ class ScaledServer:
         return "" if self.grpc_port is None else f"{self._host}:{self.grpc_port}"
 
     def connect(self) -> Remote:
-        """Connect to the deployment: handles of models, statistics, load tests; see `tritonnb.connect`."""
+        """Connect to the deployment: handles of models, statistics, recordings, a dashboard; see `tritonnb.connect`."""
         return connect(self.url, f"{self.url}/metrics")
 
     def replicas(self) -> list[JsonDict]:

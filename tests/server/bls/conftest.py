@@ -1,4 +1,4 @@
-"""A server whose models call other models, from this process and from processes of their own."""
+"""Models that call other models, in the server's process and in one of their own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tests.server.conftest import python_model
 from tritonnb.server.server import Server
 
 Write = Callable[..., Path]
-#: Serves a model whose ``run(self, request, x)`` has this body; returns a way to ask it.
-Script = Callable[..., Callable[[float], list[float]]]
+
 
 HEAD = """
 import asyncio
@@ -66,7 +65,7 @@ def server(write_model: Write, isolate: bool) -> Iterator[Server]:
 
 
 @pytest.fixture
-def scripted(server: Server, write_model: Write) -> Script:
+def scripted(server: Server, write_model: Write) -> Callable[..., Callable[[float], list[float]]]:
     """Serve a model whose ``run(self, request, x)`` has this body; gives a way to ask it."""
 
     def serve(body: str, name: str = "caller", count: int = 1) -> Callable[[float], list[float]]:

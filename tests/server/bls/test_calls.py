@@ -2,118 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from tests.server.bls.conftest import COUNTING, HEAD, Script, Write
+from tests.server.bls.conftest import COUNTING, HEAD, Write
 from tests.server.conftest import python_model
 from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
 
-def test_a_model_calls_another_model_and_an_ensemble(server: Server, scripted: Script) -> None:
+def test_a_model_calls_another_model_and_an_ensemble(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     ask = scripted('return value(ask("double", x).exec()) + 1')
     assert ask(3) == [7]
 
 
-def test_names_may_come_from_string_tensors(scripted: Script) -> None:
+def test_names_may_come_from_string_tensors(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
 
 
-def test_a_call_goes_through_the_scheduler_of_the_called_model(server: Server, scripted: Script) -> None:
+def test_a_call_goes_through_the_scheduler_of_the_called_model(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     scripted('return value(ask("double", x).exec())')(3)
     stats = {entry["name"]: entry["inference_count"] for entry in server.stats()["model_stats"]}
     assert stats["double"] == stats["caller"] == 1
 
 
-def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(
-    scripted: Script,
-) -> None:
-    ask = scripted('return [len(response.output_tensors()) for response in ask("count", x).exec(decoupled=True)]')
-    assert ask(3) == [1, 1, 1, 0]
-    assert ask(0) == [0]
-
-
-MOODY = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        sender = requests[0].get_response_sender()
-        sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("not now")))
-        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
-        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-
-
-def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
-    server: Server, write_model: Write, scripted: Script
-) -> None:
-    write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
-    server.load("moody")
-    model = scripted('return [response.has_error() for response in ask("moody", x).exec(decoupled=True)]')
-    assert model(0) == [True, False, False]
-
-
-ENDLESS = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            while not sender.is_cancelled():
-                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-
-
-def test_a_model_cancels_a_call_whose_other_responses_it_does_not_need(
-    server: Server, write_model: Write, scripted: Script
-) -> None:
-    write_model("endless", ENDLESS, "model_transaction_policy { decoupled: true }")
-    server.load("endless")
-    ask = scripted(
-        """
-responses = ask("endless", x).exec(decoupled=True)
-first = value(next(responses))
-responses.cancel()
-return first
-"""
-    )
-    assert ask(0) == [1]
-    while server["endless"].stats()["inference_stats"]["success"]["count"] == 0:  # until the model sees it
-        pass
-
-
-def test_responses_can_be_iterated_again(scripted: Script) -> None:
-    ask = scripted(
-        """
-responses = ask("count", x).exec(decoupled=True)
-return [sum(1 for _ in responses), sum(1 for _ in responses)]
-"""
-    )
-    assert ask(2) == [3, 3]
-
-
-def test_a_second_iteration_continues_where_the_first_one_stopped(
-    scripted: Script,
+def test_several_requests_run_at_the_same_time_with_async_exec(
+    scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted(
         """
-responses = ask("count", x).exec(decoupled=True)
-first = value(next(responses))
-return [first] + [value(response) for response in responses if response.output_tensors()]
+async def all_of_them():
+    return await asyncio.gather(*[ask("double", number).async_exec() for number in range(int(x))])
+return [value(response) for response in asyncio.run(all_of_them())]
 """
     )
-    assert ask(3) == [0, 1, 2]
+    assert ask(4) == [0, 2, 4, 6]
 
 
-def test_the_error_of_a_called_model_keeps_its_code(scripted: Script) -> None:
+def test_the_error_of_a_called_model_keeps_its_code(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 response = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Z"], inputs=[]).exec()
@@ -124,7 +57,7 @@ return response.error().code() == pb_utils.TritonError.INVALID_ARG
 
 
 def test_outputs_are_in_the_memory_of_the_cpu_wherever_they_are_preferred(
-    scripted: Script,
+    scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted(
         """
@@ -137,7 +70,7 @@ return pb_utils.get_output_tensor_by_name(response, "Y").is_cpu()
 
 
 def test_a_process_that_a_model_forks_cannot_ask_the_server(
-    scripted: Script,
+    scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted(
         """
@@ -183,7 +116,9 @@ return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         ),
     ],
 )
-def test_what_is_wrong_with_a_request_is_its_response(scripted: Script, request_: str, message: str) -> None:
+def test_what_is_wrong_with_a_request_is_its_response(
+    scripted: Callable[..., Callable[[float], list[float]]], request_: str, message: str
+) -> None:
     ask = scripted(f"response = {request_}.exec()\nreturn value(response)")
     with pytest.raises(TritonError) as caught:
         ask(1)
@@ -191,7 +126,7 @@ def test_what_is_wrong_with_a_request_is_its_response(scripted: Script, request_
 
 
 def test_parameters_id_and_sequence_travel_with_the_request(
-    server: Server, scripted: Script, write_model: Write
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
 ) -> None:
     write_model(
         "look",
@@ -207,7 +142,7 @@ def test_parameters_id_and_sequence_travel_with_the_request(
     assert ask(0) == [2000 + 300 + 20 + len('{"p":true}')]
 
 
-def test_any_thread_of_a_model_may_ask(scripted: Script) -> None:
+def test_any_thread_of_a_model_may_ask(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 import threading
@@ -221,43 +156,21 @@ return answers
     assert ask(4) == [8]
 
 
-def test_a_model_with_an_instance_to_spare_may_call_itself(
-    scripted: Script,
-) -> None:
-    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=3)
-    assert ask(2) == [2]
-
-
-def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(
-    scripted: Script,
-) -> None:
-    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
-    assert ask(1) == [1]
-    with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
-        ask(2)
-    assert ask(1) == [1]
-
-
 def test_a_request_that_a_model_was_given_can_be_sent_like_its_own(
-    scripted: Script,
+    scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
         scripted("return value(request.exec())", count=2)(1)
 
 
-def test_a_circle_over_several_models_is_noticed_too(scripted: Script) -> None:
-    scripted('return value(ask("first", x).exec())', name="second")
-    ask = scripted('return value(ask("second", x).exec())', name="first")
-    with pytest.raises(TritonError, match="wait for one another"):
-        ask(1)
-
-
-def test_all_instances_of_the_caller_may_wait_for_the_callee(
-    scripted: Script,
+def test_two_servers_in_one_process_have_models_that_ask_their_own_server(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
-    ask = scripted('return value(ask("double", x).exec())', count=2)
-    with ThreadPoolExecutor(8) as pool:
-        assert [value for (value,) in pool.map(ask, range(50))] == [2.0 * number for number in range(50)]
+    scripted('return pb_utils.is_model_ready("double")')
+    with Server(server.engine.options.model_repositories, port=0) as other:
+        server.unload("double")
+        assert other["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 1
+        assert server["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 0
 
 
 def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> None:

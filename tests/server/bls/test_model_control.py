@@ -1,17 +1,21 @@
-"""Models that load and unload models, ask whether they are ready, and define metrics."""
+"""Models that load and unload other models."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.server.bls.conftest import Script, Write
+from tests.server.bls.conftest import Write
 from tests.server.conftest import python_model
 from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
 
-def test_a_model_loads_and_unloads_another(server: Server, scripted: Script, write_model: Write) -> None:
+def test_a_model_loads_and_unloads_another(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
+) -> None:
     write_model("late", python_model("x + 100"))
     ask = scripted(
         """
@@ -26,7 +30,9 @@ return [before, answer, *version, pb_utils.is_model_ready("late")]
     assert ask(1) == [0, 101, 1, 0, 0]
 
 
-def test_a_model_may_bring_the_files_of_the_model_it_loads(server: Server, scripted: Script) -> None:
+def test_a_model_may_bring_the_files_of_the_model_it_loads(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     ask = scripted(
         f"""
 import json
@@ -41,7 +47,7 @@ return value(ask("made", x).exec())
     assert {"name": "made", "version": "1", "state": "READY"} in server.index()
 
 
-def test_a_load_that_fails_raises_in_the_model(scripted: Script) -> None:
+def test_a_load_that_fails_raises_in_the_model(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 try:
@@ -54,55 +60,18 @@ except pb_utils.TritonModelException as error:
     assert ask(0) == [1]
 
 
-def test_without_explicit_model_control_a_model_loads_nothing(server: Server, scripted: Script) -> None:
+def test_without_explicit_model_control_a_model_loads_nothing(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     scripted('pb_utils.load_model("double")')
     with Server(server.engine.options.model_repositories, port=0) as other, pytest.raises(TritonError) as caught:
         other["caller"](X=np.array([[1]], np.float32))
     assert "explicit model load / unload is not allowed" in str(caught.value)
 
 
-def test_two_servers_in_one_process_have_models_that_ask_their_own_server(server: Server, scripted: Script) -> None:
-    scripted('return pb_utils.is_model_ready("double")')
-    with Server(server.engine.options.model_repositories, port=0) as other:
-        server.unload("double")
-        assert other["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 1
-        assert server["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 0
-
-
-def test_models_define_metrics_that_go_with_them(server: Server, scripted: Script) -> None:
-    ask = scripted(
-        """
-family = pb_utils.MetricFamily(name="requests_seen", description="requests", kind=pb_utils.MetricFamily.COUNTER)
-counter = family.Metric(labels={"model": "caller"})
-counter.increment(2)
-self.kept = getattr(self, "kept", []) + [(family, counter)]
-return counter.value()
-"""
-    )
-    assert [ask(0), ask(0)] == [[2], [4]]
-    (family,) = server.engine.custom_metrics.snapshot()
-    assert (family.name, family.kind.value) == ("requests_seen", "counter")
-    assert [(sample.labels, sample.value) for sample in family.samples] == [((("model", "caller"),), 4.0)]
-    server.unload("caller")
-    while server.engine.custom_metrics.snapshot():  # until the model is gone
-        pass
-
-
-def test_a_metric_ends_with_its_family(scripted: Script) -> None:
-    ask = scripted(
-        """
-family = pb_utils.MetricFamily(name="forgotten", description="", kind=pb_utils.MetricFamily.GAUGE)
-gauge = family.Metric(labels={})
-gauge.set(1)
-del family
-gauge.set(2)
-"""
-    )
-    with pytest.raises(TritonError, match="the corresponding 'MetricFamily' has been deleted"):
-        ask(0)
-
-
-def test_a_refused_load_by_a_model_names_its_instance(server: Server, scripted: Script) -> None:
+def test_a_refused_load_by_a_model_names_its_instance(
+    server: Server, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
     refused = pytest.raises(
         TritonError,
         match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed "

@@ -12,12 +12,12 @@ from tritonnb.backends.contract import (
     BackendModelInstance,
     Continues,
     Ended,
-    Execution,
     InstanceLostError,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.backoff import Backoff
 from tritonnb.backends.isolation.channel import Message
 from tritonnb.backends.isolation.codec import decode_error, decode_response, encode_request

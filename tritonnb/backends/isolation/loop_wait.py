@@ -7,7 +7,8 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from tritonnb.backends.contract import Continues, Ended, Execution
+from tritonnb.backends.contract import Continues, Ended
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.channel import Message
 from tritonnb.backends.isolation.connection import Connection
 

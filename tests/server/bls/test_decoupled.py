@@ -1,13 +1,15 @@
-"""Models whose ``execute`` is a coroutine, and that call others with ``async_exec``."""
+"""Calls of decoupled models, and models whose ``execute`` is a coroutine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.server.bls.conftest import Script, Write
+from tests.server.bls.conftest import Write
 from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
@@ -27,20 +29,79 @@ class TritonPythonModel:
 """
 
 
-def test_several_requests_run_at_the_same_time_with_async_exec(
-    scripted: Script,
+def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(
+    scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
+    ask = scripted('return [len(response.output_tensors()) for response in ask("count", x).exec(decoupled=True)]')
+    assert ask(3) == [1, 1, 1, 0]
+    assert ask(0) == [0]
+
+
+MOODY = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("not now")))
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
+    server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
+    write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
+    server.load("moody")
+    model = scripted('return [response.has_error() for response in ask("moody", x).exec(decoupled=True)]')
+    assert model(0) == [True, False, False]
+
+
+ENDLESS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            while not sender.is_cancelled():
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_a_model_cancels_a_call_whose_other_responses_it_does_not_need(
+    server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
+    write_model("endless", ENDLESS, "model_transaction_policy { decoupled: true }")
+    server.load("endless")
     ask = scripted(
         """
-async def all_of_them():
-    return await asyncio.gather(*[ask("double", number).async_exec() for number in range(int(x))])
-return [value(response) for response in asyncio.run(all_of_them())]
+responses = ask("endless", x).exec(decoupled=True)
+first = value(next(responses))
+responses.cancel()
+return first
 """
     )
-    assert ask(4) == [0, 2, 4, 6]
+    assert ask(0) == [1]
+    while server["endless"].stats()["inference_stats"]["success"]["count"] == 0:  # until the model sees it
+        pass
 
 
-def test_a_decoupled_model_answers_async_exec(scripted: Script) -> None:
+def test_responses_can_be_iterated_again(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+    ask = scripted(
+        """
+responses = ask("count", x).exec(decoupled=True)
+return [sum(1 for _ in responses), sum(1 for _ in responses)]
+"""
+    )
+    assert ask(2) == [3, 3]
+
+
+def test_a_decoupled_model_answers_async_exec(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 async def count():
@@ -51,8 +112,21 @@ return [len(response.output_tensors()) for response in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
+def test_a_second_iteration_continues_where_the_first_one_stopped(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
+    ask = scripted(
+        """
+responses = ask("count", x).exec(decoupled=True)
+first = value(next(responses))
+return [first] + [value(response) for response in responses if response.output_tensors()]
+"""
+    )
+    assert ask(3) == [0, 1, 2]
+
+
 def test_async_exec_of_a_decoupled_model_lets_others_run_before_its_first_response(
-    server: Server, write_model: Write, scripted: Script
+    server: Server, write_model: Callable[..., Path], scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     write_model("pairs", IN_PAIRS, "model_transaction_policy { decoupled: true }")
     server.load("pairs")
