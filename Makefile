@@ -9,6 +9,8 @@ MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
 RAY := build/ray
+FUZZ := build/fuzz
+SECONDS ?= 60
 SITE := build/site
 # Runs two targets at the same time, also if one fails; the output of each is shown when it ends.
 BOTH := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
@@ -18,7 +20,7 @@ FAST := --hypothesis-profile=fast -m "not ($(STARTING) or slow)"
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-others test-fast test-fast-servers test-fast-others test-tensorflow test-ray chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-others test-fast test-fast-servers test-fast-others test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -57,6 +59,10 @@ test-ray: $(RAY)/.installed
 	$(RAY)/bin/python -c "import ray.serve"
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/project/test_how_to.py -k scale-with-ray
+
+# One target of tools/fuzz with coverage guidance: `make fuzz TARGET=http SECONDS=600`.
+fuzz: $(FUZZ)/.installed
+	$(FUZZ)/bin/python -m tools.fuzz $(TARGET) --seconds $(SECONDS)
 
 # For the browser tests, which skip and say so where it is missing.
 chromium:
@@ -118,6 +124,12 @@ $(RAY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/python -m pip install --quiet --upgrade pip
 	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis
+	touch $@
+
+$(FUZZ)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet --upgrade pip
+	$(FUZZ)/bin/python -m pip install --quiet --editable . atheris pytest hypothesis
 	touch $@
 
 $(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)

@@ -186,9 +186,25 @@ def _models(figures: dict[str, Any]) -> str:
         (case, f"{values['served']:.0f}", f"{values['p99_ms']:.1f}", name, f"{ratio:.0%}")
         for case, values in figures.items()
         for name, ratio in values.items()
-        if name not in ("served", "p50_ms", "p99_ms")
+        if name not in ("served", "p50_ms", "p99_ms") and not name.startswith("processor")
     ]
-    return table(("model, rows per request", "rows/s", "p99 ms", "the framework alone, with", "share"), rows)
+    costs = [
+        (
+            case,
+            *(
+                f"{value:.0%}" if "share" in name else f"{value:.0f}"
+                for name, value in values.items()
+                if "processor" in name
+            ),
+        )
+        for case, values in figures.items()
+    ]
+    return (
+        table(("model, rows per request", "rows/s", "p99 ms", "the framework alone, with", "share"), rows)
+        + "\nProcessor time per row in microseconds. The share is what the framework could reach if both "
+        "cores were busy all the time: server, load generator and framework share them.\n\n"
+        + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
+    )
 
 
 #: By name of the benchmark: the title of its section, and the function that makes it.

@@ -256,6 +256,23 @@ async def test_a_body_that_is_no_message_is_an_error(server: Running, body: byte
     assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
 
 
+@cases(
+    "body", "code", of=[
+        (struct.pack(">BI", 0, 0xFFFFFFFF), 8),
+        (struct.pack(">BI", 1, 4) + b"nope", 13),
+        (struct.pack(">BI", 1, 4) + b"nope", 12),
+    ],
+)  # fmt: skip
+async def test_a_stream_that_is_refused_in_the_middle_leaves_no_task(server: Running, body: bytes, code: int) -> None:
+    client = await server.connect()
+    encoding = {13: "gzip"}.get(code, "br")
+    client.send(client.headers(1, path=STREAM, grpc_encoding=encoding), frame(DATA, 0, 1, body))
+    assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
+    async with asyncio.timeout(30):
+        while server.server.streams:
+            await asyncio.sleep(0)
+
+
 @with_server
 async def test_an_unknown_compression_is_unimplemented(server: Running) -> None:
     client = await server.connect()

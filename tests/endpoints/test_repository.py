@@ -115,3 +115,26 @@ def test_a_name_that_is_a_path_is_not_loaded_over_http() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, {"method": "POST", "path": "/v2/repository/models/../load"})
     assert (status, json.loads(body)) == (400, {"error": NAMES[2][1]})
+
+
+@pytest.mark.parametrize("name", [".", "\0", "m\0", "A" * 300])
+def test_a_name_that_no_directory_can_have_is_not_loaded(name: str) -> None:
+    files: dict[str, str | bytes] = {"config": '{"backend": "python"}', "file:1/model.py": b"pass"}
+    with Server(MODELS, port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        for parameters in ({}, files):
+            with pytest.raises(ConfigError):
+                server.run(server.engine.load(name, parameters))
+
+
+@pytest.mark.parametrize("field", ["runtime", "default_model_filename"])
+def test_a_file_name_that_no_file_can_have_is_an_error(field: str) -> None:
+    for name in ("\0", "A" * 300):
+        with Server(MODELS, port=0, model_control_mode="explicit") as server:
+            with pytest.raises(InvalidArgumentError):
+                server.run(server.engine.load("addsub", {"config": json.dumps({"backend": "python", field: name})}))
+
+
+def test_a_configuration_that_is_not_utf_8_is_refused() -> None:
+    with Server(MODELS, port=0, model_control_mode="explicit") as server:
+        with pytest.raises(ConfigError, match="Encountered non UTF-8 code points"):
+            server.run(server.engine.load("addsub", {"config": '{"backend": "pyt\udcffhon"}'}))

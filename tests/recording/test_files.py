@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import tritonnb as tnb
-from tritonnb.core.events import Event
+from tritonnb.core.events import BatchSent, Event, RequestCancelled
 from tritonnb.recording.event_types import event_of
 
 CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequence_idle_microseconds: 5000 }'
@@ -98,3 +98,29 @@ def test_text_in_the_place_of_a_number_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rec.jsonl").write_text(text)
     with pytest.raises(tnb.TritonError, match="line 2: expected an event: size has a value of the wrong type: '<img"):
         tnb.Recording.load(tmp_path / "rec.jsonl")
+
+
+HEAD = '{"format": "tritonnb recording", "version": 1, "models": {}}\n'
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"\xff\xfe", b'{"event": "RequestCancelled", "time_ns": 1e400}'])
+def test_lines_that_cannot_be_read_are_refused(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "head").write_bytes(line)
+    (tmp_path / "event").write_bytes(HEAD.encode() + line)
+    with pytest.raises(tnb.TritonError, match="expected a tritonnb recording"):
+        tnb.Recording.load(tmp_path / "head")
+    with pytest.raises(tnb.TritonError, match="line 2: expected an event"):
+        tnb.Recording.load(tmp_path / "event")
+
+
+def test_a_reason_without_its_facts_is_refused() -> None:
+    batch = {**sample(BatchSent), "rule": "preferred_size"}
+    with pytest.raises(ValueError, match="expected the facts of the rule 'preferred_size'"):
+        event_of({**batch, "facts": {}})
+
+
+def test_numbers_have_64_bits() -> None:
+    arrived = sample(RequestCancelled)
+    for number in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match="time_ns has a value of the wrong type"):
+            event_of({**arrived, "time_ns": number})

@@ -227,6 +227,36 @@ def test_configurations_come_by_name_or_from_a_repository(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"id": [1]}, "id"),
+        ({"id": 2**63}, "id"),
+        ({"model_name": 1}, "model_name"),
+        ({"model_version": "one"}, "model_version"),
+        ({"request_id": None}, "request_id"),
+        ({"parent_id": "x"}, "parent_id"),
+        ({"timestamps": [{"name": "QUEUE_START"}]}, "timestamps"),
+        ({"timestamps": [{"name": "QUEUE_START", "ns": "1"}]}, "timestamps"),
+        ({"timestamps": 1}, "timestamps"),
+        ({"activity": "TENSOR_QUEUE_INPUT"}, "tensor"),
+        ({"activity": "TENSOR_QUEUE_INPUT", "tensor": {"name": "X", "shape": "1,a"}}, "tensor"),
+    ],
+)
+def test_entries_with_values_of_the_wrong_type_are_refused(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([*entries(2), {"id": 1, "model_name": "m", "model_version": 1, **change}]))
+    with pytest.raises(tnb.TritonError, match=f"entry 17: '{field}' has a value of the wrong type, or none"):
+        tnb.Recording.from_trace(path)
+
+
+def test_a_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(tnb.TritonError, match="got deeply nested values"):
+        tnb.Recording.from_trace(path)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("{}", "expected an OTLP trace message in JSON"),

@@ -50,8 +50,8 @@ def test_a_cluster_that_does_not_listen_is_an_error_at_once(form: str) -> None:
         check_address(address)
 
 
-@pytest.mark.parametrize("address", [None, "auto", "local", "other://provider"])
-def test_an_address_that_only_ray_can_resolve_is_left_to_ray(address: str | None) -> None:
+@pytest.mark.parametrize("address", ["auto", "local", "other://provider"])
+def test_an_address_that_only_ray_can_resolve_is_left_to_ray(address: str) -> None:
     check_address(address)
 
 

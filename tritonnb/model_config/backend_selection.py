@@ -6,6 +6,7 @@ must agree.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -138,7 +139,8 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
             f"unable to find Python backend based backend library '{runtime}' for model '{name}', searched: '{library}'"
         )
     places = (directory / str(version), directory, backends / backend)
-    place = next((place for place in places if (place / (runtime or default)).is_file()), None)
+    file = runtime or default
+    place = next((place for place in places if os.path.isfile(f"{place}/{file}")), None)
     if place is None:
         if runtime in ("", default):
             return None
@@ -152,7 +154,7 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
             f"'{name}', check model config runtime field"
         )
     # Triton's Python backend starts processes of its own; the one here runs its models.
-    return None if backend == "python" else place / (runtime or default)
+    return None if backend == "python" else Path(f"{place}/{file}")
 
 
 def _matches(known: _KnownBackend, config: pb.ModelConfig, content: dict[str, bool]) -> bool:

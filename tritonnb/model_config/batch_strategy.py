@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
@@ -26,7 +27,7 @@ def check_batch_strategy(config: pb.ModelConfig, directory: Path) -> None:
             "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching strategy"
         )
     text = config.parameters[_PARAMETER].string_value
-    if not (text and Path(text).exists()):
+    if not (text and os.path.exists(text)):
         raise NotFoundError(f"Batching library path not found: {text}")
     if not Path(text).resolve().is_relative_to(directory.resolve()):
         raise InvalidArgumentError("Batching library path escapes model repository.")

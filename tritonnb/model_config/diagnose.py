@@ -138,8 +138,8 @@ def read_text(text: str) -> ParsedConfig:
 def _problem_of_syntax(text: str, error: ConfigSyntaxError) -> Problem:
     line, column = error.line, error.column
     if any(part in error.detail for part in _ABOUT_PREVIOUS_TOKEN):
-        *_, previous = tokens_before(text, line, column)
-        line, column = previous.line, previous.column
+        for previous in tokens_before(text, line, column):  # none before an invalid first one
+            line, column = previous.line, previous.column
     fix = fix_for_syntax(text, error)
     return Problem(error.message, line, column, fix, "" if fix is None else fix.hint)
 

@@ -50,6 +50,10 @@ def parse_json(text: str) -> pb.ModelConfig:
         ``Invalid config override: …``, with the message of protobuf's C++ library and a hint.
     """
     try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8, as surrogate escapes
+        raise InvalidArgumentError(f"{COMPLAINT}Encountered non UTF-8 code points.") from None
+    try:
         value = read_json(text)
     except JsonSyntaxError as error:
         raise InvalidArgumentError(COMPLAINT + str(error)) from error

@@ -26,12 +26,18 @@ def check_labels(config: pb.ModelConfig, directory: Path) -> None:
             _read(directory, output.label_filename)
 
 
+def model_file(directory: Path, name: str) -> Path:
+    """The path of a file that a configuration names: also below the directory if the name begins with a slash."""
+    return directory / name.lstrip("/")
+
+
 def _read(directory: Path, name: str) -> bytes:
-    path = f"{directory}/{name.lstrip('/')}"
+    path = model_file(directory, name)
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InternalError(f"failed to open text file for read {path}: {reason}") from error
 
 
 def check_data_files(config: pb.ModelConfig, directory: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from tritonnb.core.events import BatchSent, Event
-from tritonnb.scheduling.reasons import RULES
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import RULES, explain
 
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _TEXTS = {
@@ -44,8 +45,19 @@ def event_of(values: Any) -> Event:
     checked = {field: _checked(field, values[field]) for field in expected}
     if kind is BatchSent and checked["rule"] not in RULES:
         raise ValueError(f"{name} expected a rule of {', '.join(RULES)}, got {checked['rule']!r:.80}")
+    if kind is BatchSent:
+        _check_facts(Reason(checked["rule"], checked["facts"]))
     event: Event = kind(**checked)
     return event
+
+
+def _check_facts(reason: Reason) -> None:
+    try:
+        explain(reason)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"BatchSent expected the facts of the rule {reason.rule!r}, got {reason.facts!r:.80}"
+        ) from error
 
 
 def _checked(field: str, value: Any) -> Any:
@@ -63,7 +75,8 @@ def _tuple(value: Any) -> Any:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether it is an integer of 64 bits; hashes and identifiers may be unsigned."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
 def _is_text(value: object) -> bool:

@@ -20,6 +20,11 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.event_types import event_of
 from tritonnb.recording.trace_source import TraceSource
 
+#: What reading the first line of another kind of file can raise.
+_UNREADABLE = (
+    *(StopIteration, ValueError, TypeError, LookupError, AttributeError, RecursionError),
+    text_format.ParseError,
+)
 _FORMAT = {"format": "tritonnb recording", "version": 1}
 
 
@@ -52,7 +57,7 @@ def read(
     InvalidArgumentError
         If the file is not a recording, or has an unknown format version.
     """
-    with Path(path).open(encoding="utf-8") as file:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
         lines = enumerate(file, 1)
         try:
             head = json.loads(next(lines)[1])
@@ -61,7 +66,7 @@ def read(
                 raise ValueError(form)
             source = TraceSource.from_dict(head["trace"]) if "trace" in head else None
             configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in texts.items()}
-        except (StopIteration, ValueError, TypeError, KeyError, text_format.ParseError):
+        except _UNREADABLE:
             raise InvalidArgumentError(f"'{path}': expected a tritonnb recording, got another kind of file") from None
         if version != _FORMAT["version"]:
             raise InvalidArgumentError(
@@ -74,5 +79,5 @@ def read(
 def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
     try:
         return event_of(json.loads(line))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"recording '{path}', line {number}: expected an event: {error}") from error

@@ -101,7 +101,14 @@ class Recording(RecordedEvents):
             If the file is not a recording.
         """
         events, configs, simulated, source = files.read(path)
-        return cls(events, configs, simulated=simulated, source=source)
+        recording = cls(events, configs, simulated=simulated, source=source)
+        try:
+            recording.derive()
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"recording '{path}': expected events that fit together, got {type(error).__name__}: {error}"
+            ) from error
+        return recording
 
     @classmethod
     def from_trace(cls, paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
@@ -227,8 +234,9 @@ class Recording(RecordedEvents):
     ) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
-        Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
-        that wait for responses would have sent earlier or later under the edited configuration.
+        Both the recorded and the edited configuration are simulated, with as many replicas as were recorded. Arrival
+        times stay as recorded, although clients that wait for responses would have sent earlier or later under the
+        edited configuration.
 
         Parameters
         ----------

@@ -35,7 +35,14 @@ def what_if(
         edited, edits = with_batching(edited, continuous), {"continuous": continuous, **edits}
     runs = [
         Recording(
-            run(candidate, workload.arrivals, workload.service, seed, first_step_ns=workload.first_step_ns),
+            run(
+                candidate,
+                workload.arrivals,
+                workload.service,
+                seed,
+                first_step_ns=workload.first_step_ns,
+                replicas=len(rec.replicas) or 1,
+            ),
             {name: candidate},
             simulated=True,
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.remote.traced_request import TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 #: How an entry begins, in files of Triton and of this server.
@@ -40,11 +42,54 @@ def read_entries(text: str) -> tuple[list[TraceEntry], str]:
     """
     try:
         entries, missing = json.loads(text), ""
+    except RecursionError:
+        raise InvalidArgumentError("expected a list of objects with an 'id', got deeply nested values") from None
     except ValueError:
         entries, missing = _salvage(text)
     if not (isinstance(entries, list) and all(isinstance(entry, dict) and "id" in entry for entry in entries)):
         raise InvalidArgumentError("expected a list of objects with an 'id'")
+    for number, entry in enumerate(entries, 1):
+        _check(number, entry)
     return entries, missing
+
+
+def _check(number: int, entry: Mapping[str, Any]) -> None:
+    """Check the types of an entry's values: a trace may come from a stranger.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is wrong.
+    """
+    tensor = entry.get("tensor", {})
+    stamps = entry.get("timestamps", [])
+    checks = {
+        "id": is_time(entry["id"]),
+        "model_name": isinstance(entry.get("model_name", ""), str),
+        "model_version": "model_name" not in entry or is_time(_number(entry.get("model_version"))),
+        "request_id": isinstance(entry.get("request_id", ""), str),
+        "parent_id": is_time(entry.get("parent_id", 0)),
+        "timestamps": isinstance(stamps, list) and all(map(_is_stamp, stamps)),
+        "tensor": entry.get("activity") != "TENSOR_QUEUE_INPUT" or _is_tensor(tensor),
+    }
+    for field, is_valid in checks.items():
+        if not is_valid:
+            raise InvalidArgumentError(f"entry {number}: '{field}' has a value of the wrong type, or none")
+
+
+def _is_stamp(stamp: object) -> bool:
+    return isinstance(stamp, dict) and isinstance(stamp.get("name"), str) and is_time(stamp.get("ns"))
+
+
+def _is_tensor(tensor: object) -> bool:
+    if not (isinstance(tensor, dict) and isinstance(tensor.get("name"), str) and isinstance(tensor.get("shape"), str)):
+        return False
+    return all(is_time(_number(dim)) for dim in tensor["shape"].split(",") if dim)
+
+
+def _number(value: object) -> object:
+    """The integer of a string of digits; any other value as it is."""
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,19}", value) else value
 
 
 def _salvage(text: str) -> tuple[list[TraceEntry], str]:
@@ -59,7 +104,7 @@ def _salvage(text: str) -> tuple[list[TraceEntry], str]:
         try:
             entry, end = decoder.raw_decode(text, at)
             entries.append(entry)
-        except ValueError:  # cut off here, or a string tensor that Triton writes without escapes
+        except (ValueError, RecursionError):  # cut off here, or a string tensor that Triton writes without escapes
             unreadable, end = unreadable + 1, at + 1
         at = text.find(_BEGINNING, end)
     if not entries:

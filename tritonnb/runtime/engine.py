@@ -15,6 +15,7 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
+from tritonnb.model_config.file_names import check_override
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
@@ -261,7 +262,7 @@ class Engine:
             ``config``: a configuration as JSON, instead of the configuration file. ``file:<path>``: the contents of
             a file; together these files replace the model's directory, and require a ``config``.
         trusted : bool
-            Accept files regardless of the options, because the caller is code in this process.
+            Accept any file, and a configuration that names any file, because the caller is a model in this process.
         force : bool
             Load the model even if nothing has changed on disk.
 
@@ -283,6 +284,8 @@ class Engine:
                 f"model '{name}': expected a load request without files, got '{next(iter(files))}': files are "
                 "code, so the server must be started with --allow-file-override=true"
             )
+        if override is not None and not trusted:
+            check_override(name, override)
         await self._repository.load(name, override, files, force=force)
         self.load_errors.pop(name, None)
 

@@ -196,7 +196,7 @@ class Server(BackgroundServer):
         require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
         with raised_here():
-            self.run(self.engine.load(name, parameters, force=force))
+            self.run(self.engine.load(name, parameters, trusted=True, force=force))
         return self[name]
 
     @overload

@@ -25,7 +25,7 @@ from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
-from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, make_router
+from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, instance_on, make_router
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
@@ -311,7 +311,7 @@ class _Simulation:
         decision: Execute = batch.decision
         instance = self._instances[decision.instance]
         if self._replicated is not None:
-            instance = f"replica {replica}: {instance}"
+            instance = instance_on(replica, instance)
         executed = tuple(
             [
                 (request.serial, request.batch_size, request.received_ns, since_ns, "")

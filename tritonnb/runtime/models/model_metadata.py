@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.json_types import JsonDict, JsonValue
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
@@ -24,7 +25,7 @@ def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -
 def read_labels(context: ModelContext) -> dict[str, list[str]]:
     """The lines of the ``label_filename`` of every output, by output name."""
     return {
-        output.name: (context.directory / output.label_filename).read_text("utf-8", "replace").splitlines()
+        output.name: model_file(context.directory, output.label_filename).read_text("utf-8", "replace").splitlines()
         for output in context.config.output
         if output.label_filename
     }

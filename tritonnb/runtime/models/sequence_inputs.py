@@ -20,6 +20,7 @@ from tritonnb.core.messages import InferRequest, Tensor, discard_response, read_
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.model_config.model_files import model_file
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.scheduling.decisions import Execute
 
@@ -75,7 +76,7 @@ class _State:
         dims = [1 if dim < 0 else dim for dim in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            array = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+            array = read_array(model_file(directory / "initial_state", initial.data_file), self.datatype, shape)
         else:
             # Triton does not initialise a state without initial_state; here it is zero.
             array = zeros(self.datatype, shape)

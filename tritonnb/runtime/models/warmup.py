@@ -28,7 +28,7 @@ from tritonnb.core.messages import (
     zeros,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.model_files import check_warmup_sample
+from tritonnb.model_config.model_files import check_warmup_sample, model_file
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.tensor_files import read_array
@@ -164,7 +164,7 @@ def _tensor(
     shape = (1, *sample_input.dims) if spec.max_batch_size > 0 else tuple(sample_input.dims)
     choice = sample_input.WhichOneof("input_data_type")
     if choice == "input_data_file":
-        path = context.directory / "warmup" / sample_input.input_data_file
+        path = model_file(context.directory / "warmup", sample_input.input_data_file)
         if datatype.variable_size and name in spec.inputs:
             # The validation of the request checks them.
             return UndecodedTensor(name, datatype, shape, path.read_bytes())

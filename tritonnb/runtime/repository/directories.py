@@ -106,16 +106,19 @@ class ModelDirectories:
     def _directories(self, name: str) -> list[Path]:
         if Path(name).name != name:
             return []
-        return [repository / name for repository in self._options.model_repositories if (repository / name).is_dir()]
+        return [
+            repository / name for repository in self._options.model_repositories if os.path.isdir(repository / name)
+        ]
 
     def _from_files(self, name: str, override: str | None, files: Mapping[str, bytes]) -> ModelSource:
         try:
             parse_json(override or "{}")
         except TritonError as error:
             raise ConfigError(name, error.message.removeprefix(COMPLAINT), hint=error.hint) from error
+        if Path(name).name != name:
+            raise ConfigError.not_polled(name)
         temporary = tempfile.TemporaryDirectory(prefix="tritonnb-")
         directory = Path(temporary.name) / name
-        directory.mkdir()
         for path, content in files.items():
             if ".." in PurePosixPath(path).parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
@@ -124,8 +127,9 @@ class ModelDirectories:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 with open(target, "wb") as file:
                     file.write(content)
-            except OSError as error:  # such as an invalid name, or a file with the name of a directory
-                cause = f"failed to open binary file for write {target}: {error.strerror}"
+            except (OSError, ValueError) as error:  # such as an invalid name, or a file with the name of a directory
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                cause = f"failed to open binary file for write {target}: {reason}"
                 raise ConfigError(name, cause) from None
         if override is None:
             raise ConfigError(name, "Load parameter 'config' must be specified for model file override")

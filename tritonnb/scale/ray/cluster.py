@@ -19,7 +19,7 @@ _CONNECT_S = 10.0
 
 
 def connect_ray(address: str | None) -> bool:
-    """Connect this process to a Ray cluster; without an address, start one on this machine.
+    """Connect this process to a Ray cluster; without an address, also in ``RAY_ADDRESS``, start one on this machine.
 
     Returns
     -------
@@ -37,18 +37,20 @@ def connect_ray(address: str | None) -> bool:
 
     if ray.is_initialized():
         return False
-    check_address(os.environ.get("RAY_ADDRESS") if address is None else address)
+    # Without "local", Ray would connect to a cluster of another program, or to the address of an old one.
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    check_address(target)
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        ray.init(address=target, log_to_driver=False, configure_logging=False)
     except (Exception, SystemExit) as error:  # SystemExit: after minutes, if something else listens there
         reason = str(error).strip().partition("\n")[0]
-        if address is None:
+        if target == "local":
             raise UnavailableError(f"a Ray cluster could not be started on this machine: {reason}") from None
-        raise _no_cluster("on this machine" if address == "auto" else f"at {address}", reason) from None
+        raise _no_cluster("on this machine" if target == "auto" else f"at {target}", reason) from None
     return True
 
 
-def check_address(address: str | None) -> None:
+def check_address(address: str) -> None:
     """Check that something listens at the address of a cluster; ``auto``, for example, is not such an address.
 
     Raises
@@ -58,7 +60,7 @@ def check_address(address: str | None) -> None:
     UnavailableError
         If nothing accepts a connection there.
     """
-    scheme, _, authority = (address or "auto").rpartition("://")
+    scheme, _, authority = address.rpartition("://")
     if scheme not in ("", "ray") or authority in ("auto", "local"):
         return
     host, _, port = authority.partition("/")[0].rpartition(":")

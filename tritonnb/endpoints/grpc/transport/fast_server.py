@@ -20,11 +20,11 @@ from urllib.parse import quote_from_bytes
 
 from google.protobuf.message import Message
 
-from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
-from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
+from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -168,7 +168,7 @@ class _Call:
         while len(data) - at >= 5 and not self._over:
             compressed, length = _PREFIX.unpack_from(data, at)
             if length > LARGEST_MESSAGE:
-                self._finish(RESOURCE_EXHAUSTED, "received message larger than max")
+                self._abort(RESOURCE_EXHAUSTED, "received message larger than max")
                 break
             start, stop = at + 5, at + 5 + length
             if len(data) < stop:
@@ -196,27 +196,24 @@ class _Call:
 
     def _expired(self) -> None:
         if not self._over:
-            self._finish(DEADLINE_EXCEEDED, "Deadline Exceeded")
-            self.cancelled()
+            self._abort(DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     # --- requests -------------------------------------------------------------------------------
 
     def _receive(self, message: bytes | bytearray, compressed: int) -> None:
         if self._begun and not self._streaming:
-            self._finish(INTERNAL, "there is more than one request message")
-            self.cancelled()
+            self._abort(INTERNAL, "there is more than one request message")
             return
         try:
             if compressed:
                 message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
             self._begun = True
             self._run(message)
-        except TritonError as error:
-            self._fail(error)
         except zlib.error:
-            self._finish(INTERNAL, "Exception deserializing request!")
+            self._abort(INTERNAL, "Exception deserializing request!")
         except Exception as error:
-            self._fail(as_triton_error(error))
+            failure = as_triton_error(error)
+            self._abort(_CODES[failure.status], client_text(failure))
 
     def _run(self, message: bytes | bytearray) -> None:
         request = message if self._rpc is None else self._rpc.read(message)
@@ -258,6 +255,11 @@ class _Call:
 
     def _fail(self, error: TritonError) -> None:
         self._finish(_CODES[error.status], client_text(error))
+
+    def _abort(self, code: int, text: str) -> None:
+        """End the call with a status, and cancel what it runs."""
+        self._finish(code, text)
+        self.cancelled()
 
     def _finish(self, code: int, text: str = "") -> None:
         """End the call with a status."""
@@ -372,7 +374,11 @@ def _decompress(message: bytes | bytearray, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
-    plain = inflate.decompress(message, LARGEST_MESSAGE)
+    plain = inflate.decompress(message, LARGEST_DECOMPRESSED + 1)
+    if len(plain) > LARGEST_DECOMPRESSED:
+        raise InvalidArgumentError(
+            f"decompressed message expected at most {LARGEST_DECOMPRESSED} bytes, got more: send it without compression"
+        )
     if not inflate.eof:
-        raise zlib.error("incomplete, or too large")
+        raise zlib.error("incomplete")
     return plain
