@@ -295,7 +295,8 @@ def chaos(
             detail = kill_one(server.name, choose)
             placements.killed_s[detail] = time.monotonic()
         else:
-            replicas += 1 if replicas == 1 or (action == "add" and replicas < 4) else -1
+            action = "add" if replicas == 1 or (action == "add" and replicas < 4) else "remove"
+            replicas += 1 if action == "add" else -1
             detail = f"to {replicas} replicas"
             threading.Thread(target=server.scale_to, args=[replicas], daemon=True).start()
         clients.result.events.append(f"{time.monotonic() - begun:.0f} s: {action} {detail}")

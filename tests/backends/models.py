@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,14 @@ class Loaded:
         self.model.initialize()
         self.instance: Any = self.model.create_instance(spec)
         self.instance.initialize()
+        self._numbers = itertools.count(1)
         self.streamed: list[tuple[InferRequest, InferResponse]] = []
 
     def run(self, *requests: InferRequest) -> list[InferResponse | None]:
         """Execute one batch; the responses, in the order of the requests."""
         size = sum(request.batch_size for request in requests)
-        execution = Execution(list(requests), size, lambda request, answer: self.streamed.append((request, answer)))
+        number = next(self._numbers)
+        execution = Execution(list(requests), size, lambda *answer: self.streamed.append(answer), number)
         self.instance.execute(execution)
         return execution.responses
 

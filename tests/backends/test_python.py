@@ -1,4 +1,7 @@
-"""The Python backend: loading and executing a model, in the server's process and in one of its own."""
+"""The Python backend: models that are loaded and execute batches.
+
+Every test runs with the model in this process and with the model in a process of its own, unless it says why not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backends.models import PYTHON, request, rows
-from tests.backends.python_models import HEAD, Load, load_in_process
+from tests.backends.python_models import HEAD, Load, load_model
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest, discard_response
 
@@ -44,9 +47,18 @@ def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
     assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
 
 
-def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
-    loaded = load_in_process(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
-    args = loaded.instance._model.args
+def test_the_arguments_of_initialize_are_strings(load: Load, tmp_path: Path) -> None:
+    body = (
+        HEAD
+        + """    def initialize(self, args):
+        self.args = args
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([], parameters=self.args)]
+"""
+    )
+    (answer,) = load(tmp_path, body).run(request(IN0=rows(0)))
+    assert answer is not None
+    args = answer.parameters or {}
     assert {key: args[key] for key in args if key != "model_config"} == {
         "model_instance_kind": "CPU",
         "model_instance_name": "m_0_0",
@@ -55,7 +67,7 @@ def test_the_arguments_of_initialize_are_strings(tmp_path: Path) -> None:
         "model_version": "1",
         "model_name": "m",
     }
-    assert '"max_batch_size":8' in args["model_config"]
+    assert '"max_batch_size":8' in str(args["model_config"])
 
 
 def test_helpers_of_two_models_with_the_same_name_are_separate(load: Load, tmp_path: Path) -> None:
@@ -88,12 +100,13 @@ def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_
 
 
 def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
+    """Not isolated: the process of a model ends with it."""
     before = set(sys.modules)
-    loaded = load_in_process(tmp_path, PYTHON)
+    loaded = load_model(tmp_path, PYTHON)
     assert set(sys.modules) != before
     loaded.instance.finalize()
     with pytest.raises(InternalError):
-        load_in_process(tmp_path, "1 / 0")
+        load_model(tmp_path, "1 / 0")
     assert set(sys.modules) == before
 
 
@@ -216,9 +229,10 @@ def test_a_model_may_write_to_its_inputs(load: Load, tmp_path: Path) -> None:
 
 
 def test_importing_a_model_does_not_change_sys_path_while_another_thread_iterates_over_it(tmp_path: Path) -> None:
+    """Not isolated: the path of this process does not change then."""
     walked = sys.path
     before = list(walked)
-    load_in_process(tmp_path, PYTHON)
+    load_model(tmp_path, PYTHON)
     assert walked == before
     assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 

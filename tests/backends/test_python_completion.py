@@ -1,28 +1,21 @@
-"""``auto_complete_config`` of models of the Python backend."""
+"""``auto_complete_config`` of models of the Python backend, in this process and in processes of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2 as pb
 
+from tests.backends.conftest import Complete
 from tests.backends.models import PYTHON
 from tests.backends.python_models import Load
-from tritonnb.backends.contract import ModelContext
-from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InternalError
 
 
-def completed(tmp_path: Path, body: str, config: str = "") -> Any:
-    """What a model's ``auto_complete_config`` makes of a configuration."""
-    (tmp_path / "1").mkdir(exist_ok=True)
+def completing(body: str) -> str:
+    """A model whose ``auto_complete_config`` has this body."""
     text = "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n"
-    (tmp_path / "1" / "model.py").write_text(f"{text}        {body}\n        return config\n")
-    parsed = text_format.Parse(f'name: "m" backend: "python" {config}', pb.ModelConfig())
-    return PythonBackend().auto_complete(ModelContext("m", 1, parsed, tmp_path))
+    return f"{text}        {body}\n        return config\n"
 
 
 @pytest.mark.parametrize(
@@ -36,15 +29,16 @@ def completed(tmp_path: Path, body: str, config: str = "") -> Any:
         "config.as_dict().pop('sequence_batching')",
     ],
 )
-def test_an_invalid_completed_configuration_is_ignored(tmp_path: Path, body: str) -> None:
-    assert completed(tmp_path, body, "sequence_batching { }") is None
+def test_an_invalid_completed_configuration_is_ignored(complete: Complete, tmp_path: Path, body: str) -> None:
+    assert complete(tmp_path, completing(body), "sequence_batching { }") is None
 
 
-def test_a_completion_is_read_like_any_configuration(tmp_path: Path) -> None:
+def test_a_completion_is_read_like_any_configuration(complete: Complete, tmp_path: Path) -> None:
     body = (
         "config.as_dict().update(max_batch_size='8', dynamic_batching=dict(max_queue_delay_microseconds=7), name='z')"
     )
-    config = completed(tmp_path, body)
+    config = complete(tmp_path, completing(body), "")
+    assert config is not None
     assert (config.name, config.max_batch_size) == ("m", 8)
     assert config.dynamic_batching.max_queue_delay_microseconds == 7
 
@@ -59,9 +53,11 @@ def test_a_completion_is_read_like_any_configuration(tmp_path: Path) -> None:
         ("config.as_dict()['x'] = object()", "TypeError: Object of type object is not JSON serializable"),
     ],
 )
-def test_errors_in_auto_complete_config_have_the_text_of_python(tmp_path: Path, body: str, complaint: str) -> None:
+def test_errors_in_auto_complete_config_have_the_text_of_python(
+    complete: Complete, tmp_path: Path, body: str, complaint: str
+) -> None:
     with pytest.raises(InternalError, match=complaint):
-        completed(tmp_path, body)
+        complete(tmp_path, completing(body), "")
 
 
 def test_auto_complete_config_fills_in_tensors_batching_and_policy(load: Load, tmp_path: Path) -> None:

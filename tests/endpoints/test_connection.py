@@ -221,23 +221,49 @@ def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer) -> None:
 def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST)
     loop.pass_time(10)
-    peer.connection.close_if_idle(loop.time() - 11)
+    peer.connection.close_if_idle(loop.time() - 11, 0)
     assert peer.wire.state == "open"
     peer.server.hold = True
     peer.feed(REQUEST)
     loop.pass_time(10)
-    peer.connection.close_if_idle(loop.time() - 5)
+    peer.connection.close_if_idle(loop.time() - 5, 0)
     assert peer.wire.state == "open"  # it waits for us
     peer.messages[-1].answer()
-    peer.connection.close_if_idle(loop.time() - 5)
+    peer.connection.close_if_idle(loop.time() - 5, 0)
     assert peer.wire.state == "closed"
 
 
 def test_an_unfinished_request_does_not_keep_an_idle_connection(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST[:-1])
     loop.pass_time(10)
-    peer.connection.close_if_idle(loop.time() - 5)
+    peer.connection.close_if_idle(loop.time() - 5, 0)
     assert peer.wire.state == "aborted"
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"G", b"POST /one HTTP/1.1\r\nHo", REQUEST + b"GET /", REQUEST[:-1] + b"cGET / HTTP/1.1\r\nA"]
+)
+def test_a_head_that_arrives_byte_by_byte_has_a_time_limit(loop: Loop, peer: Peer, beginning: bytes) -> None:
+    peer.feed(beginning)
+    for _ in range(10):
+        loop.pass_time(7)
+        peer.connection.close_if_idle(loop.time() - 3600, loop.time() - 75)
+        peer.feed(b"E")
+    assert peer.wire.state == "open"
+    loop.pass_time(7)
+    peer.connection.close_if_idle(loop.time() - 3600, loop.time() - 75)
+    assert peer.wire.state == "closed"
+
+
+def test_heads_that_are_complete_and_bodies_have_no_time_limit(loop: Loop, peer: Peer) -> None:
+    for _ in range(10):
+        peer.feed(REQUEST[:30])
+        loop.pass_time(50)
+        peer.feed(REQUEST[30:-1])
+        loop.pass_time(50)
+        peer.connection.close_if_idle(loop.time() - 3600, loop.time() - 60)
+        peer.feed(REQUEST[-1:])
+    assert peer.wire.sent == ANSWER * 10
 
 
 def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import zlib
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.endpoints.http2_client import INFER, Running, cases, message, running, with_server
+from tritonnb.endpoints.grpc.transport import http2
 from tritonnb.endpoints.grpc.transport.frames import (
     ACK,
     CONTINUATION,
@@ -27,6 +30,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    FloodLimit,
     frame,
 )  # fmt: skip
 from tritonnb.endpoints.grpc.transport.header_blocks import literal
@@ -205,6 +209,27 @@ async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running) -> 
     assert not connection.calls
 
 
+def begun_and_reset(stream: int) -> bytes:
+    return frame(HEADERS, END_HEADERS, stream, plain(*GOOD)) + frame(RST_STREAM, 0, stream, bytes(4))
+
+
+@cases(
+    "flood", of=[
+        frame(PING, ACK, 0, bytes(8)) * 101,
+        frame(PRIORITY, 0, 1, bytes(5)) * 101,
+        b"".join(begun_and_reset(stream) for stream in range(1, 203, 2)),
+    ],
+)  # fmt: skip
+async def test_a_flood_of_frames_that_do_nothing_ends_the_connection(server: Running, flood: bytes) -> None:
+    client = await server.connect()
+    client.send(frame(SETTINGS, 0, 0, b""))
+    await client.until(SETTINGS, ACK)
+    (connection,) = server.server.connections
+    connection._controls = FloodLimit(100)
+    client.send(flood)
+    await client.closed(11)
+
+
 @with_server
 async def test_a_client_that_does_not_read_is_not_listened_to(server: Running) -> None:
     client = await server.connect()
@@ -245,3 +270,33 @@ def test_no_stream_of_frames_breaks_the_server(data: st.DataObject) -> None:
         assert not problems, problems
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("beginning", [b"", PREFACE[:5], PREFACE])
+def test_a_client_that_does_not_begin_is_disconnected(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "_HANDSHAKE", 0.01)
+
+    async def main() -> None:
+        async with running() as server:
+            client = await server.connect(beginning)
+            async with asyncio.timeout(30):
+                with suppress(ConnectionResetError):
+                    await client.reader.read()
+            assert not server.server.connections
+
+    asyncio.run(main())
+
+
+@with_server
+async def test_a_message_that_decompresses_to_too_much_is_refused(server: Running) -> None:
+    compressor = zlib.compressobj(9, wbits=31)
+    zeros = bytes(1 << 20)
+    bomb = b"".join(compressor.compress(zeros) for _ in range(65)) + compressor.flush()
+    client = await server.connect()
+    data = struct.pack(">BI", 1, len(bomb)) + bomb
+    client.send(client.headers(1, grpc_encoding="gzip"), frame(DATA, END_STREAM, 1, data))
+    _, fields = await client.until(HEADERS, END_STREAM)
+    assert b"'grpc-status': '3'" in fields
+    assert b"decompressed message expected at most 67108864 bytes" in fields
+    client.send(client.request(3, 3))
+    assert await client.answer() == (3, [3])

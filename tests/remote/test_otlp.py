@@ -20,7 +20,9 @@ from tests.remote.conftest import needs_triton
 from tests.remote.servers import start, write_model
 from tests.remote.test_from_trace import ids_of_batches
 from tests.remote.traffic import send
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.from_trace import recording_of
+from tritonnb.remote.otlp import Span, SpanCollector
 from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
 
 STAMPS = {"REQUEST_START": 0, "QUEUE_START": 1, "REQUEST_END": 9}
@@ -258,3 +260,20 @@ def test_a_server_sends_its_spans_to_the_receiver(tmp_path: Path, triton: bool) 
     equal = sum(first.reason.rule == second.reason.rule for first, second in rules)
     print(f"\n{equal} of {len(recording.batches)} inferred rules are those of the recording")
     assert equal >= 0.95 * len(recording.batches)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "events"),
+    [
+        ({"triton.trace_id": ""}, {}),
+        ({"triton.trace_id": 2**64}, {}),
+        ({"triton.model_version": "one"}, {}),
+        ({"triton.trace_parent_id": []}, {}),
+        ({}, {"QUEUE_START": -1}),
+        ({}, {"QUEUE_START": 2**63}),
+    ],
+)
+def test_a_span_whose_values_cannot_be_read_is_refused(attributes: dict[str, Any], events: dict[str, int]) -> None:
+    collector = SpanCollector(lambda request: None)
+    with pytest.raises(InvalidArgumentError, match="expected"):
+        collector.add(Span("1", "", "m", {"triton.model_name": "m", **attributes}, list(events.items())))

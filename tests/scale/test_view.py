@@ -118,8 +118,8 @@ def test_the_dashboard_shows_requests_queues_and_batches_of_each_replica_and_whe
         assert [name for row in rows for name in ("r1", "r2") if f">{name}<" in row] == ["r1", "r2"]
         assert "1×" in "".join(rows)
         assert "3 live sequences" in view.status.value
-        for sequence in ("41", "42", "43"):
-            assert sequence in view.sequences.value
+        for id in ("41", "42", "43"):
+            assert id in view.sequences.value
         assert "accumulate" in view.models.value
         assert view.replicas.value in view.last_state()
         add(remote, 41, sequence_end=True)

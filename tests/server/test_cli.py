@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
@@ -92,6 +93,34 @@ def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]) ->
     with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
         assert process.exit_status() == 1
     assert "--backend-config option format is" in process.log
+
+
+CRASHES = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        x = requests[0].inputs()[0].as_numpy()
+        if x[0, 0]:
+            os._exit(3)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for _ in requests]
+"""
+
+
+def test_a_crash_of_a_model_that_is_isolated_by_a_flag_costs_its_request(write_model: Callable[..., Path]) -> None:
+    repository = write_model("crashes", CRASHES)
+    with serving("--model-repository", str(repository), "--isolate-models=crashes") as process:
+        client = process.client()
+        for value in (0.0, 1.0, 0.0):
+            tensor = httpclient.InferInput("X", [1, 1], "FP32")
+            tensor.set_data_from_numpy(np.full((1, 1), value, np.float32))
+            if value:
+                with pytest.raises(InferenceServerException, match="Stub process 'crashes_0' is not healthy"):
+                    client.infer("crashes", [tensor])
+            else:
+                assert client.infer("crashes", [tensor]).as_numpy("Y").tolist() == [[0.0]]
 
 
 def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) -> None:

@@ -47,6 +47,21 @@ def test_a_flag_is_complained_of_as_triton_does(
     assert complaint in (capsys.readouterr().err or str(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("flags", "isolate"),
+    [
+        ([], []),
+        (["--isolate-models=a,b"], ["a", "b"]),
+        (["--isolate-models=a", "--isolate-models", "b"], ["a", "b"]),
+        (["--isolate-models=*"], True),
+    ],
+)
+def test_models_are_isolated_by_name_or_all(tmp_path: Path, flags: list[str], isolate: bool | list[str]) -> None:
+    parser = FlagParser()
+    add_flags(parser)
+    assert server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))["isolate"] == isolate
+
+
 def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
     parser = FlagParser()
     add_flags(parser)

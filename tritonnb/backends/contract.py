@@ -153,6 +153,11 @@ class InstanceLostError(InternalError):
 #: Memory type (``CPU``, ``CPU_PINNED`` or ``GPU``) and number of the device.
 MemoryPlace = tuple[str, int]
 
+#: The execution has ended, with the error that `BackendModelInstance.execute` would have raised.
+Ended = Callable[[Execution, BaseException | None], None]
+#: The execution is continued by `BackendModelInstance.execute`, on the instance's thread.
+Continues = Callable[[Execution], None]
+
 
 class BackendModelInstance(ABC):
     """One instance of a model, with its own thread."""
@@ -175,6 +180,26 @@ class BackendModelInstance(ABC):
     @abstractmethod
     def execute(self, execution: Execution) -> None:
         """Run the batch and respond to each of its requests exactly once."""
+
+    def begin(self, execution: Execution, ended: Ended, continues: Continues) -> bool:
+        """Begin to execute a batch, if the model runs elsewhere and the event loop can wait for it.
+
+        This saves the changes to the instance's thread and back. Called on the server's event loop, on which one of the
+        two functions is to be called later; must return at once.
+
+        Parameters
+        ----------
+        execution : Execution
+        ended : callable
+        continues : callable
+            For what the event loop cannot do. `execute` is called with the same execution.
+
+        Returns
+        -------
+        bool
+            False, the default, if the execution has not begun: `execute` is called.
+        """
+        return False
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Bytes that the instance allocated when it was initialised, by memory type and device, as far as known."""

@@ -37,6 +37,8 @@ def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
         return _renamed(text, tokens, match[2], similar_name(match[2], fields_of(match[1])))
     if match := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', detail):
         return _renamed(text, tokens, match[1], similar_constant(match[1], _enum_values(match[2])))
+    if len(tokens) < 2:  # the text in front of the error cannot be tokenized
+        return None
     if match := re.match(r'Non-repeated field "([^"]+)" is specified multiple times', detail):
         return _removed(text, tokens[-2], f"the second {match[1]}")
     if match := re.match(r'Field "([^"]+)" is specified along with field "([^"]+)"', detail):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.profile.access import TIMEOUT_S, Access
@@ -156,7 +155,7 @@ class Remote:
         return {"model_stats": self.server.statistics(name)}
 
     @with_short_traceback
-    def replicas(self) -> list[JsonDict]:
+    def replicas(self) -> list[dict[str, Any]]:
         """The replicas of a deployment; see `ScaledServer.replicas`.
 
         Raises

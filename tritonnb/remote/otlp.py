@@ -8,7 +8,7 @@ server describes the batch in attributes of the span ``compute`` (`tritonnb.tele
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
-from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
+from tritonnb.remote.traced_request import ReportedBatch, TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import BATCH_SENT
 
 #: Spans that wait for their counterpart: some are lost when a server shuts down, so that they are limited.
@@ -86,14 +86,14 @@ def spans_of_json(content: str | bytes) -> Iterator[Span]:
             for scope in resource.get("scopeSpans", ()):
                 for span in scope.get("spans", ()):
                     yield _json_span(span)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise InvalidArgumentError(f"expected an OTLP trace message in JSON, got an error: {error!r}") from None
 
 
 def _json_span(span: dict[str, Any]) -> Span:
     attributes = {item["key"]: next(iter(item.get("value", {}).values()), "") for item in span.get("attributes", ())}
-    events = [(event["name"], int(event["timeUnixNano"])) for event in span.get("events", ())]
-    return Span(span["spanId"], span.get("parentSpanId", ""), span.get("name", ""), attributes, events)
+    events = [(str(event["name"]), int(event["timeUnixNano"])) for event in span.get("events", ())]
+    return Span(str(span["spanId"]), str(span.get("parentSpanId", "")), str(span.get("name", "")), attributes, events)
 
 
 class SpanCollector:
@@ -113,7 +113,16 @@ class SpanCollector:
         self._executions: dict[str | bytes, Span] = {}
 
     def add(self, span: Span) -> None:
-        """Add a span; spans of other programs are ignored."""
+        """Add a span; spans of other programs are ignored.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the span has a time or an attribute with a value that cannot be read.
+        """
+        for name, time_ns in span.events:
+            if not is_time(time_ns):
+                raise InvalidArgumentError(f"span '{span.name}': expected a time of 63 bits of '{name}', got {time_ns}")
         if "triton.model_name" in span.attributes:
             self._add_request(span)
         elif span.name == "compute" and span.parent_id:
@@ -132,10 +141,10 @@ class SpanCollector:
     def _add_request(self, span: Span) -> None:
         attributes = span.attributes
         request = TracedRequest(
-            int(attributes.get("triton.trace_id", 0)) or str(span.id),
-            int(attributes.get("triton.trace_parent_id", 0)),
+            _number(attributes, "triton.trace_id", 0) or str(span.id),
+            _number(attributes, "triton.trace_parent_id", 0),
             str(attributes["triton.model_name"]),
-            int(attributes.get("triton.model_version", -1)),
+            _number(attributes, "triton.model_version", -1),
             str(attributes.get("triton.request_id", "")),
         )
         for name, time_ns in span.events:
@@ -153,6 +162,18 @@ class SpanCollector:
         if request.batch is not None:
             request.add_stamp(BATCH_SENT, request.batch.sent_ns)
         self._on_request(request)
+
+
+def _number(attributes: Mapping[str, Any], name: str, default: int) -> int:
+    """The value of an attribute that is an integer, or the digits of one."""
+    value = attributes.get(name, default)
+    try:
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        number = 2**63
+    if not -(2**63) <= number < 2**63:
+        raise InvalidArgumentError(f"attribute '{name}' of a span: expected an integer of 64 bits, got {value!r:.80}")
+    return number
 
 
 def _put(waiting: dict[Any, Any], key: object, value: object) -> None:

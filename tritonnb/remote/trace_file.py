@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.remote.traced_request import TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 #: How an entry begins, in files of Triton and of this server.
@@ -75,11 +75,6 @@ def _check(number: int, entry: Mapping[str, Any]) -> None:
     for field, is_valid in checks.items():
         if not is_valid:
             raise InvalidArgumentError(f"entry {number}: '{field}' has a value of the wrong type, or none")
-
-
-def is_time(value: object) -> bool:
-    """Whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def _is_stamp(stamp: object) -> bool:

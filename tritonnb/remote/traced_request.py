@@ -14,6 +14,11 @@ from tritonnb.scheduling.reasons import explain
 _COMPUTE = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
 
 
+def is_time(value: object) -> bool:
+    """Whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
 @dataclass(frozen=True, slots=True)
 class ReportedBatch:
     """The batch of a request as the server reported it; this project's server does, in its spans.
@@ -58,8 +63,10 @@ class ReportedBatch:
             explain(reason)  # fails if the rule is not known, or lacks a value
             int(facts["requests"])
             numbers = {name: int(values[name]) for name in ("id", "size", "sent_ns", "index", "request_size")}
+            if not all(map(is_time, numbers.values())):
+                return None
             return cls(instance=str(values["instance"]), reason=reason, **numbers)
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, RecursionError):
             return None
 
 

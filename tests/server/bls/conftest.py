@@ -54,13 +54,13 @@ class TritonPythonModel:
 """
 
 
-@pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
-def server(write_model: Write, request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture
+def server(write_model: Write, isolate: bool) -> Iterator[Server]:
     """The models that call others run in this process, or in processes of their own."""
     in_process = 'parameters { key: "EXECUTION_PROCESS" value { string_value: "in_process" } }'
     write_model("count", COUNTING, f"model_transaction_policy {{ decoupled: true }} {in_process}")
     repository = write_model("double", python_model("x * 2"), in_process)
-    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"], isolate=request.param) as server:
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"], isolate=isolate) as server:
         yield server
 
 

@@ -59,6 +59,38 @@ def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
     assert model(0) == [True, False, False]
 
 
+ENDLESS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            while not sender.is_cancelled():
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_a_model_cancels_a_call_whose_other_responses_it_does_not_need(
+    server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
+) -> None:
+    write_model("endless", ENDLESS, "model_transaction_policy { decoupled: true }")
+    server.load("endless")
+    ask = scripted(
+        """
+responses = ask("endless", x).exec(decoupled=True)
+first = value(next(responses))
+responses.cancel()
+return first
+"""
+    )
+    assert ask(0) == [1]
+    while server["endless"].stats()["inference_stats"]["success"]["count"] == 0:  # until the model sees it
+        pass
+
+
 def test_responses_can_be_iterated_again(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """

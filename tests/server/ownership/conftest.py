@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tests.server.isolated import ISOLATED
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
@@ -53,8 +54,9 @@ XY = (("input", "X"), ("output", "Y"))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
-    write_python_model(repository, "reverse_py", REVERSE)
-    write_python_model(repository, "reverse_py_strings", REVERSE, datatype="TYPE_STRING")
+    for suffix, config in (("", ""), ("_isolated", ISOLATED)):
+        write_python_model(repository, f"reverse_py{suffix}", REVERSE, config)
+        write_python_model(repository, f"reverse_py_strings{suffix}", REVERSE, config, "TYPE_STRING")
     cache = {"local": {"size": "1000000"}}
     with Server(repository, port=0, grpc_port=0, cache_config=cache, allow_client_shm=True) as server:
         yield server

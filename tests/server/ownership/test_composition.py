@@ -46,15 +46,15 @@ DIAMOND = """
 """
 
 
-@pytest.fixture(scope="module")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=[False, True], ids=["in_process", "isolated"])
+def composed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("composed")
     write_python_model(repository, "reverse_py", REVERSE)
     write_python_model(repository, "second", REVERSE)
     write_python_model(repository, "caller", CALLER)
     (repository / "diamond" / "1").mkdir(parents=True)
     (repository / "diamond" / "config.pbtxt").write_text(DIAMOND)
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=request.param) as server:
         yield server
 
 
@@ -93,9 +93,9 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path) -> None:
+def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path, isolate: bool) -> None:
     write_python_model(tmp_path, "iterative", ITERATIVE, "sequence_batching { iterative_sequence: true }")
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         assert server["iterative"](X=[1.0])["Y"].tolist() == [2.0]
 
 
@@ -118,9 +118,9 @@ class TritonPythonModel:
 """
 
 
-def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path) -> None:
+def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path, isolate: bool) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     warm_up = f'model_warmup {{ name: "w" batch_size: 1 count: 3 {sample} }}'
     write_python_model(tmp_path, "warmed", WARMED, warm_up)
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         assert server["warmed"](X=[9.0])["Y"].tolist() == [0, 0, 0, 9]

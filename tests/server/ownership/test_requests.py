@@ -19,7 +19,7 @@ from tritonnb.server.server import Server
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
+@pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_function"])
 def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
@@ -29,7 +29,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) ->
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
+@pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_py_strings_isolated", "reverse_strings"])
 def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
@@ -37,7 +37,7 @@ def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -
     assert x.tolist() == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("name", ["reverse_py", "reverse_shared"])
+@pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_shared"])
 def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
@@ -115,6 +115,7 @@ def test_an_array_passed_with_copy_false_is_not_copied_and_read_only_for_models(
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
 def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
+    """Not isolated: such a model writes to a copy in its own process."""
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
     with pytest.raises(InternalError, match="read-only"):

@@ -59,7 +59,7 @@ def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(serve
     assert answers == {number: [number, number] for number in range(16)}
 
 
-def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path) -> None:
+def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path, isolate: bool) -> None:
     body = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -75,6 +75,6 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
     write_python_model(tmp_path, "count", body, "model_transaction_policy { decoupled: true }")
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         answers = server["count"].infer_all(X=[0.0])
     assert [answer["Y"].tolist() for answer in answers] == [[0], [1], [2]]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 LARGEST_MESSAGE = 2**31 - 1
+#: The limit of a message that was compressed: a thousandth of it is enough to make one.
+LARGEST_DECOMPRESSED = 67_108_864
 #: Prefixes of the options that only grpcio supports.
 _NEEDS_GRPCIO = ("use_ssl", "keepalive", "http2", "max_connection")
 

@@ -20,11 +20,11 @@ from urllib.parse import quote_from_bytes
 
 from google.protobuf.message import Message
 
-from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
-from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
+from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -374,7 +374,11 @@ def _decompress(message: bytes | bytearray, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
-    plain = inflate.decompress(message, LARGEST_MESSAGE)
+    plain = inflate.decompress(message, LARGEST_DECOMPRESSED + 1)
+    if len(plain) > LARGEST_DECOMPRESSED:
+        raise InvalidArgumentError(
+            f"decompressed message expected at most {LARGEST_DECOMPRESSED} bytes, got more: send it without compression"
+        )
     if not inflate.eof:
-        raise zlib.error("incomplete, or too large")
+        raise zlib.error("incomplete")
     return plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from typing import Protocol
 
@@ -10,7 +11,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 1, 1, 4, 8, 32
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 0, 1, 3, 5, 6
 REFUSED_STREAM, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 9, 11
-MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 3, 4, 5
+ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 2, 3, 4, 5
 
 
 class Call(Protocol):
@@ -60,6 +61,30 @@ class ProtocolViolationError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
+
+
+class FloodLimit:
+    """Counts frames of one connection."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._since, self._count = 0.0, 0
+
+    def count(self) -> None:
+        """Count one frame.
+
+        Raises
+        ------
+        ProtocolViolationError
+            If there are too many in a second.
+        """
+        if self._count == self._per_second:
+            if time.monotonic() - self._since < 1:
+                raise ProtocolViolationError(ENHANCE_YOUR_CALM)
+            self._count = 0
+        if not self._count:
+            self._since = time.monotonic()
+        self._count += 1
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes | bytearray) -> bytes:

@@ -2,7 +2,7 @@
 
 An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
 `Sender` sends the responses. A client that violates the protocol loses the call, or the connection where RFC 9113
-demands it and for floods of SETTINGS and CONTINUATION frames. We stop reading from a client that does not read its
+demands it and for floods of frames that do nothing. We stop reading from a client that does not read its
 responses.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -21,6 +20,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
+    ENABLE_PUSH,
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
@@ -44,6 +44,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
     Call,
+    FloodLimit,
     ProtocolViolationError,
     frame,
     unpadded,
@@ -62,8 +63,12 @@ _MAX_CONTINUATIONS = 64
 _MAX_CALLS = 4096
 #: SETTINGS frames that a client may send in a second: each one costs time for every call in progress.
 _MAX_SETTINGS_PER_SECOND = 100
+#: RST_STREAM, PING and PRIORITY frames that it may send in a second: they cost time and do nothing.
+_MAX_CONTROLS_PER_SECOND = 10_000
 #: Seconds that a client has to read the GOAWAY frame before its connection is closed.
 _LINGER = 2.0
+#: Seconds that a client has to begin with the connection preface.
+_HANDSHAKE = 60.0
 
 
 class Server(Protocol):
@@ -90,7 +95,8 @@ class Http2Connection(asyncio.Protocol):
         self._block_stream = self._block_flags = self._continuations = 0
         self._last_stream = 0
         self._received = 0
-        self._settings: tuple[float, int] = 0.0, 0  # since when, how many
+        self._settings = FloodLimit(_MAX_SETTINGS_PER_SECOND)
+        self._controls = FloodLimit(_MAX_CONTROLS_PER_SECOND)
         self._frames: dict[int, Callable[[int, int, bytes | bytearray], None]] = {
             DATA: self._on_data,
             HEADERS: self._on_headers,
@@ -117,9 +123,11 @@ class Http2Connection(asyncio.Protocol):
         )
         opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
+        self._handshake = asyncio.get_running_loop().call_later(_HANDSHAKE, self._transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has disconnected: its calls are cancelled."""
+        self._handshake.cancel()
         self._server.connections.discard(self)
         for call in list(self.calls.values()):
             call.cancelled()
@@ -165,6 +173,7 @@ class Http2Connection(asyncio.Protocol):
             if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
                 raise ProtocolViolationError(PROTOCOL_ERROR)
             self._in_preface = False
+            self._handshake.cancel()
             at = len(PREFACE)
         while end - at >= 9:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
@@ -276,12 +285,14 @@ class Http2Connection(asyncio.Protocol):
             call.end()
 
     def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        self._controls.count()
         if not stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         if len(payload) != 5:
             raise ProtocolViolationError(FRAME_SIZE_ERROR)
 
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        self._controls.count()
         if len(payload) != 4:
             raise ProtocolViolationError(FRAME_SIZE_ERROR)
         self._check_begun(stream)
@@ -301,8 +312,10 @@ class Http2Connection(asyncio.Protocol):
             raise ProtocolViolationError(FRAME_SIZE_ERROR)
         if flags & ACK:
             return
-        self._count_settings()
+        self._settings.count()
         for setting, value in struct.iter_unpack(">HI", payload):
+            if setting == ENABLE_PUSH and value > 1:
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             if setting == INITIAL_WINDOW:
                 self._sender.set_initial_window(value)
             elif setting == MAX_FRAME_SIZE:
@@ -311,15 +324,8 @@ class Http2Connection(asyncio.Protocol):
                 self._sender.frame_limit = value
         self._transport.write(frame(SETTINGS, ACK, 0, b""))
 
-    def _count_settings(self) -> None:
-        now, (since, count) = time.monotonic(), self._settings
-        if now - since > 1:
-            since, count = now, 0
-        if count == _MAX_SETTINGS_PER_SECOND:
-            raise ProtocolViolationError(ENHANCE_YOUR_CALM)
-        self._settings = since, count + 1
-
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        self._controls.count()
         if stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
         if len(payload) != 8:
@@ -349,6 +355,8 @@ class Http2Connection(asyncio.Protocol):
     def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
             raise ProtocolViolationError(PROTOCOL_ERROR)
+        if len(payload) < 8:
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         raise ProtocolViolationError(PROTOCOL_ERROR)

@@ -76,6 +76,7 @@ class Http1Connection(asyncio.Protocol):
         self._closing = False  # True: everything that arrives is ignored
         self._repeatable = False  # True: the last head may be stored in the head cache
         self._body_size = 0
+        self._head_since = 0.0  # when an incomplete head began; 0 if there is none
 
     # --- asyncio ------------------------------------------------------------------------------
 
@@ -106,6 +107,10 @@ class Http1Connection(asyncio.Protocol):
         except DelegateError as error:
             _log.error("a request's delegate failed", exc_info=error.__cause__)
             self.close()
+        if not parser.in_head:
+            self._head_since = 0.0
+        elif parser.heads != heads or not self._head_since:
+            self._head_since = self._active_since
         if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
             self._server.heads.store(data, parser.head)
         self._update_reading()
@@ -321,9 +326,18 @@ class Http1Connection(asyncio.Protocol):
 
     # --- called by the server --------------------------------------------------------------------
 
-    def close_if_idle(self, before: float) -> None:
-        """Close the connection if nothing has arrived since a time and no response is pending."""
-        if self._active_since <= before and not self.busy:
+    def close_if_idle(self, before: float, head_before: float) -> None:
+        """Close the connection if no response is pending, and it is idle or its client is too slow.
+
+        Parameters
+        ----------
+        before : float
+            Close it if nothing has arrived since this time of the loop.
+        head_before : float
+            Close it if a head that began before this time is incomplete.
+        """
+        is_slow = 0.0 < self._head_since <= head_before
+        if (is_slow or self._active_since <= before) and not self.busy:
             self.close()
 
     def close(self) -> None:

@@ -87,6 +87,11 @@ class RequestParser:
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
 
+    @property
+    def in_head(self) -> bool:
+        """Whether a head is incomplete."""
+        return self._in_head or bool(self._line)
+
     def feed(self, data: bytes) -> None:
         """Parse bytes of a part of a request, of one, or of several.
 

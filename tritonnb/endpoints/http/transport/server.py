@@ -27,6 +27,11 @@ from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
 
+#: Seconds that a client has to send the head of a request.
+HEAD_TIMEOUT = 60.0
+#: The longest interval between checks of the connections, in seconds.
+_SWEEP = 10.0
+
 
 class HttptoolsServer:
     """Listens, and passes every request to a delegate.
@@ -88,10 +93,10 @@ class HttptoolsServer:
         await asyncio.sleep(0)
 
     def _sweep(self) -> None:
-        before = self.loop.time() - self._idle_timeout
+        now = self.loop.time()
         for connection in list(self.connections):
-            connection.close_if_idle(before)
-        self._sweeper = self.loop.call_later(min(60.0, self._idle_timeout), self._sweep)
+            connection.close_if_idle(now - self._idle_timeout, now - HEAD_TIMEOUT)
+        self._sweeper = self.loop.call_later(min(_SWEEP, self._idle_timeout), self._sweep)
 
 
 class TornadoServer:
