@@ -15,6 +15,10 @@ def view() -> DebuggerView:
     return tnb.simulate(CONFIG, [(0, 1), (1000, 1), (2000, 1), (3000, 4)], tnb.fixed(5)).debug().view()
 
 
+def test_the_picture_says_that_the_events_are_simulated(view: DebuggerView) -> None:
+    assert view.picture.history["meta"]["simulated"] is True
+
+
 def test_the_browser_gets_the_past_only(view: DebuggerView) -> None:
     assert view.picture.history["batches"] == {}
     for _ in range(3):

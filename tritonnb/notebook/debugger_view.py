@@ -121,6 +121,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         now_ns = self._begin_ns if event is None else event.time_ns
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
         feed = Feed(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
+        feed.meta["simulated"] = debugger.simulated
         feed.fold(map(pack, events))
         feed.flush(now_ns)
         return {**feed.history(now_ns), "reset": True, "position": debugger.position}

@@ -11,7 +11,7 @@ and only requests that are sent get a queue row.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -37,7 +37,7 @@ from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.iterative_requests import IterativeRequests
 from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
 from tritonnb.notebook.queue_depth import QueueDepth
-from tritonnb.notebook.queue_rows import QueueRows, Wait
+from tritonnb.notebook.queue_rows import QueueRows, drawn_waits
 from tritonnb.notebook.view_encoding import (
     BATCH_FIELDS,
     EXEC_END,
@@ -283,7 +283,7 @@ class Feed:
         chosen, done, encoder = self._sent, self._done, self._encoder
         refused = [refusal for refusal in self._refusals if refusal[0].time_ns <= exact_ns]
         pending = list(islice(self._waiting.values(), MOST_PENDING))
-        queue_rows = self._queue_rows.assign(_waits(chosen, refused, pending))
+        queue_rows = self._queue_rows.assign(drawn_waits(chosen, refused, pending))
         self._pause()
         batches: list[list[Any]] = []
         for batch in chosen:
@@ -401,18 +401,3 @@ _FOLDS: Mapping[str, Any] = {
     CacheHit.__name__: Feed._cache_hit,
     EnsembleExecuted.__name__: Feed._ensemble_executed,
 }
-
-
-def _waits(
-    batches: Iterable[DrawnBatch], refused: Iterable[tuple[Any, Packed | None]], pending: Iterable[Packed]
-) -> Iterator[Wait]:
-    """The waits that are drawn in the queue."""
-    for batch in batches:
-        for serial, arrived in batch.requests:
-            if serial is not None and arrived is not None:
-                yield arrived[TIME], serial, batch.sent[TIME]
-    for event, arrived in refused:
-        if arrived is not None:
-            yield arrived[TIME], event.serial, event.time_ns
-    for arrived in pending:
-        yield arrived[TIME], arrived[SERIAL], None

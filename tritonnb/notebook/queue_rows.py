@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tritonnb.core.events import Packed
+from tritonnb.notebook.view_encoding import SERIAL, TIME, DrawnBatch
 
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
 Wait = tuple[int, int, int | None]
@@ -43,3 +47,18 @@ class QueueRows:
             return heapq.heappop(self._free)
         self._count += 1
         return self._count - 1
+
+
+def drawn_waits(
+    batches: Iterable[DrawnBatch], refused: Iterable[tuple[Any, Packed | None]], pending: Iterable[Packed]
+) -> Iterator[Wait]:
+    """The waits that are drawn in the queue."""
+    for batch in batches:
+        for serial, arrived in batch.requests:
+            if serial is not None and arrived is not None:
+                yield arrived[TIME], serial, batch.sent[TIME]
+    for event, arrived in refused:
+        if arrived is not None:
+            yield arrived[TIME], event.serial, event.time_ns
+    for arrived in pending:
+        yield arrived[TIME], arrived[SERIAL], None

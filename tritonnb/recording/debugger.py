@@ -202,6 +202,11 @@ max_batch_size 4; instance 0 just became free
         return State(quantities, requests, rule_table(self.config, requests, now_ns), tuple(running.values()))
 
     @property
+    def simulated(self) -> bool:
+        """Whether the events are those of a simulation."""
+        return self._rec.simulated
+
+    @property
     def past(self) -> Recording:
         """The events until now, as a recording."""
         return Recording(self.events[: self.position], {self.model: self.config}, simulated=self._rec.simulated)
