@@ -6,7 +6,6 @@ import struct
 import sys
 
 import numpy as np
-
 from tritonclient.grpc import service_pb2 as pb
 
 
