@@ -15,7 +15,7 @@ SITE := build/site
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-fast test-tensorflow test-ray fuzz chromium node check docs site bench wheel models clean
+.PHONY: lab demo test test-fast test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -72,6 +72,10 @@ site: docs
 
 bench: $(MODELS) $(COMPILED)
 	$(BIN)/python -m benchmarks
+
+# All benchmarks that do not need a GPU, and docs/performance.md from their results: about an hour.
+bench-report: $(MODELS) $(COMPILED)
+	$(BIN)/python -m benchmarks --report --rounds 5
 
 wheel: $(INSTALLED)
 	rm -f dist/tritonnb-*.whl

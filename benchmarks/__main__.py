@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.chats import chats
+from benchmarks.footprint import footprint
 from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
 from benchmarks.http import ensemble, image, small
@@ -18,7 +19,10 @@ from benchmarks.isolation import isolation
 from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
+from benchmarks.peers import peers
+from benchmarks.report import write_report
 from benchmarks.sequences import accumulator, streams
+from benchmarks.tricks import tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
 
@@ -36,6 +40,9 @@ BENCHMARKS = {
     "kernel": kernel,
     "isolation": isolation,
     "watch": watch,
+    "footprint": footprint,
+    "peers": peers,
+    "tricks": tricks,
     "gpu": gpu,
 }
 
@@ -46,6 +53,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="NAME", help="all if omitted")
     parser.add_argument("--seconds", type=int, default=5, help="duration of each measurement")
     parser.add_argument("--reference", help="virtual environment with the real Triton, created if it does not exist")
+    parser.add_argument("--report", action="store_true", help="write docs/performance.md from all results at the end")
     parser.add_argument("--rounds", type=int, default=3, help="how often each server is measured, in turn")
     options = parser.parse_args()
     if options.reference:
@@ -60,6 +68,8 @@ def main() -> None:
             results[name] = BENCHMARKS[name](Path(scratch), options.seconds, options.rounds)
             target.write_text(json.dumps(results, indent=1))  # the next benchmark may fail
     print(f"\nwritten to {target}")
+    if options.report:
+        print(f"written to {write_report()}")
 
 
 if __name__ == "__main__":

@@ -101,23 +101,41 @@ class Outcome:
         Responses with the expected value, and with another one.
     errors : Counter
         Error responses by text, without the name of the instance.
-    lost, failed_batches : Counter
-        How often each instance was lost, and its executions with failed requests.
+    lost : Counter
+        How often each instance was lost.
+    unexplained : list of str
+        The instances of failed batches that no crash explains, in order.
     """
 
     right: int = 0
     wrong: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
-    failed_batches: Counter[str] = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+    _failed: set[str] = field(default_factory=set)
+    _down: set[str] = field(default_factory=set)
 
     def fold(self, packed: Packed) -> None:
-        """Count an event."""
+        """Count an event.
+
+        A batch may fail if its instance is lost right afterwards, or was lost and does not run again yet.
+        """
         if packed[0] == "InstanceStateChanged":
             at = positions(InstanceStateChanged)
-            self.lost[packed[at.instance]] += packed[at.state] == "LOST"
+            instance, state = packed[at.instance], packed[at.state]
+            if state == "LOST":
+                self.lost[instance] += 1
+                self._failed.discard(instance)
+                self._down.add(instance)
+            elif state == "READY":
+                self._down.discard(instance)
         elif packed[0] == "BatchExecuted":
-            self.failed_batches[packed[positions(BatchExecuted).instance]] += bool(failures_of(packed))
+            instance = packed[positions(BatchExecuted).instance]
+            if instance in self._failed:
+                self.unexplained.append(instance)
+                self._failed.discard(instance)
+            if failures_of(packed) and instance not in self._down:
+                self._failed.add(instance)
 
 
 def write_models(repository: Path) -> Path:
@@ -258,7 +276,7 @@ def main() -> None:
         with Server(write_models(Path(directory)), port=None, allow_http=False) as server:
             outcome = chaos(server, options.crashes, options.seed, report)
         print(outcome)
-        print(f"failed batches without a crash: {outcome.failed_batches - outcome.lost or 'none'}")
+        print(f"failed batches without a crash: {outcome.unexplained or 'none'}")
         print(f"unexpected errors: {outcome.errors.keys() - EXPECTED_ERRORS or 'none'}")
         print(f"after the server has stopped: {resources()}")
 

@@ -2,13 +2,16 @@
 
 HTTP is measured twice: with NVIDIA's Python client in its own process, as in a notebook, and with `wrk`, which takes
 little processor time. In process, the caller is Python code that shares the interpreter with the server. The upper
-bound is measured, too: a request passes between threads four times (caller, loop, instance, loop, caller), and
-`_thread_switch_rate` does only that.
+bound without callers that execute batches is measured, too: a request then passes between threads four times (caller,
+loop, instance, loop, caller), and `_thread_switch_rate` does only that. Threads are also measured in turn with and
+without callers that execute batches.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import statistics
 import subprocess
 import sys
 import threading
@@ -40,15 +43,42 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         model = server["identity_fp32"]
         request = Request.of("identity_fp32", "INPUT0", X, "OUTPUT0")
         for kind, count in CALLERS:
-            rate = _in_threads(model, count, seconds) if kind == "threads" else _in_tasks(model, count, seconds)
-            client = _client(server.url, seconds, kind, count)
-            http = wrk(server.url, request, count, seconds, scratch).rate
-            print(
-                f"{count} {kind}: {rate:.0f}/s in process; {rate / client:.2f}x NVIDIA's client over HTTP "
-                f"({client:.0f}/s), {rate / http:.2f}x wrk ({http:.0f}/s)"
-            )
-            figures[f"{count} {kind}"] = {"rate": rate, "client": client, "wrk": http}
+            ways: dict[str, Callable[[], float]] = {
+                "in process": functools.partial(_in_process, model, kind, count, seconds),
+                "NVIDIA's client over HTTP": functools.partial(_client, server.url, seconds, kind, count),
+                "wrk": functools.partial(_wrk, server.url, request, count, seconds, scratch),
+            }
+            if kind == "threads":
+                ways["on the instance's thread"] = functools.partial(_on_own_thread, model, count, seconds)
+            rates: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(rounds):
+                for name, measure in ways.items():
+                    rates[name].append(measure())
+            figures[f"{count} {kind}"] = rates
+            print(f"{count} {kind}: {statistics.median(rates['in process']):.0f}/s in process")
+            for name in list(ways)[1:]:
+                ratios = [own / other for own, other in zip(rates["in process"], rates[name], strict=True)]
+                print(f"  {statistics.median(ratios):.2f}x {name}: {statistics.median(rates[name]):.0f}/s")
     return figures
+
+
+def _in_process(model: ModelHandle, kind: str, count: int, seconds: int) -> float:
+    return _in_threads(model, count, seconds) if kind == "threads" else _in_tasks(model, count, seconds)
+
+
+def _wrk(url: str, request: Request, count: int, seconds: int, scratch: Path) -> float:
+    return wrk(url, request, count, seconds, scratch).rate
+
+
+def _on_own_thread(model: ModelHandle, count: int, seconds: int) -> float:
+    """The rate if callers do not execute batches."""
+    instances = model.served.instances
+    for instance in instances:
+        instance.passes_to_callers = False
+    rate = _in_threads(model, count, seconds)
+    for instance in instances:
+        instance.passes_to_callers = True
+    return rate
 
 
 def _in_threads(model: ModelHandle, count: int, seconds: int) -> float:

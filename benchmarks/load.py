@@ -80,6 +80,23 @@ def wrk(url: str, request: Request, connections: int, seconds: int, scratch: Pat
     return _run(["-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), url + request.path])
 
 
+def wrk_json(url: str, body: bytes, connections: int, seconds: int, scratch: Path) -> Measured:
+    """Send JSON repeatedly with wrk.
+
+    Raises
+    ------
+    RuntimeError
+        If wrk is not installed, or a request failed.
+    """
+    file, script = scratch / "body.json", scratch / "json.lua"
+    file.write_bytes(body)
+    script.write_text(
+        f'wrk.method = "POST"\nwrk.body = io.open("{file}", "rb"):read("*a")\n'
+        'wrk.headers["Content-Type"] = "application/json"\n'
+    )
+    return _run(["-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), url])
+
+
 def wrk_sequences(url: str, model: str, sequences: int, length: int, seconds: int, scratch: Path) -> Measured:
     """Send sequences to an accumulator model with wrk, over one connection for each concurrent sequence.
 

@@ -3,23 +3,30 @@
 `benchmarks.frameworks` has rows for other frameworks, which are measured in the same way. The baseline is the highest
 rate, in rows per second, of an ONNX Runtime session on this machine at any batch size, with the session options of
 the served model. It is called by one thread, and concurrently by as many threads as the model has instances, with
-which the server is to be compared. There is a second baseline at batch sizes that 32 clients can fill. A short run at
-each size finds the best one. The session and the server are then measured in turn, for the same time, and the ratios
-are medians of the rounds, since the maximum of many short runs would be biased. The served models are tuned. Two
-instances keep both cores busy only while batches are waiting. A model that does not benefit from large batches
+which the server is to be compared. There is a second baseline at batch sizes that 32 clients can fill. Since server,
+load generator and model share the processor, the processor time of each shows which share of it the model can get. A
+short run at each size finds the best one. The session and the server are then measured in turn, for the same time, and
+the ratios are medians of the rounds, since the maximum of many short runs would be biased. The served models are tuned.
+Two instances keep both cores busy only while batches are waiting. A model that does not benefit from large batches
 (`magika`) gets small ones; for one that does (`dense`), a delay lets batches fill.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import resource
 import statistics
-from collections.abc import Callable
-from dataclasses import astuple
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+import psutil
 
 from benchmarks import frameworks, servers
 from benchmarks.baseline import SIZES, Baseline, RunBatch
@@ -87,17 +94,22 @@ def _compare(
     baselines = {
         f"{threads} threads, batches of {size}": (threads, size)
         for threads in (1, INSTANCES)
-        for limit in (CLIENTS * rows, SIZES[-1])
+        for limit in (CLIENTS * rows // threads, SIZES[-1])
         for size in [baseline.best(threads, limit)]
     }
     served: list[Measured] = []
     rates: dict[str, list[float]] = {name: [] for name in baselines}
     with servers.tritonnb(repository, model) as url:
         wrk(url, request, CLIENTS, 2, scratch)
+        (server,) = psutil.Process().children()
+        costs = Costs()
         for _ in range(rounds):
             for name, (threads, size) in baselines.items():
                 rates[name].append(baseline.rate(threads, size, seconds))
-            served.append(wrk(url, request, CLIENTS, seconds, scratch))
+            with costs.measure(server):
+                served.append(wrk(url, request, CLIENTS, seconds, scratch))
+            costs.rows += served[-1].rate * seconds * rows
+        costs.measure_framework(baseline, _mean_batch(url, model), seconds)
     rate, p50, p99 = (statistics.median(values) for values in zip(*map(astuple, served), strict=True))
     print(f"{label}: {rate * rows:.0f} rows/s to {CLIENTS} clients of {rows} rows (p50 {p50:.1f} ms, p99 {p99:.1f} ms)")
     figures = {"served": rate * rows, "p50_ms": p50, "p99_ms": p99}
@@ -105,7 +117,68 @@ def _compare(
         ratio = statistics.median(run.rate * rows / value for run, value in zip(served, values, strict=True))
         print(f"  {ratio:.0%} of the framework alone on {name}: {statistics.median(values):.0f} rows/s")
         figures[name] = ratio
-    return figures
+    print(f"  {costs}")
+    return figures | {f"processor: {name}": value for name, value in costs.per_row().items()}
+
+
+@dataclass
+class Costs:
+    """Processor time in seconds of the server, the load generator and the framework alone, for a number of rows."""
+
+    server: float = 0.0
+    load: float = 0.0
+    rows: float = 0.0
+    framework_per_row: float = 0.0
+    batch: int = 0
+
+    @contextmanager
+    def measure(self, server: psutil.Process) -> Iterator[None]:
+        """Count the processor time until the block ends."""
+        server_before, load_before = _processor_seconds(server), _children_seconds()
+        yield
+        self.server += _processor_seconds(server) - server_before
+        self.load += _children_seconds() - load_before
+
+    def measure_framework(self, baseline: Baseline, mean_batch: float, seconds: int) -> None:
+        """Measure the framework at the batch size nearest to that of the server."""
+        self.batch = min(SIZES, key=lambda size: abs(size - mean_batch))
+        before = time.process_time()
+        rate = baseline.rate(INSTANCES, self.batch, seconds)
+        self.framework_per_row = (time.process_time() - before) / (rate * seconds)
+
+    def per_row(self) -> dict[str, float]:
+        """Microseconds per row, and the share of the framework in them."""
+        server, load, framework = self.server / self.rows, self.load / self.rows, self.framework_per_row
+        return {
+            "server, us": server * 1e6,
+            "load generator, us": load * 1e6,
+            f"framework at {self.batch}, us": framework * 1e6,
+            "framework, share": framework / (server + load),
+        }
+
+    def __str__(self) -> str:
+        server, load, framework, share = self.per_row().values()
+        return (
+            f"processor time per row: server {server:.0f} us and load generator {load:.0f} us; the framework alone at "
+            f"batches of {self.batch} {framework:.0f} us: {share:.0%}, which is what two busy cores could reach of it"
+        )
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _children_seconds() -> float:
+    """Of child processes that have ended, such as the load generator."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _mean_batch(url: str, model: str) -> float:
+    with urllib.request.urlopen(f"{url}/v2/models/{model}/stats", timeout=60) as response:
+        entry = json.load(response)["model_stats"][0]
+    return float(entry["inference_count"] / entry["execution_count"])
 
 
 def _tuned(model: str, rows: int, scratch: Path) -> Path:

@@ -88,7 +88,8 @@ def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: 
         f"--grpc-port={grpc or free_port()}",
         f"--metrics-port={free_port()}",
     ]
-    with _process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), model) as url:
+    ready = f"/v2/models/{model}/ready"
+    with process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), ready) as url:
         yield url
 
 
@@ -100,18 +101,25 @@ def pytriton(scratch: Path) -> Iterator[str]:
     script.write_text(PYTRITON)
     http = free_port()
     command = [str(environment / "bin" / "python"), str(script), *map(str, (http, free_port(), free_port()))]
-    with _process(command, f"http://127.0.0.1:{http}", _reference_variables(environment)) as url:
+    ready = "/v2/models/identity_fp32/ready"
+    with process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), ready) as url:
         yield url
 
 
 @contextmanager
-def tritonnb(repository: Path, *models: str, grpc: int = 0, options: Sequence[str] = ()) -> Iterator[str]:
-    """Run this server with models of a repository, and optionally a gRPC port and other flags; yields its URL."""
+def tritonnb(
+    repository: Path, *models: str, grpc: int = 0, options: Sequence[str] = (), checkout: Path = ROOT
+) -> Iterator[str]:
+    """Run this server with models of a repository, and optionally a gRPC port and other flags; yields its URL.
+
+    ``checkout`` is the directory of the package: a copy of it may be changed.
+    """
     http = free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
     command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models), *options]
-    with _process(command, f"http://127.0.0.1:{http}", dict(os.environ), models[0]) as url:
+    variables = {**os.environ, "PYTHONPATH": str(checkout)}
+    with process(command, f"http://127.0.0.1:{http}", variables, f"/v2/models/{models[0]}/ready", checkout) as url:
         yield url
 
 
@@ -124,16 +132,21 @@ def _reference_variables(environment: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _process(command: list[str], url: str, variables: dict[str, str], model: str = "identity_fp32") -> Iterator[str]:
+def process(
+    command: list[str], url: str, variables: dict[str, str], ready: str, directory: Path | None = None
+) -> Iterator[str]:
+    """Run a server until the block ends; yields its URL once the path ``ready`` answers with 200."""
     with tempfile.NamedTemporaryFile(prefix="tritonnb-benchmark-") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, start_new_session=True)
+        running = subprocess.Popen(
+            command, stdout=log, stderr=log, env=variables, cwd=directory, start_new_session=True
+        )
         try:
-            _wait_until_ready(process, url, model, log.name)
+            _wait_until_ready(running, url + ready, log.name)
             yield url
         finally:
-            process.terminate()
-            process.wait(timeout=60)
-            _end_children(process.pid)
+            running.terminate()
+            running.wait(timeout=60)
+            _end_children(running.pid)
 
 
 def _end_children(group: int) -> None:
@@ -146,13 +159,13 @@ def _end_children(group: int) -> None:
         return
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, log: str) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as response:
+            with urllib.request.urlopen(url, timeout=2) as response:
                 if response.status == 200:
                     return
         except OSError:

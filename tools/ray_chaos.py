@@ -3,8 +3,10 @@
     python -m tools.ray_chaos --seconds 180 --sequences 200
 
 Starts a Ray cluster of three nodes on this machine, with the accumulator behind two ingress replicas. Every client
-adds numbers in a sequence and compares each sum. A sequence may end early only with a documented error: Triton's for an
-unknown sequence, or that of a lost replica. Requests to a stateless model run at the same time.
+adds numbers in a sequence and compares each sum. A sequence may end early only with a documented error (Triton's for an
+unknown sequence, or that of a lost replica), and only if its replica was killed, or was to go and waited as long as it
+may. A sequence may be refused if no replica is running for a minute. Requests to a stateless model run at the same
+time; they may fail only when the replica that had them is killed, a second time after they were sent again.
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ from ray.cluster_utils import Cluster
 from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
+from tritonnb.core.errors import TritonError
 
 MODELS = ["accumulator", "add_sub"]
 REPOSITORY = Path(__file__).parents[1] / "model_repository"
 #: What a sequence may end with: the beginnings of the parts of documented errors.
 ENDED = ("must specify the START flag on the first request of the sequence", "has ended: its replica was lost")
+#: What a START request, or a request without a sequence, may be refused with.
+REFUSED = "no replica of 'engine' is running"
+LOST = "the replica of 'engine' that had the request was lost"
+DRAIN_TIMEOUT_S = 30.0
+#: How inexactly the times are known at which replicas changed.
+_SLACK_S = 5.0
 
 
 @dataclass
@@ -41,10 +50,18 @@ class Result:
 
     completed: int = 0
     ended: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
     wrong_sums: list[str] = field(default_factory=list)
     undocumented: list[str] = field(default_factory=list)
+    unexplained: list[str] = field(default_factory=list)
     stateless: Counter[str] = field(default_factory=Counter)
     events: list[str] = field(default_factory=list)
+    replicas: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def promises_kept(self) -> bool:
+        """Whether nothing happened that the documentation excludes."""
+        return not (self.wrong_sums or self.undocumented or self.unexplained)
 
     def to_dict(self) -> dict[str, Any]:
         """For printing."""
@@ -75,7 +92,7 @@ def start(replicas: int = 2, port: int = 0) -> tuple[Cluster, tnb.ScaledServer]:
         port=port,
         replicas=replicas,
         ingress_replicas=2,
-        drain_timeout=30.0,
+        drain_timeout=DRAIN_TIMEOUT_S,
         ray_actor_options={"num_cpus": 0.1},
         load_models=MODELS,
     )
@@ -92,12 +109,60 @@ def allow_idle_sequences(url: str, seconds: int = 120) -> None:
 
 
 def kill_one(name: str, choose: random.Random) -> str:
-    """End the process of a random engine replica; returns its name."""
+    """End the process of a random engine replica; returns its ID."""
     prefix = f"SERVE_REPLICA::{name}#engine#"
     actors = [entry for entry in ray.util.list_named_actors(all_namespaces=True) if entry["name"].startswith(prefix)]
     victim = choose.choice(sorted(actors, key=str))
     ray.kill(ray.get_actor(victim["name"], namespace=victim["namespace"]), no_restart=True)
-    return str(victim["name"])
+    return str(victim["name"]).removeprefix(prefix)
+
+
+class Placements:
+    """Where sequences live, and what became of the replicas, read from the deployment twice a second."""
+
+    def __init__(self, server: tnb.ScaledServer) -> None:
+        self._server = server
+        self._replica_of: dict[int | str, str] = {}
+        self._draining_s: dict[str, float] = {}
+        self._seen_s: dict[str, float] = {}
+        self.killed_s: dict[str, float] = {}
+        self.per_replica: Counter[str] = Counter()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop.set()
+        self._thread.join()
+
+    def unexplained(self, id: int, ended_s: float) -> str:
+        """Why a sequence should not have ended with an error; empty if its replica was lost, or never reported it."""
+        replica = self._replica_of.get(id, "")
+        if not replica:
+            return ""
+        if (killed_s := self.killed_s.get(replica)) is not None:
+            return "" if ended_s > killed_s - _SLACK_S else f"{id}: ended before its replica {replica} was killed"
+        waited_s = self._seen_s[replica] - self._draining_s.get(replica, self._seen_s[replica])
+        if ended_s > self._seen_s[replica] - _SLACK_S and waited_s > DRAIN_TIMEOUT_S - _SLACK_S:
+            return ""
+        return f"{id}: ended on replica {replica}, which was not lost (it waited {waited_s:.0f} s to be stopped)"
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            try:
+                replicas = self._server.replicas()
+            except TritonError:
+                continue
+            now = time.monotonic()
+            for replica in replicas:
+                name = str(replica["replica"])
+                self._seen_s[name] = now
+                if replica["state"] == "DRAINING":
+                    self._draining_s.setdefault(name, now)
+                for sequence in replica["sequences"]:
+                    self.per_replica[name] += sequence["sequence_id"] not in self._replica_of
+                    self._replica_of[sequence["sequence_id"]] = name
 
 
 def number(value: int) -> list[triton.InferInput]:
@@ -124,6 +189,7 @@ class Clients:
         self._lock = threading.Lock()
         self._ids = iter(range(1, 1 << 40))
         self.result = Result()
+        self.ended_s: dict[int, float] = {}
 
     def sequences(self, length: int, pause: float) -> None:
         """Run one sequence after another."""
@@ -131,7 +197,10 @@ class Clients:
             while time.monotonic() < self._until:
                 with self._lock:
                     id = next(self._ids)
-                self._count(*self._one(client, id, length, pause))
+                outcome, text = self._one(client, id, length, pause)
+                if outcome == "ended":
+                    self.ended_s[id] = time.monotonic()
+                self._count(outcome, text)
 
     def stateless(self) -> None:
         """Send requests without a sequence."""
@@ -147,6 +216,8 @@ class Clients:
                     outcome = str(error.message())
                 with self._lock:
                     self.result.stateless[outcome] += 1
+                    if outcome != "answered" and REFUSED not in outcome and LOST not in outcome:
+                        self.result.undocumented.append(f"add_sub: {outcome}")
 
     def _one(self, client: Any, id: int, length: int, pause: float) -> tuple[str, str]:
         total = 0
@@ -161,6 +232,8 @@ class Clients:
                 )
             except InferenceServerException as error:
                 text = str(error.message())
+                if not step and REFUSED in text:
+                    return "refused", text
                 documented = next((part for part in ENDED if part in text), "") if step or ENDED[1] in text else ""
                 return ("ended", documented) if documented else ("undocumented", f"{id}/{step}: {text}")
             except Exception as error:
@@ -177,6 +250,8 @@ class Clients:
                 self.result.completed += 1
             elif outcome == "ended":
                 self.result.ended[text] += 1
+            elif outcome == "refused":
+                self.result.refused += 1
             else:
                 (self.result.wrong_sums if outcome == "wrong" else self.result.undocumented).append(text)
 
@@ -205,6 +280,7 @@ def chaos(
     """
     allow_idle_sequences(server.url)
     begun = time.monotonic()
+    placements = Placements(server)
     clients = Clients(server.url.removeprefix("http://"), begun + seconds)
     pause = sequences / 100  # about 100 requests a second at most
     work: list[Callable[[], None]] = [lambda: clients.sequences(length, pause)] * sequences + [clients.stateless]
@@ -217,14 +293,20 @@ def chaos(
         action = choose.choice(["add", "remove", "kill"])
         if action == "kill":
             detail = kill_one(server.name, choose)
+            placements.killed_s[detail] = time.monotonic()
         else:
-            replicas = min(4, replicas + 1) if action == "add" else max(1, replicas - 1)
+            action = "add" if replicas == 1 or (action == "add" and replicas < 4) else "remove"
+            replicas += 1 if action == "add" else -1
             detail = f"to {replicas} replicas"
             threading.Thread(target=server.scale_to, args=[replicas], daemon=True).start()
         clients.result.events.append(f"{time.monotonic() - begun:.0f} s: {action} {detail}")
     for thread in threads:
         thread.join(120)
-    return clients.result
+    placements.close()
+    result = clients.result
+    result.unexplained = [text for id, at_s in clients.ended_s.items() if (text := placements.unexplained(id, at_s))]
+    result.replicas = dict(placements.per_replica)
+    return result
 
 
 def main() -> int:
@@ -240,7 +322,7 @@ def main() -> int:
     try:
         result = chaos(server, arguments.seconds, arguments.sequences, period=arguments.period, seed=arguments.seed)
         print(json.dumps(result.to_dict(), indent=2))
-        return 1 if result.wrong_sums or result.undocumented else 0
+        return 0 if result.promises_kept else 1
     finally:
         server.stop()
         ray.shutdown()

@@ -39,13 +39,12 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
-    ResponseSender,
     ServerCalls,
 )
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import (
     ModelTensor,

@@ -21,6 +21,7 @@ import tritonnb as tnb
 from docs.sitegen.public_names import public_objects, returned_classes, undocumented
 from tritonnb.cli.main import make_parser
 from tritonnb.endpoints.grpc.dispatch import PROTOCOLS
+from tritonnb.endpoints.openai.request_fields import ROUTES, RequestFields
 from tritonnb.notebook.field_help import schema
 from tritonnb.scheduling.reasons import RULES
 
@@ -36,6 +37,7 @@ def write_pages(directory: Path) -> None:
         "command-line.md": command_line_page(),
         "grpc.md": grpc_page(),
         "batch-rules.md": batch_rules_page(),
+        "openai.md": openai_page(),
         **live_pages(),
     }
     for name, text in pages.items():
@@ -305,6 +307,48 @@ def grpc_page() -> str:
             *_table(("RPC", "request", "response", "protocol"), rows),
         )
     )
+
+
+# --- OpenAI's API -----------------------------------------------------------------------------
+
+
+def openai_page() -> str:
+    """A table for each route of OpenAI's API: which fields are read, ignored and refused."""
+    parts = [
+        "# OpenAI API\n",
+        "What the endpoint under `/v1` does with each field of OpenAI's API: the fields are those of the `openai`",
+        "package, and its types validate the responses in the tests of this project.",
+        "[Serve an OpenAI-compatible API](../how-to/serve-an-openai-api.md) says how to use it.\n",
+        "- A field that is `null` counts as absent. A field that neither OpenAI nor this page names is refused: status",
+        "  400, code `unknown_parameter`.",
+        "- *Refused* fields have status 400, code `unsupported_parameter`, unless they have a value that asks for",
+        "  nothing.",
+        "- Errors have OpenAI's form: `error` with `message`, `type`, `param` and `code`. The status is 400 for an",
+        "  invalid request, 401 for a missing or wrong key, 403 for a restricted API or a foreign origin, 404 for an",
+        "  unknown model or path, 405 for a wrong method, 413 for a body that is too large, and that of the model's",
+        "  error otherwise.",
+        "- `GET /v1/models` lists the models that the API can use, as `openai.types.Model`; `GET /v1/models/NAME`",
+        "  returns one.\n",
+    ]
+    for path, fields in ROUTES.items():
+        parts += [f"## POST {path}\n", f"Response: `{fields.response}`.{_chunks(fields)}\n"]
+        parts += _table(("field", "", "what it does"), _openai_rows(fields))
+    return "\n".join(parts)
+
+
+def _chunks(fields: RequestFields) -> str:
+    return f" With `stream`, each event is a `{fields.chunk}`." if fields.chunk else ""
+
+
+def _openai_rows(fields: RequestFields) -> Iterator[tuple[str, str, str]]:
+    for name, text in fields.read.items():
+        note = " (not a field of OpenAI's)" if name in fields.extensions else ""
+        yield f"`{name}`", "read", f"{text}{note}"
+    for name in sorted(fields.ignored):
+        yield f"`{name}`", "ignored", "has no effect on the response"
+    for name, values in fields.unsupported.items():
+        accepted = " or ".join(f"`{json.dumps(value)}`" for value in values)
+        yield f"`{name}`", "refused", f"accepted as {accepted} only" if accepted else "with any value"
 
 
 def _stream(streaming: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from google.protobuf import text_format
 from onnx import TensorProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import Backend, Execution, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -107,12 +109,14 @@ class Loaded:
         self.model.initialize()
         self.instance: Any = self.model.create_instance(spec)
         self.instance.initialize()
+        self._numbers = itertools.count(1)
         self.streamed: list[tuple[InferRequest, InferResponse]] = []
 
     def run(self, *requests: InferRequest) -> list[InferResponse | None]:
         """Execute one batch; the responses, in the order of the requests."""
         size = sum(request.batch_size for request in requests)
-        execution = Execution(list(requests), size, lambda request, answer: self.streamed.append((request, answer)))
+        number = next(self._numbers)
+        execution = Execution(list(requests), size, lambda *answer: self.streamed.append(answer), number)
         self.instance.execute(execution)
         return execution.responses
 

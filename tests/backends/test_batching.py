@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.backends.models import request, rows
 from tritonnb.backends.batching import gather, scatter, undo_reshape
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.backends.models import Loaded, config_of, request
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.core.datatypes import BOOL, FP32
 from tritonnb.core.errors import InvalidArgumentError

@@ -13,7 +13,7 @@ from onnx import TensorProto, ValueInfoProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.backends.models import Loaded, config_of, request, save_scripted
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.errors import InvalidArgumentError
 

@@ -23,7 +23,7 @@ CASES = recordings("grpc_transcripts.json")
 METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
 
-@pytest.fixture(scope="module", params=["fast", "grpcio"])
+@pytest.fixture(scope="module", params=["fast", "grpcio", "isolated"])
 def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
     explicit: ServerKeywords = {
@@ -31,7 +31,14 @@ def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
         "load_models": names,
         "trace": TraceOptions("trace.json"),
     }
-    explicit |= {"grpc": GrpcOptions(transport=request.param), "grpc_port": 0, "allow_client_shm": True}
+    isolated = request.param == "isolated"  # the models, behind the fast transport
+    transport = "fast" if isolated else request.param
+    explicit |= {
+        "grpc": GrpcOptions(transport=transport),
+        "grpc_port": 0,
+        "allow_client_shm": True,
+        "isolate": isolated,
+    }
     with Server(MODELS, port=0, **explicit) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             yield channel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import time
@@ -9,20 +10,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import openai
 import pytest
-from openai.types import Completion, CreateEmbeddingResponse
+from openai.types import (
+    Completion,
+    CreateEmbeddingResponse,
+    completion_create_params,
+    embedding_create_params,
+)
 from openai.types import Model as ModelType
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import completion_create_params as chat_create_params
 from pydantic import BaseModel
 
 from tests.endpoints.tiny_gpt import write_repository
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.endpoints.openai.request_fields import ROUTES
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
@@ -134,6 +142,49 @@ def check_chunk(document: dict[str, Any], kind: type[BaseModel]) -> None:
         choices = [{**choice, "finish_reason": choice["finish_reason"] or "stop"} for choice in document["choices"]]
         document = {**document, "choices": choices}
     body_of((200, json.dumps(document).encode()), kind)
+
+
+def type_named(name: str) -> type[BaseModel]:
+    module, _, attribute = name.rpartition(".")
+    found: type[BaseModel] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("/v1/completions", completion_create_params.CompletionCreateParamsStreaming),
+        ("/v1/chat/completions", chat_create_params.CompletionCreateParamsStreaming),
+        ("/v1/embeddings", embedding_create_params.EmbeddingCreateParams),
+    ],
+)
+def test_every_field_of_the_openai_package_is_read_ignored_or_refused(path: str, parameters: Any) -> None:
+    fields = ROUTES[path]
+    documented = {name for base in parameters.__mro__ for name in getattr(base, "__annotations__", {})}
+    documented |= set(get_type_hints(parameters))
+    assert fields.known | fields.unsupported.keys() == documented | fields.extensions
+    assert not fields.extensions & documented
+    assert not fields.read.keys() & fields.ignored
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHATTED),
+     ("/v1/embeddings", {"model": "letters", "input": "abc"})],
+)  # fmt: skip
+def test_the_documented_fields_and_types_are_those_of_the_endpoint(
+    server: Server, path: str, body: dict[str, Any]
+) -> None:
+    fields = ROUTES[path]
+    harmless = {name: values[0] for name, values in fields.unsupported.items() if values}
+    body_of(post(f"{server.url}{path}", {**body, **harmless, **dict.fromkeys(fields.ignored, "x")}),
+            type_named(fields.response))  # fmt: skip
+    for name in fields.unsupported:
+        status, raw = post(f"{server.url}{path}", {**body, name: ["something else"]})
+        assert (status, json.loads(raw)["error"]["code"]) == (400, "unsupported_parameter")
+    if fields.chunk:
+        _, raw = post(f"{server.url}{path}", {**body, "stream": True})
+        check_chunk(json.loads(raw.split(b"\n\n")[0].removeprefix(b"data: ")), type_named(fields.chunk))
 
 
 # --- the openai package as the client ------------------------------------------------------------------

@@ -23,7 +23,7 @@ EXCHANGES = recordings("transcripts.json")
 VARIATIONS = recordings("variations.json")
 
 
-@pytest.fixture(scope="module", params=["fast", "tornado"])
+@pytest.fixture(scope="module", params=["fast", "tornado", "isolated"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
     explicit: ServerKeywords = {
@@ -31,7 +31,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         "load_models": names,
         "trace": TraceOptions("trace.json"),
     }
-    explicit |= {"http": HttpOptions(transport=request.param), "metrics_port": 0, "allow_client_shm": True}
+    isolated = request.param == "isolated"  # the models, behind the fast transport
+    transport = "fast" if isolated else request.param
+    explicit |= {
+        "http": HttpOptions(transport=transport),
+        "metrics_port": 0,
+        "allow_client_shm": True,
+        "isolate": isolated,
+    }
     explicit |= {"openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
     with Server(MODELS, port=0, **explicit) as server:
         assert not server.load_errors

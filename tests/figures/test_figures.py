@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import base64
 import re
+from itertools import pairwise
 from threading import Thread
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 
 import tritonnb as tnb
 from tritonnb.figures import picture
 from tritonnb.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
 from tritonnb.figures.dark import on_dark
 from tritonnb.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
+from tritonnb.figures.queue import depth_columns
 from tritonnb.recording.waits import queue_depth, waits_of
 
 THIRD = 50_000 / 3
@@ -266,6 +273,34 @@ def test_as_many_rows_wait_as_requests_waited_at_once(busy: tnb.Recording) -> No
                 and len(artist.get_segments()) == len(waits_of(busy))]  # fmt: skip
     rows = {round(segment[0][1], 6) for segment in lines.get_segments()}
     assert len(rows) <= max(depths) + 1  # a request that did not wait has a mark of its own
+
+
+def test_a_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_moments_and_its_mean() -> None:
+    arrivals = tnb.poisson(rate=4000, duration=2, seed=1)
+    dense = tnb.simulate('name: "m" max_batch_size: 16 dynamic_batching { }', arrivals, tnb.linear(0.2, base_ms=1))
+    times, depths = queue_depth(waits_of(dense))
+    assert len(times) > 5000
+    ax = dense.plot.queue().axes[0]
+    steps: list[Any] = [patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch)]
+    mean, deepest = steps
+    assert len(deepest.values) <= 250
+    assert max(deepest.values) == max(depths)
+    lengths = [end - begin for begin, end in pairwise(times)]
+    total = sum(depth * length for depth, length in zip(depths, lengths, strict=False)) / 1e6
+    assert float(np.dot(mean.values, np.diff(mean.edges))) == pytest.approx(total, rel=1e-6)
+    assert (mean.values <= deepest.values).all()
+    assert ax.get_xlabel().split(maxsplit=1)[1] == "line: deepest of 20.0 ms; filled: mean"
+    assert "Deepest and mean queue of every 20.0 ms." in dense.plot.alt("queue")
+
+
+@given(changes=st.dictionaries(st.integers(0, 60), st.integers(0, 9), max_size=12), width=st.integers(1, 25))
+def test_columns_of_a_queue_have_what_was_there_at_every_moment(changes: dict[int, int], width: int) -> None:
+    times = sorted(changes)
+    depths = [changes[time] for time in times]
+    edges, deepest, mean = depth_columns(times, depths, 10, 50, width)
+    at = [next((changes[time] for time in reversed(times) if time <= moment), 0) for moment in range(50)]
+    for begin, end, most, average in zip(edges, edges[1:], deepest, mean, strict=False):
+        assert (most, average) == (max(at[begin:end]), pytest.approx(np.mean(at[begin:end])))
 
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])

@@ -74,6 +74,19 @@ def test_priorities_can_be_told_apart_and_are_in_the_order_of_contrast(theme: st
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
+def test_priorities_can_be_told_apart_from_the_colours_in_the_same_picture(theme: str) -> None:
+    themed, levels = colours(theme), palette.themes()[theme]["priorities"]
+    differences = {
+        (name, level): [difference(themed[name], colour, vision) for vision in VISION]
+        for name in palette.MEANINGS
+        for level, colour in enumerate(levels, 1)
+    }
+    similar = {pair: min(seen) for pair, seen in differences.items() if min(seen) < (11 if pair[0] in PHASES else 6)}
+    assert similar == {}
+    assert min(seen[0] for seen in differences.values()) > 14  # without a deficiency
+
+
+@pytest.mark.parametrize("theme", BACKGROUNDS)
 def test_neighbours_of_a_series_can_be_told_apart(theme: str) -> None:
     shown = palette.themes()[theme]["series"]
     near = [(shown[at], shown[(at + step) % len(shown)]) for at in range(len(shown)) for step in (1, 2)]

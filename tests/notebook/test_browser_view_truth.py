@@ -254,7 +254,7 @@ def test_the_legend_has_every_colour_of_requests(view: ViewPage) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_swatches_have_the_colours_of_the_picture(view: ViewPage, dark: bool) -> None:
     view.open(tnb.simulate(DELAYED, GUIDE, tnb.fixed(50)).view().history, live=False, dark=dark)
-    swatches = view.page.eval_on_selector_all(".tnb-key", "(nodes) => nodes.map((node) => node.style.background)")
+    swatches = view.page.eval_on_selector_all(".tnb-key", "(nodes) => nodes.map((node) => node.style.backgroundColor)")
     names = view.page.eval_on_selector_all(".tnb-key", "(nodes) => nodes.map((node) => node.parentNode.innerText)")
     meanings = {"input": "input", "compute": "compute", "output": "output", "waiting, and delay used": "queue"}
     for name, swatch in zip(names, swatches, strict=True):

@@ -1,4 +1,4 @@
-"""A live view of iterative sequences: every step with its number, and the end of each occupancy."""
+"""What a live view gets of generations: every step of iterative sequences, and the tokens of static batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.notebook.view_page import deliveries
 from tritonnb.core.sequence_flags import SEQUENCE_START
-from tritonnb.notebook.view_encoding import MEMBER_FIELDS, OCCUPANCY_FIELDS, STEP, TICKS
+from tritonnb.notebook.recorded_history import recorded_history
+from tritonnb.notebook.view_encoding import GENERATION_FIELDS, MEMBER_FIELDS, OCCUPANCY_FIELDS, STEP, TICKS
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import fixed
@@ -15,11 +16,17 @@ CONFIG = """
 name: "m" max_batch_size: 2 model_transaction_policy { decoupled: true }
 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }
 """
+STATIC = 'name: "m" max_batch_size: 2 model_transaction_policy { decoupled: true } dynamic_batching { }'
 
 
 def record() -> Any:
     """Three prompts at once, of 4, 2 and 3 tokens, on two slots; a step takes 50 ms."""
     return simulate(CONFIG, [Arrival(ms=0, steps=steps) for steps in (4, 2, 3)], fixed(50))
+
+
+def record_static() -> Any:
+    """The same prompts in static batches: the second one ends 50 ms before the batch that it shares with the third."""
+    return simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 2, 3)], fixed(50))
 
 
 def test_the_steps_of_a_request_are_numbered_and_only_the_first_one_waited() -> None:
@@ -56,3 +63,24 @@ def test_an_occupancy_ends_with_the_last_step() -> None:
         "#2": (1, 150 * TICKS, "END", 2),
         "#3": (1, 300 * TICKS, "END", 3),
     }
+
+
+def test_a_static_batch_has_the_tokens_of_each_request() -> None:
+    first, second = recorded_history(record_static())["batches"]["generated"]
+    assert GENERATION_FIELDS == ("tokens", "first", "last")
+    assert first == [[4, 50 * TICKS, 200 * TICKS]]
+    assert second == [[2, 250 * TICKS, 300 * TICKS], [3, 250 * TICKS, 350 * TICKS]]
+
+
+def test_a_live_view_gets_the_tokens_with_the_end_of_the_batch() -> None:
+    _, sent = deliveries(record_static())
+    generated: dict[int, Any] = {}
+    for delivery in sent:
+        for part in (delivery["batches"], delivery["done"]):
+            generated.update(zip(part.get("n", []), part.get("generated", []), strict=True))
+    assert generated == dict(enumerate(recorded_history(record_static())["batches"]["generated"], 1))
+
+
+def test_other_batches_have_no_tokens() -> None:
+    rec = simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1), (1, 1)], fixed(50))
+    assert recorded_history(rec)["batches"]["generated"] == [None, None]

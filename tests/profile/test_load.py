@@ -257,7 +257,8 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -
 
 
 def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server) -> None:
-    target = HttpTarget(RemoteModel.parse(f"{server.url}/v2/models/held"))
+    model = RemoteModel.parse(f"{server.url}/v2/models/held")
+    target = HttpTarget(model, model.config())
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}
     pending = PendingRequest(tnb.Arrival(0), inputs, 0, 0, lambda pending, time_ns, error: answers.put(error))

@@ -30,6 +30,21 @@ assert not server.load_errors, server.load_errors
 print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
 """
 
+#: Small and large tensors of isolated models: inline and in shared memory, through the modules that may be compiled.
+ISOLATED = """
+import numpy as np
+import tritonnb
+models = ["identity_fp32", "string_upper"]
+server = tritonnb.serve("models", port=0, model_control_mode="explicit", load_models=models, isolate=True)
+assert not server.load_errors, server.load_errors
+for size in (1, 100, 2_000_000, 3):
+    x = np.arange(size, dtype=np.float32)[None]
+    np.testing.assert_array_equal(server["identity_fp32"](INPUT0=x)["OUTPUT0"], x)
+    text = np.array([[b"a" * size]], object)
+    assert server["string_upper"](TEXT=text)["UPPER"].item() == b"A" * size
+print("isolated")
+"""
+
 
 def build(out: Path, **variables: str) -> Path:
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
@@ -77,6 +92,9 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     process = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
+    process = subprocess.run([python, "-c", ISOLATED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "isolated"
     command = environment / "bin" / "tritonnb"
     state = "compiled" if shutil.which("cc") else "interpreted"
     assert f", {state} (behaves as Triton" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)

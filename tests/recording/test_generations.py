@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.excerpt import excerpt
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation.arrivals import Arrival, constant
@@ -49,6 +51,11 @@ def test_a_generation_keeps_its_place_for_its_steps_or_for_the_whole_batch(
     assert summary["tokens_per_second"] == pytest.approx(9 / max(place[2] for place in places) * 1000)
 
 
+def test_a_generation_of_one_token_leaves_its_place_in_a_static_batch_idle() -> None:
+    rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 1, 2)], fixed(1))
+    assert places_of(rec) == [(0, 0, 4, 4), (0, 4, 5, 6), (1, 4, 6, 6)]
+
+
 @pytest.mark.parametrize(("config", "other"), [(CONTINUOUS, STATIC), (STATIC, CONTINUOUS)])
 def test_what_if_changes_static_to_continuous_batching_and_back(config: str, other: str) -> None:
     rec = simulate(config, PROMPTS, fixed(1))
@@ -77,3 +84,14 @@ def test_the_figure_says_what_it_shows(config: str, words: str) -> None:
     rec = simulate(config, PROMPTS, fixed(1))
     assert words in rec.plot.alt("generations")
     assert "3 tokens" in rec.plot.svg("generations")
+
+
+def test_a_time_range_has_whole_generations_and_those_that_wait() -> None:
+    rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 2, 8, 3)], fixed(1))
+    cut = excerpt(rec, None, 6)  # within the second batch: the fourth prompt still waits
+    assert cut.generations == rec.generations
+    assert "at most 8 tokens" in cut.plot.alt("generations")
+    ax = rec.plot.generations(end_ms=6).axes[1]
+    [waiting] = ax.lines
+    assert np.asarray(waiting.get_ydata())[-1] == 1
+    assert excerpt(rec, 12.5, None).generations == rec.generations[-1:]

@@ -8,14 +8,8 @@ from queue import SimpleQueue
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.core.messages import Tensor
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.models.batch_results import complete_responses, executed_event

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.conftest import Driver
-from tests.runtime.test_ensembles import serve_ensemble, serve_function
+from tests.runtime.ensembles import serve_ensemble, serve_function
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, discard_response
 from tritonnb.runtime.execution.instance import Instance

@@ -14,16 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.runtime.conftest import Answer, Driver, outputs
+from tests.runtime.ensembles import serve_ensemble
 from tests.runtime.gated import Gate, GatedBackend, gated_config
-from tests.runtime.test_ensembles import serve_ensemble
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import Tensor

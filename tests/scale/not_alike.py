@@ -1,4 +1,4 @@
-"""The recorded HTTP exchanges whose responses differ behind an ingress."""
+"""The recorded exchanges whose responses differ behind an ingress."""
 
 from __future__ import annotations
 
@@ -17,5 +17,8 @@ NOT_ALIKE = {
     "metrics": {"metrics-on-http-port", "metrics-other-path", "metrics-post"},
     "request": {"c1-33", "c1-34"},  # GET /metrics
 }  # fmt: skip
-#: What Ray's proxy changes, in addition.
-NOT_ALIKE_THROUGH_RAY: dict[str, set[str]] = {}
+#: Recorded RPCs that are refused (``UNIMPLEMENTED``): they register regions of one machine's memory.
+GRPC_NOT_ALIKE = {
+    "cuda-register", "cuda-register-empty", "cuda-register-short", "cuda-unregister", "shm-register-empty",
+    "shm-register-none", "shm-unregister", "shm-unregister-all",
+}  # fmt: skip

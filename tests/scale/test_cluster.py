@@ -10,7 +10,7 @@ import pytest
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.listeners import PortTakenError
 from tritonnb.scale.ray import version
-from tritonnb.scale.ray.cluster import free_port
+from tritonnb.scale.ray.cluster import check_address, free_port
 from tritonnb.scale.ray.options import check_engine_options
 
 
@@ -39,6 +39,26 @@ def test_a_port_that_is_taken_is_an_error_and_without_a_port_the_next_one_is_use
             free_port("HTTP", "127.0.0.1", port)
     assert free_port("HTTP", "127.0.0.1", 0) > 0
     assert free_port("HTTP", "127.0.0.1", None) >= 8000
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://127.0.0.1:{}/namespace"])
+def test_a_cluster_that_does_not_listen_is_an_error_at_once(form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = form.format(listening.getsockname()[1])
+        check_address(address)
+    with pytest.raises(UnavailableError, match=f"no Ray cluster responds at {address}: start one with 'ray start"):
+        check_address(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "other://provider"])
+def test_an_address_that_only_ray_can_resolve_is_left_to_ray(address: str) -> None:
+    check_address(address)
+
+
+@pytest.mark.parametrize("address", ["head", "head:", ":6379", "ray://head", "head:http"])
+def test_an_address_without_a_port_is_an_error(address: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected 'auto', HOST:PORT or ray://HOST:PORT, got"):
+        check_address(address)
 
 
 def test_an_option_that_the_engine_does_not_have_is_an_error() -> None:

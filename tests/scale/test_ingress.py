@@ -17,11 +17,11 @@ from tests.endpoints.newer_release import recordings
 from tests.endpoints.replay import differences
 from tests.scale.asgi import send
 from tests.scale.local import LocalPool, ask_of
-from tests.scale.not_alike import NOT_ALIKE
+from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE
 from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.scale.coordinator import Coordinator
+from tritonnb.scale.coordinator import Coordinator, Report
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.grpc_ingress import GrpcIngress
@@ -53,7 +53,7 @@ class Deployment:
     async def _add(self, name: str, names: list[str]) -> Replica:
         trace = TraceOptions("trace.json")
         options = EngineOptions((MODELS,), model_control_mode="explicit", load_models=names, trace=trace)
-        replica = Replica(options)
+        replica = Replica(options, name=name)
         await replica.start()
         await replica.apply_all(self.coordinator.report(replica.report(name, "engine", "node")))
         self.pool.running[name] = replica
@@ -147,9 +147,8 @@ def test_grpc_responses_are_the_recorded_ones(deployment: Deployment) -> None:
                 assert response.pop("errorMessage")
         if {name: answered.get(name) for name in recorded} != recorded:
             differing[case["id"]] = answered
-    regions = {name for name in differing if name.startswith(("shm-", "cuda-"))}
-    assert {name: answered for name, answered in differing.items() if name not in regions} == {}
-    assert {differing[name]["code"] for name in regions} == {"UNIMPLEMENTED"}
+    assert {name: answered for name, answered in differing.items() if name not in GRPC_NOT_ALIKE} == {}
+    assert {name: differing[name]["code"] for name in GRPC_NOT_ALIKE} == dict.fromkeys(GRPC_NOT_ALIKE, "UNIMPLEMENTED")
 
 
 def inference(value: float = 1.0) -> dict[str, Any]:
@@ -186,6 +185,34 @@ def test_a_change_that_every_replica_refuses_is_an_error_and_is_not_kept(small: 
     assert (status, b"failed to load 'nope'" in body) == (500, True)
     small.add("r3")
     assert small.coordinator.report(small.pool.running["r3"].report("r9", "engine", "node")) == {}
+
+
+def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(small: Deployment) -> None:
+    for rate in (5, 6, 7):
+        small.ask("POST", "/v2/trace/setting", {"trace_rate": str(rate)})
+    small.ask("POST", "/v2/models/echo_fp32/trace/setting", {"trace_rate": "9"})
+    read = pb.TraceSettingRequest().SerializeToString()
+    assert not small.run(small.grpc.call("TraceSetting", read, {})).status
+    new = small.add("r3")
+    assert len(small.coordinator.report(Report("another", "engine"))) == 2
+    rates = {model: new.engine.tracer.settings.of(model).options.rate for model in ("echo_fp32", "echo_text")}
+    assert rates == {"echo_fp32": 9, "echo_text": 7}
+
+
+def test_replicas_on_one_machine_write_to_trace_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    deployment = Deployment()
+    for name in ("r1", "r2"):
+        deployment.add(name)
+    deployment.ask("POST", "/v2/trace/setting", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+    for _ in range(4):
+        deployment.ask("POST", "/v2/models/echo_fp32/infer", inference())
+    deployment.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace.json.r1", "trace.json.r2"]
+    traced = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    assert [sum("model_name" in entry for entry in entries) for entries in traced] == [2, 2]
 
 
 def test_metrics_name_the_replica(small: Deployment) -> None:

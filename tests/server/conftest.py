@@ -19,6 +19,12 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
+def isolate(request: pytest.FixtureRequest) -> bool:
+    """Whether models run in processes of their own: a test with this fixture runs in both modes."""
+    return bool(request.param)
+
+
 @pytest.fixture
 def write_model(tmp_path: Path) -> Callable[..., Path]:
     """Write a Python model into a repository in ``tmp_path``; gives the repository."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
+
+from tritonnb.server.model_handle import ModelHandle
 
 #: Executes what the parameter ``do`` of a request says; the output is the input plus the number of earlier executions.
 MODEL = """
@@ -33,6 +37,8 @@ class TritonPythonModel:
             if do:
                 getattr(self, do)()
             x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            if do == "enlarge":
+                x = np.resize(x, 1 << 20)
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x + np.float32(self.executions))]))
         self.executions += 1
         return answers
@@ -52,6 +58,9 @@ class TritonPythonModel:
 
     def stop(self):
         os.kill(os.getpid(), signal.SIGSTOP)
+
+    def enlarge(self):
+        pass  # the output, which shared memory is used for
 
     def allocate(self):
         np.ones(1 << 32, np.uint8)
@@ -85,6 +94,12 @@ def write(repository: Path, name: str, config: str = "", body: str = MODEL) -> P
 def parameter(name: str, value: object) -> str:
     """A parameter of a configuration."""
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
+
+
+def ask(model: ModelHandle, do: str = "", x: float = 0.0, size: int = 1, **options: Any) -> float:
+    """Send ``size`` numbers ``x`` to the model; returns the first number of its response."""
+    parameters = {"do": do} if do else {}
+    return float(model(X=np.full(size, x, np.float32), parameters=parameters, **options)["Y"][0])
 
 
 ISOLATED = parameter("EXECUTION_PROCESS", "isolated")

@@ -19,7 +19,7 @@ def test_a_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Pat
     assert outcome.wrong == 0
     assert outcome.right > 0
     assert outcome.errors.keys() <= EXPECTED_ERRORS
-    assert not outcome.failed_batches - outcome.lost
+    assert outcome.unexplained == []
     assert after["regions"] == before["regions"]
     assert after["processes"] == before["processes"]
     assert after["descriptors"] <= before["descriptors"]

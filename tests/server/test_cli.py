@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +22,10 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
-from tritonnb.cli.flag_help import HELP
-from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
-from tritonnb.core.errors import InvalidArgumentError
+from tests.server.serve_process import serving, write_held, x_input
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
-
-#: Executes only once somebody opens the pipe *gate* in the repository to write.
-HELD = """
-import os
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.gate = os.path.join(os.path.dirname(args["model_repository"]), "gate")
-
-    def execute(self, requests):
-        pb_utils.Logger.log_info("executing")
-        open(self.gate).close()
-        arrays = [request.inputs()[0].as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
-"""
 
 
 STOPS = """
@@ -57,75 +38,6 @@ class TritonPythonModel:
         arrays = [request.inputs()[0].as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
 """
-
-FREE_PORTS = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-
-
-class Process:
-    """A running ``tritonnb serve``."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tritonnb", "serve", *FREE_PORTS, *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.log = ""
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        """Read the log until a line matches."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.log += line
-            if match := re.search(pattern, line):
-                return match
-        raise AssertionError(f"{pattern!r} is not in the log:\n{self.log}")
-
-    def client(self) -> httpclient.InferenceServerClient:
-        """A client, as soon as the server listens."""
-        port = self.wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)").group(1)
-        return httpclient.InferenceServerClient(f"127.0.0.1:{port}")
-
-    def tell(self, number: int) -> None:
-        """Send a signal."""
-        self._process.send_signal(number)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the exit status."""
-        self.tell(number)
-        return self.exit_status()
-
-    def exit_status(self) -> int:
-        """Wait for the exit status."""
-        _, rest = self._process.communicate(timeout=30)
-        self.log += rest
-        return self._process.returncode
-
-    def kill(self) -> None:
-        """Leave nothing behind."""
-        self._process.kill()
-        self._process.wait()
-
-
-@contextmanager
-def serving(*arguments: str) -> Iterator[Process]:
-    process = Process(*arguments)
-    try:
-        yield process
-    finally:
-        process.kill()
-
-
-def write_held(write_model: Callable[..., Path]) -> Path:
-    repository = write_model("held", HELD)
-    os.mkfifo(repository / "gate")
-    return repository
-
-
-def x_input() -> httpclient.InferInput:
-    tensor = httpclient.InferInput("X", [1, 1], "FP32")
-    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
-    return tensor
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -181,6 +93,34 @@ def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]) ->
     with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
         assert process.exit_status() == 1
     assert "--backend-config option format is" in process.log
+
+
+CRASHES = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        x = requests[0].inputs()[0].as_numpy()
+        if x[0, 0]:
+            os._exit(3)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)]) for _ in requests]
+"""
+
+
+def test_a_crash_of_a_model_that_is_isolated_by_a_flag_costs_its_request(write_model: Callable[..., Path]) -> None:
+    repository = write_model("crashes", CRASHES)
+    with serving("--model-repository", str(repository), "--isolate-models=crashes") as process:
+        client = process.client()
+        for value in (0.0, 1.0, 0.0):
+            tensor = httpclient.InferInput("X", [1, 1], "FP32")
+            tensor.set_data_from_numpy(np.full((1, 1), value, np.float32))
+            if value:
+                with pytest.raises(InferenceServerException, match="Stub process 'crashes_0' is not healthy"):
+                    client.infer("crashes", [tensor])
+            else:
+                assert client.infer("crashes", [tensor]).as_numpy("Y").tolist() == [[0.0]]
 
 
 def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) -> None:
@@ -248,75 +188,6 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
     with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
         assert process.exit_status() in (1, 2)
     assert complaint in process.log
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--model-config-name="], 'Bad option: "--model-config-name".\nError: empty argument for --model-config-name'),
-        (["--backend-config=,a=1"], "No backend specified. --backend-config option format is"),
-        (["--model-load-gpu-limit", "-1:0.6"], "expects device ID >= 0, got -1"),
-        (["--model-load-gpu-limit", "0:-0.4"], "expects limit fraction to be in range [0.0, 1.0], got -0.4"),
-        (["--cuda-memory-pool-byte-size=5"], "Cannot parse pair option due to incorrect number of inputs"),
-        (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
-        (["--strict-readiness=maybe"], "invalid value for bool option: maybe"),
-        (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
-        (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
-        (["--grpc-infer-thread-count=1"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
-        (["--grpc-infer-thread-count=129"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
-        (["--grpc-max-response-pool-size=0"], "Error: --grpc-max-response-pool-size must be greater than 0."),
-        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
-        (["--allow-client-shm=yes"], "invalid value for bool option: yes"),
-        (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
-        (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
-        (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
-    ],
-)
-def test_a_flag_is_complained_of_as_triton_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
-) -> None:
-    parser = FlagParser()
-    add_flags(parser)
-
-    def read() -> None:
-        server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))
-
-    with pytest.raises((SystemExit, InvalidArgumentError)) as caught:
-        read()
-    assert complaint in (capsys.readouterr().err or str(caught.value))
-
-
-def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
-    parser = FlagParser()
-    add_flags(parser)
-    flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]
-    options = parser.parse_args([f"--model-repository={tmp_path}", *flags, "--trace-level=min", "--trace-file=t.json"])
-    assert [text.split("'")[1] for text in warnings(options)] == [
-        "--trace-file",
-        "--trace-level",
-        "--response-cache-byte-size",
-        "--strict-model-config",
-        "--pinned-memory-pool-byte-size",
-    ]
-    chosen = server_options(options)
-    assert chosen["auto_complete_config"] is False
-    assert chosen["cache_config"] == {"local": {"size": "99"}}
-    assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
-
-
-def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None:
-    """They start every server of release 26.04 and later with shared memory allowed."""
-    parser = FlagParser()
-    add_flags(parser)
-    flags = ["--allow-client-shm=true", "--grpc-infer-thread-count=8", "--grpc-max-response-pool-size=1"]
-    options = parser.parse_args([f"--model-repository={tmp_path}", *flags])
-    assert server_options(options)["allow_client_shm"] is True
-    assert [text.split("'")[1] for text in warnings(options)] == [
-        "--grpc-infer-thread-count",
-        "--grpc-max-response-pool-size",
-    ]
-    default = parser.parse_args([f"--model-repository={tmp_path}"])
-    assert server_options(default)["allow_client_shm"] is False
 
 
 def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path) -> None:
@@ -404,15 +275,6 @@ def test_a_stopping_server_lets_sequences_go_on_to_their_end() -> None:
             assert result.as_numpy("TOTAL").tolist() == [[2]]
         assert process.exit_status() == 0
         assert "successfully unloaded 'accumulate' version 1" in process.log
-
-
-def test_help_says_of_every_flag_what_it_is_for() -> None:
-    parser = FlagParser()
-    add_flags(parser)
-    flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}
-    assert all(action.help for action in parser._actions)
-    assert HELP.keys() <= flags, "help of a flag that there is not"
-    assert "--http-port N " in parser.format_help()
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.test_cli import Process, serving, write_held, x_input
+from tests.server.serve_process import Process, serving, write_held, x_input
 
 pytestmark = pytest.mark.slow
 

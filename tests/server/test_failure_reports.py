@@ -36,10 +36,11 @@ class TritonPythonModel:
 
 
 @pytest.fixture
-def server(write_model: Write) -> Iterator[Server]:
+def server(write_model: Write, request: pytest.FixtureRequest) -> Iterator[Server]:
+    isolate = getattr(request, "param", False)
     write_model("fails_to_load", FAILS_TO_LOAD)
     write_model("fails_to_run", FAILS_TO_RUN)
-    with Server(write_model("good", python_model("x")), port=0) as server:
+    with Server(write_model("good", python_model("x")), port=0, isolate=isolate) as server:
         yield server
 
 
@@ -91,6 +92,7 @@ def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Ser
         (MISTAKES["a load that fails"], "weights missing", 'raise ValueError("weights missing")'),
     ],
 )
+@pytest.mark.parametrize("server", [False, True], ids=["in_process", "isolated"], indirect=True)
 def test_the_cause_is_what_the_model_raised_where_it_did(
     server: Server, mistake: Callable[[Server], Any], text: str, line: str
 ) -> None:

@@ -20,12 +20,13 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.server.isolated import ISOLATED, MODEL, children, parameter, shared_memory, write
+from tests.server.isolated import ISOLATED, MODEL, ask, children, parameter, shared_memory, write
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.events import InstanceStateChanged
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
+CRASH_LINE = MODEL.splitlines().index("        ctypes.string_at(0)") + 1
 NOT_HEALTHY = "Stub process 'm_0' is not healthy."
 
 
@@ -36,11 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     write(repository, "other", parameter("EXECUTION_PROCESS", "in_process"))
     with Server(repository, port=0, metrics_port=0, isolate=True) as server:
         yield server
-
-
-def ask(model: ModelHandle, do: str = "", x: float = 0.0, size: int = 1, **options: Any) -> float:
-    parameters = {"do": do} if do else {}
-    return float(model(X=np.full(size, x, np.float32), parameters=parameters, **options)["Y"][0])
 
 
 def states(server: Server) -> list[tuple[str, str, str]]:
@@ -54,7 +50,7 @@ def states(server: Server) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
-        ("segfault", "its process ended: signal SIGSEGV (line 31 of {directory}/model.py, in segfault)"),
+        ("segfault", f"its process ended: signal SIGSEGV (line {CRASH_LINE} of {{directory}}/model.py, in segfault)"),
         ("exit", "its process ended: exit code 3"),
         ("kill", "its process ended: signal SIGKILL"),
         ("close", "its process ended: exit code 1"),

@@ -2,7 +2,7 @@
 
 A request is written ``s1.2`` (sequence 1, its second request), ``^`` starts a sequence and ``$`` ends it; a
 batch is written by its members, ``-`` for a null request. Their numbers are those of the scenarios in
-`tests/scheduling/test_sequence_batcher.py`.
+`tests/scheduling/test_sequence_scenarios.py`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,12 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
+from tests.mistakes import text_of
 from tests.server.conftest import EXAMPLES
 from tritonnb.cli.main import main
 from tritonnb.server.server import Server
 
 X = [[1.0, 2.0, 3.0, 4.0]]
-FORMS = "a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file"
-BATCHING = "max_batch_size: 3 dynamic_batching { }"
 
 
 class Foreign:
@@ -31,16 +28,6 @@ class Foreign:
         if isinstance(self.content, Exception):
             raise self.content
         return self.content if dtype is None else self.content.astype(dtype)
-
-
-def text_of(mistake: Callable[[], object]) -> str:
-    """The error's text; it is of one line and alone."""
-    with pytest.raises((tnb.TritonError, TypeError, AttributeError)) as caught:
-        mistake()
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None or caught.value.__suppress_context__
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +118,6 @@ def test_an_output_that_a_model_does_not_have(server: Server) -> None:
     )
 
 
-def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
-    assert text_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
-        "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
-    )
-    assert text_of(lambda: server.load("add_sub", 2)) == (f"configuration expected {FORMS}, got 2")
-    assert server["add_sub"].config.max_batch_size == 8
-
-
 def test_a_server_that_has_been_stopped() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
@@ -213,184 +192,11 @@ def test_an_option_that_there_is_not(options: dict[str, Any], words: str) -> Non
     assert text_of(lambda: Server(**{"port": 0, **options})) == words
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (
-            {"max_batchsize": 3},
-            "the configuration has no field 'max_batchsize'; did you mean 'max_batch_size'?",
-        ),
-        (
-            {"dynamic_batching": {"max_queue_delay": 3}},
-            "the configuration has no field 'dynamic_batching.max_queue_delay'; did you mean "
-            "'max_queue_delay_microseconds'?",
-        ),
-        (
-            {"dynamic_batching": True},
-            "field 'dynamic_batching' expected a dict of the fields of ModelDynamicBatching, got True; give {} for its "
-            "defaults",
-        ),
-    ],
-)
-def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, Any], words: str) -> None:
-    def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        return X
-
-    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"  # type: ignore[call-overload]
-    assert text_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
-
-
-def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server) -> None:
-    assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
-        text_of(lambda: server.model(lambda x: x))
-    )
-
-    @server.model(max_batch_size=4)
-    def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        pass
-
-    assert text_of(lambda: server["m"](X=[[1.0]])) == (
-        "model 'm': output 'OUTPUT' expected FP32 values, got None: does the function return them?"
-    )
-
-
-def test_a_field_of_a_running_configuration(server: Server) -> None:
-    config = server["add_sub"].config
-    words = "model configuration: expected a field of ModelConfig, got 'max_batchsize'; did you mean 'max_batch_size'?"
-    assert text_of(lambda: config.max_batchsize) == words
-    assert text_of(lambda: setattr(config, "max_batchsize", 3)) == words
-    assert {"max_batch_size", "dynamic_batching", "apply"} <= set(dir(config))
-    assert copy.copy(config).max_batch_size == 8
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "words"),
-    [
-        ([5], "arrivals expected Arrival or (time in µs, rows), got 5"),
-        ([(0, 9)], "inference request batch-size must be <= 3 for 'simulated', got 9"),
-        ([(-1, 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got -1 and 1"),
-        ([(0, 0)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 0"),
-        ([("a", 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 'a' and 1"),
-        ([(0, 1.5)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 1.5"),
-        (5, "arrivals expected a list of Arrival or of (time in µs, rows), got 5"),
-    ],
-)
-def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str) -> None:
-    assert text_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
-
-
-@pytest.mark.parametrize(
-    ("mistake", "words"),
-    [
-        (lambda: tnb.poisson(0, 1, seed=1), "rate must be positive, got 0"),
-        (lambda: tnb.constant(5, -1), "duration must be positive, got -1"),
-        (lambda: tnb.bursts(2, 0, 1), "every_ms must be positive, got 0"),
-        (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),
-        (
-            lambda: tnb.sequences(3, every_ms=0.005),  # type: ignore[arg-type]
-            "lengths expected a list with the number of requests of each sequence, got 3",
-        ),
-        (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
-        (lambda: tnb.ClosedLoop(2, 5, think_ms=-1), "think_ms must not be negative, got -1"),
-        (
-            lambda: tnb.table({}),
-            "table expected a dict from batch sizes to milliseconds with at least one entry, got {}",
-        ),
-        (lambda: tnb.measured([]), "statistics expected a dict with 'batch_stats', got list"),  # type: ignore[arg-type]
-        (
-            lambda: tnb.measured({"model_stats": [{"name": "a"}, {"name": "b"}]}),
-            "statistics expected one model in 'model_stats', got 'a', 'b': give one entry",
-        ),
-        (
-            lambda: tnb.measured({}),
-            "statistics expected at least one execution in batch_stats, got none; send requests to the model first",
-        ),
-        (lambda: tnb.theory("rec"), "theory expected a recording, got str"),  # type: ignore[arg-type]
-        (
-            lambda: tnb.worksheet().check(5),  # type: ignore[arg-type]
-            "answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
-        ),
-    ],
-)
-def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str) -> None:
-    assert text_of(mistake) == words
-
-
-@pytest.mark.parametrize(
-    ("config", "service", "words"),
-    [
-        (None, tnb.fixed(1), f"configuration expected {FORMS}, got None"),
-        ("/no/m.pbtxt", tnb.fixed(1), "cannot read the configuration '/no/m.pbtxt': No such file or directory"),
-        (
-            "max_batch_size: -1",
-            tnb.fixed(1),
-            "'max_batch_size' must be non-negative value for simulated; set max_batch_size: 0",
-        ),
-        (
-            "max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }",
-            tnb.fixed(1),
-            "dynamic batching preferred size must be <= max batch size for simulated; keep preferred sizes from 1 to 4",
-        ),
-        (
-            'name: "m" ensemble_scheduling { }',
-            tnb.fixed(1),
-            "model 'm': simulation expected a model that is executed, got an ensemble; simulate its steps",
-        ),
-        (BATCHING, 5, "service model expected a function, such as fixed(5), got 5"),
-        (
-            BATCHING,
-            tnb.fixed(-1),
-            "service model expected a time in ms of at least 0 for 1 row, got -1",
-        ),
-    ],
-)
-def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str) -> None:
-    assert text_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
-
-
-def test_a_simulation_in_which_all_is_refused_says_why() -> None:
-    rec = tnb.simulate("max_batch_size: 4 sequence_batching { }", [(0, 1), (5, 1)], tnb.fixed(1))
-    assert rec.verdict() == (
-        "Nothing was executed: 2 refused, the first with 'inference request to model 'simulated' must specify a "
-        "non-zero or non-empty correlation ID'."
-    )
-
-
 def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
     assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
     assert text_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
-
-
-def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server) -> None:
-    config = server["add_sub"].config
-    assert text_of(lambda: setattr(config, "max_batch_size", "x")) == (
-        "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'x'"
-    )
-    assert text_of(lambda: setattr(config, "dynamic_batching", True)) == (
-        "field 'dynamic_batching' expected a dict of the fields of ModelDynamicBatching, got True; give {} for its "
-        "defaults"
-    )
-    assert text_of(lambda: setattr(config, "input", [5])) == (
-        "field 'input[0]' expected a dict of the fields of ModelInput, got 5"
-    )
-    assert text_of(lambda: setattr(config, "text", "max_batchsize: 8")) == (
-        '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize"; did you mean '
-        "'max_batch_size'?"
-    )
-    assert config.diff() == ""
-    config.input = config.input
-    assert config.diff() == ""
-
-
-def test_a_field_to_try() -> None:
-    rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
-    assert text_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
-    assert text_of(lambda: rec.what_if(max_queue_delay=3)) == (
-        "model 'simulated': the configuration has no field 'max_queue_delay'; did you mean "
-        "'max_queue_delay_microseconds'?"
-    )
 
 
 @pytest.mark.parametrize(

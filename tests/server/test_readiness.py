@@ -6,10 +6,11 @@ import asyncio
 import logging
 import sys
 import threading
-import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from socketserver import ThreadingMixIn
+from xmlrpc.server import SimpleXMLRPCServer
 
 import numpy as np
 import pytest
@@ -26,8 +27,7 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        probe.executing.set()
-        probe.may_execute.wait(30)
+        probe.execute()
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(r, "X").as_numpy())])
             for r in requests
@@ -58,11 +58,22 @@ COUNTED_COROUTINE = """async def is_ready(self):
 """
 
 
-class Probe(types.ModuleType):
-    """The module through which models of the tests report what they do."""
+#: The module ``readiness_probe``, which models import in whichever process they run.
+PROBE = """
+from xmlrpc.client import ServerProxy
+
+def check():
+    return ServerProxy("{url}").check()
+
+def execute():
+    return ServerProxy("{url}").execute()
+"""
+
+
+class Probe:
+    """What models of the tests report, from whichever process, and what they wait for."""
 
     def __init__(self) -> None:
-        super().__init__("readiness_probe")
         self.calls = 0
         self.checking, self.may_answer = threading.Event(), threading.Event()
         self.executing, self.may_execute = threading.Event(), threading.Event()
@@ -75,14 +86,35 @@ class Probe(types.ModuleType):
         assert self.may_answer.wait(30)
         return True
 
+    def execute(self) -> bool:
+        """Report an execution, and wait until the test allows it."""
+        self.executing.set()
+        return self.may_execute.wait(30)
+
+
+class _Service(ThreadingMixIn, SimpleXMLRPCServer):
+    """Lets models call the methods of a probe, from whichever process."""
+
+    daemon_threads = True
+
 
 @pytest.fixture
-def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
+def probe(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
     probe = Probe()
-    monkeypatch.setitem(sys.modules, "readiness_probe", probe)
-    yield probe
-    probe.may_answer.set()
-    probe.may_execute.set()
+    directory = tmp_path_factory.mktemp("modules")
+    monkeypatch.syspath_prepend(directory)
+    with _Service(("127.0.0.1", 0), logRequests=False) as service:
+        service.register_instance(probe)
+        url = f"http://127.0.0.1:{service.server_address[1]}"
+        (directory / "readiness_probe.py").write_text(PROBE.format(url=url))
+        thread = threading.Thread(target=service.serve_forever)
+        thread.start()
+        yield probe
+        sys.modules.pop("readiness_probe", None)
+        probe.may_answer.set()
+        probe.may_execute.set()
+        service.shutdown()
+        thread.join()
 
 
 def model(is_ready: str) -> str:
@@ -99,12 +131,12 @@ async def ready_four_times(server: Server) -> list[bool]:
 
 
 def test_the_model_reports_whether_it_is_ready(
-    write_model: Callable[..., Path], probe: Probe, caplog: pytest.LogCaptureFixture
+    write_model: Callable[..., Path], probe: Probe, isolate: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "tritonnb.runtime.engine")
     for name, (is_ready, _) in CASES.items():
         repository = write_model(name, model(is_ready))
-    with Server(repository, port=0, grpc_port=0) as server:
+    with Server(repository, port=0, grpc_port=0, isolate=isolate) as server:
         http, grpc = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}"), f"127.0.0.1:{server.grpc_port}"
         with http, grpcclient.InferenceServerClient(grpc) as grpc_client:
             for client in (http, grpc_client):
@@ -119,25 +151,27 @@ def test_the_model_reports_whether_it_is_ready(
         assert f"Model '{name}' version 1 is not ready: {reason}" in caplog.text
 
 
-def test_a_server_without_strict_readiness_is_ready(write_model: Callable[..., Path], probe: Probe) -> None:
-    with Server(write_model("m", model(CASES["false"][0])), port=0, strict_readiness=False) as server:
+def test_a_server_without_strict_readiness_is_ready(
+    write_model: Callable[..., Path], probe: Probe, isolate: bool
+) -> None:
+    with Server(write_model("m", model(CASES["false"][0])), port=0, strict_readiness=False, isolate=isolate) as server:
         assert server.ready()
         assert not server["m"].ready
 
 
-def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: Probe) -> None:
+def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: Probe, isolate: bool) -> None:
     is_ready = "def initialize(self, args): self.name = args['model_instance_name']\n"
     is_ready += "    def is_ready(self): return self.name.endswith('_0')"
     repository = write_model("m", model(is_ready), "instance_group { count: 2 kind: KIND_CPU }")
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=isolate) as server:
         assert not server["m"].ready
 
 
 @pytest.mark.parametrize("is_ready", [COUNTED, COUNTED_COROUTINE], ids=["function", "coroutine"])
 def test_concurrent_requests_share_one_check_which_runs_beside_executions(
-    write_model: Callable[..., Path], probe: Probe, is_ready: str
+    write_model: Callable[..., Path], probe: Probe, isolate: bool, is_ready: str
 ) -> None:
-    with Server(write_model("m", model(is_ready)), port=0) as server, ThreadPoolExecutor() as threads:
+    with Server(write_model("m", model(is_ready)), port=0, isolate=isolate) as server, ThreadPoolExecutor() as threads:
         probe.may_execute.clear()
         inference = threads.submit(infer, server, "m")
         assert probe.executing.wait(30)
@@ -151,10 +185,10 @@ def test_concurrent_requests_share_one_check_which_runs_beside_executions(
 
 
 def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
-    write_model: Callable[..., Path], probe: Probe, monkeypatch: pytest.MonkeyPatch
+    write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
-    with Server(write_model("m", model(COUNTED)), port=0) as server, ThreadPoolExecutor() as threads:
+    with Server(write_model("m", model(COUNTED)), port=0, isolate=isolate) as server, ThreadPoolExecutor() as threads:
         assert not server["m"].ready
         assert not server["m"].ready
         assert infer(server, "m") == [1.0]
@@ -166,15 +200,15 @@ def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
 
 
 def test_a_server_stops_although_a_check_does_not_end(
-    write_model: Callable[..., Path], probe: Probe, monkeypatch: pytest.MonkeyPatch
+    write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
-    with Server(write_model("m", model(COUNTED)), port=0) as server:
+    with Server(write_model("m", model(COUNTED)), port=0, isolate=isolate) as server:
         assert not server["m"].ready
     assert not server.ready()
 
 
-def test_a_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe) -> None:
+def test_a_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe, isolate: bool) -> None:
     write_model("other", model(CASES["false"][0]))
     caller = """
 import numpy as np
@@ -185,5 +219,5 @@ class TritonPythonModel:
         ready = np.array([[pb_utils.is_model_ready("other")]], np.float32)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", ready)]) for _ in requests]
 """
-    with Server(write_model("caller", caller), port=0) as server:
+    with Server(write_model("caller", caller), port=0, isolate=isolate) as server:
         assert infer(server, "caller") == [0.0]

@@ -34,8 +34,8 @@ STATE = 'state { input_name: "TOTAL_IN" output_name: "TOTAL_OUT" data_type: TYPE
 
 
 @pytest.fixture
-def accumulate() -> Iterator[Server]:
-    with Server(MODELS, port=0, model_control_mode="explicit", load_models=["accumulate"]) as server:
+def accumulate(isolate: bool) -> Iterator[Server]:
+    with Server(MODELS, port=0, model_control_mode="explicit", load_models=["accumulate"], isolate=isolate) as server:
         yield server
 
 
@@ -52,8 +52,9 @@ def test_sequences_keep_their_own_totals(accumulate: Server) -> None:
     assert add(accumulate, 3, 7, sequence_end=True) == 6
 
 
-def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended() -> None:
+def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended(isolate: bool) -> None:
     options: dict[str, Any] = {
+        "isolate": isolate,
         "model_control_mode": "explicit",
         "load_models": ["accumulate"],
         "wait_for_sequences": True,
@@ -73,10 +74,10 @@ def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_en
 
 
 def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(
-    write_model: Callable[..., Path],
+    write_model: Callable[..., Path], isolate: bool
 ) -> None:
     config = "sequence_batching { max_sequence_idle_microseconds: 50000 }"
-    server = Server(write_model("m", python_model("x"), config), port=0, wait_for_sequences=True)
+    server = Server(write_model("m", python_model("x"), config), port=0, wait_for_sequences=True, isolate=isolate)
     server["m"](X=[[1.0]], sequence_id=7, sequence_start=True)
     server.stop()
     assert not server.alive
@@ -91,9 +92,9 @@ def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Serve
 
 
 @pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
-def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str) -> None:
+def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str, isolate: bool) -> None:
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {strategy} {STATE} }}")
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=isolate) as server:
 
         def step(value: float, sequence: int, **flags: Any) -> float:
             return server["m"](X=[[value]], sequence_id=sequence, **flags)["Y"].item()
@@ -130,9 +131,9 @@ def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
     )
 
 
-def test_implicit_state_of_an_onnx_model(tmp_path: Path) -> None:
+def test_implicit_state_of_an_onnx_model(tmp_path: Path, isolate: bool) -> None:
     write_onnx_total(tmp_path, 1, "direct { }")
-    with Server(tmp_path, port=0) as server:
+    with Server(tmp_path, port=0, isolate=isolate) as server:
         assert not server.load_errors
         totals = [
             server["m"](X=[[k]], sequence_id=s, sequence_start=k == 1)["Y"].item()
@@ -171,10 +172,12 @@ def test_sequences_of_an_onnx_model_that_differ_in_shape_do_not_share_a_batch(
     assert (stats["inference_count"], stats["execution_count"]) == (12, 9)
 
 
-def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(write_model: Callable[..., Path]) -> None:
+def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(
+    write_model: Callable[..., Path], isolate: bool
+) -> None:
     forever = "max_sequence_idle_microseconds: 3600000000"
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {forever} direct {{ }} {STATE} }}")
-    server = Server(repository, port=0)
+    server = Server(repository, port=0, isolate=isolate)
     server["m"](X=[[1.0]], sequence_id=1, sequence_start=True)
     assert server["m"].served.open_sequences == 1
     server.stop()
@@ -205,9 +208,9 @@ class TritonPythonModel:
 """
 
 
-def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path]) -> None:
+def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path], isolate: bool) -> None:
     repository = write_model("m", ITERATIVE, "sequence_batching { iterative_sequence: true }")
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=isolate) as server:
         with server.record() as rec:
             assert server["m"](X=[[4.0]])["Y"].item() == 4
         assert len(rec.batches) == 4
@@ -227,9 +230,9 @@ class TritonPythonModel:
 """
 
 
-def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path]) -> None:
+def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path], isolate: bool) -> None:
     repository = write_model("m", BOTH, "sequence_batching { iterative_sequence: true }")
-    with Server(repository, port=0) as server:
+    with Server(repository, port=0, isolate=isolate) as server:
         with server.record() as rec:
             for _ in range(2):
                 with pytest.raises(TritonError, match="Expected a None object in the execute function return list"):
@@ -237,9 +240,9 @@ def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path])
         assert len(rec.batches) == 2
 
 
-def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]) -> None:
+def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path], isolate: bool) -> None:
     refused = pytest.raises(InvalidArgumentError, match="TRITONSERVER_REQUEST_RELEASE_RESCHEDULE")
-    with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0) as server, refused:
+    with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0, isolate=isolate) as server, refused:
         server["m"](X=[[4.0]])
 
 

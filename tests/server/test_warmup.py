@@ -42,11 +42,11 @@ output { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] }
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, isolate: bool) -> Iterator[Server]:
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "warmup").mkdir()
     (tmp_path / "m" / "1" / "model.py").write_text(MEMORY)
-    with Server(tmp_path, port=0, model_control_mode="explicit") as server:
+    with Server(tmp_path, port=0, model_control_mode="explicit", isolate=isolate) as server:
         yield server
 
 

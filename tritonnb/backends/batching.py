@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.core.ownership import ensure_writeable

@@ -15,7 +15,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from tritonnb.backends.batching import fail_mismatch, publish_states
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import BY_NUMBER, DATATYPES, INVALID, DataType
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError
 from tritonnb.core.failures import frames_to_notes, location_suffix
 

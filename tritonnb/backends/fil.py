@@ -17,14 +17,8 @@ import numpy.typing as npt
 import treelite
 
 from tritonnb.backends.batching import gather, scatter
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import ModelTensor, check_input_count, complete_config, find_tensor, shape_error
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.core.datatypes import FP32

@@ -16,14 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.batching import gather, scatter
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.function_outputs import read_outputs
 from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.core.datatypes import DataType, TensorType

@@ -36,6 +36,11 @@ class MinimalInstance(BackendModelInstance):
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
 
+    @property
+    def any_thread(self) -> bool:
+        """It keeps nothing that belongs to a thread."""
+        return True
+
     def execute(self, execution: Execution) -> None:
         """Gather the batch, "run the model", scatter the results."""
         batch = gather(execution, "IN0")

@@ -19,11 +19,11 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import (
     ModelTensor,
@@ -118,6 +118,11 @@ class OnnxInstance(BackendModelInstance):
         self._places: list[MemoryPlace] = [("CPU", 0)]
         if spec.kind == "KIND_GPU":
             self._places.append(("GPU", spec.device_id))
+
+    @property
+    def any_thread(self) -> bool:
+        """Sessions on the CPU keep nothing that belongs to a thread."""
+        return self._spec.kind == "KIND_CPU"
 
     def initialize(self) -> None:
         """Create the session and check the configuration against it."""

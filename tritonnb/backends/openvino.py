@@ -19,11 +19,11 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import complete_config
 from tritonnb.backends.openvino_model import (
@@ -119,6 +119,11 @@ class OpenVinoInstance(BackendModelInstance):
         self._model = model
         self._options = model.options
         self._max_batch_size = model.spec.max_batch_size
+
+    @property
+    def any_thread(self) -> bool:
+        """An infer request keeps nothing that belongs to a thread."""
+        return True
 
     def initialize(self) -> None:
         """Create the infer request."""

@@ -22,8 +22,9 @@ import numpy.typing as npt
 import torch
 
 from tritonnb.backends.batching import gather, publish_states, scatter
-from tritonnb.backends.contract import BackendModel, BackendModelInstance, Execution, InstanceSpec, MemoryPlace
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, MemoryPlace
 from tritonnb.backends.device_states import DTYPES
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import find_tensor
 from tritonnb.backends.parameters import boolean_parameter

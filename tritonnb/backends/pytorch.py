@@ -20,12 +20,12 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import find_model_file
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM

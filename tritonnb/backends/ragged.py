@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.batching import find_input
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.protobuf import model_config_pb2 as pb
 

@@ -17,11 +17,11 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import check_input_count, check_tensor, complete_config, find_tensor
 from tritonnb.backends.parameters import integer_parameter

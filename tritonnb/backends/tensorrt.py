@@ -20,12 +20,12 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
 from tritonnb.backends.cuda_stream import CudaStream
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import (
     check_input_count,

@@ -7,7 +7,7 @@ instance thread; only one of them writes to it at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -162,6 +162,13 @@ class RequestHandler(Protocol):
         """Cancel a request that it accepted."""
 
 
+class WaitingCaller(Protocol):
+    """An in-process caller whose thread waits for the response to its request."""
+
+    def offer(self, instance: Any, execution: Any) -> bool:
+        """Have the caller execute a batch with its request on an instance; False if it no longer waits."""
+
+
 class RequestTrace(Protocol):
     """The trace of one request."""
 
@@ -217,6 +224,8 @@ class InferRequest:
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The served model that accepted the request.
+    caller : WaitingCaller or None
+        The in-process caller whose thread waits for the response and may execute the batch.
     states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
@@ -229,6 +238,7 @@ class InferRequest:
         "accepted_by",
         "batch_key",
         "batch_size",
+        "caller",
         "cancelled",
         "checked",
         "correlation_id",
@@ -291,6 +301,7 @@ class InferRequest:
         self.checked = False
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
+        self.caller: WaitingCaller | None = None
         self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None

@@ -1,6 +1,6 @@
 """Generations in the slots of an instance, or in the places of its static batches: a lane each, a cell for each step.
 
-The first cell of a generation, in which its prompt is read, is darker; hatched is the time in which its place is kept
+The first cell of a generation, in which its prompt is read, is solid; hatched is the time in which its place is kept
 after its last token. Above: how many prompts wait.
 """
 
@@ -41,14 +41,12 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 1.6 + 0.34 * len(lanes), alt)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
-    steps = [end - begin for generation in generations for begin, end in generation.steps]
-    line = 0.6 if scale.fitting(ax)("0", sorted(steps)[len(steps) // 2] / scale.unit_ns, 3) else 0.0
-    _draw_steps(ax, scale, generations, lanes, line)
+    _draw_steps(ax, scale, generations, lanes)
     _draw_ends(ax, scale, generations, lanes)
     name_lanes(ax, {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     hatched = "; hatched: idle until the batch ends" if any(map(_is_idle, generations)) else ""
-    legend = f"cell: a step; dark: the prompt is read; thick edge: last token{hatched}"
+    legend = f"cell: a step; solid: the prompt is read; thick edge: last token{hatched}"
     set_time_label(ax, scale.unit, legend)
     strip_spines(ax)
     _draw_waiting(ax, scale, generations)
@@ -82,12 +80,11 @@ def _is_idle(generation: Generation) -> bool:
     return generation.idle_ns > 0
 
 
-def _draw_steps(
-    ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float], line: float
-) -> None:
+def _draw_steps(ax: Axes, scale: TimeScale, generations: list[Generation], lanes: dict[tuple[str, int], float]) -> None:
     """Draw the cells of the steps, and the time in which a place is idle."""
     fits = scale.fitting(ax)
     boxes, colours, faces, idle = [], [], [], []
+    lines = []  # the widths of edges: narrow cells have none, else they would look solid
     for number, generation in enumerate(generations):
         y, colour = lanes[generation.instance, generation.lane], series(number)
         low, high = y - _BOX / 2, y + _BOX / 2
@@ -96,13 +93,14 @@ def _draw_steps(
                 boxes.append(box(scale.at(begin), scale.at(end), low, high))
                 colours.append(colour)
                 faces.append(tint(colour, 0.35 if step else 0.95))
+                lines.append(0.6 if fits("0", (end - begin) / scale.unit_ns, 5) else 0.0)
         if _is_idle(generation) and scale.shows(generation.end_ns, generation.free_ns):
             idle.append(box(scale.at(generation.end_ns), scale.at(generation.free_ns), low, high))
         left, right = scale.at(generation.steps[0][1]), scale.at(generation.end_ns)
         label = f"{SPACE}{number + 1}: {len(generation.steps)} tokens"
         text = next((text for text in (label, f"{SPACE}{number + 1}") if fits(text, right - left, 7.5)), "")
         ax.text(left, y, text, fontsize=7.5, va="center", color=INK, zorder=5)
-    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=colours, linewidths=line, zorder=3))
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=colours, linewidths=lines, zorder=3))
     ax.add_collection(PolyCollection(idle, facecolors=PAPER, edgecolors=NULL, hatch="////", linewidths=0.6, zorder=2))
 
 
@@ -125,8 +123,9 @@ def _draw_waiting(ax: Axes, scale: TimeScale, generations: list[Generation]) -> 
     above = panel_above(ax, 0.28, "prompts waiting")
     count, times, counts = 0, [scale.ends[0]], [0]
     for time_ns, change in changes:
-        count += change
-        times.append(scale.at(time_ns))
-        counts.append(count)
+        if time_ns <= scale.end_ns:
+            count += change
+            times.append(scale.at(time_ns))
+            counts.append(count)
     above.step([*times, scale.ends[1]], [*counts, count], where="post", color=QUEUE, linewidth=1)
     above.set_ylim(0, max(counts) * 1.25 + 1)

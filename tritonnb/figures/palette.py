@@ -15,7 +15,7 @@ QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
 #: Refused and failed requests; the selected object and the cursor; null requests; limits of the configuration.
 REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
 #: Priority levels from 1, in the order of lightness; lower priorities have the last colour.
-PRIORITIES = ("#510E10", "#6A2445", "#68477D", "#496EA7", "#0491BA")
+PRIORITIES = ("#0F0F0F", "#3C2D2D", "#5A3C2D", "#875A4B", "#A57869")
 #: Distinguish requests, sequences and other items of a series; their order has no meaning.
 SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
 #: Text and lines without a meaning of their own.
@@ -27,7 +27,7 @@ PANEL = "#F4F4F4"
 DARK: Mapping[str, str] = {
     QUEUE: "#A27FAB", INPUT: "#7FFBFE", COMPUTE: "#56A9F0", OUTPUT: "#D8921D",
     REFUSAL: "#EB475F", SELECTION: "#E1B1C2", NULL: "#8F8F8F", LIMIT: "#DDE29C",
-    **dict(zip(PRIORITIES, ("#B3F3FB", "#73E1D3", "#77C69F", "#80A970", "#858B4C"), strict=True)),
+    **dict(zip(PRIORITIES, ("#D2FFE1", "#A5D2B4", "#96B487", "#789678", "#78784B"), strict=True)),
     **dict(zip(SERIES, ("#9BE5FB", "#DFE05C", "#149B73", "#D18CFC", "#13F7B8", "#F3511D", "#6D8BB4"), strict=True)),
     INK: "#E6E6E6", GREY: "#A0A0A0", LIGHT: "#4D4D4D", PAPER: "#111111", PANEL: "#2A2A2A",
 }  # fmt: skip

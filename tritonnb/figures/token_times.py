@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import COMPUTE, QUEUE
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import label_log_axis, strip_spines
+from tritonnb.figures.scale import duration, label_log_axis, strip_spines
 from tritonnb.recording.token_times import TokenTimes
 
 
@@ -23,7 +23,7 @@ def draw(times: TokenTimes, ax: Axes | None = None) -> Figure:
     for name, values, colour, style in curves:
         shares = np.arange(1, len(values) + 1) / len(values) * 100
         ax.step(np.concatenate([values[:1], values]), np.concatenate([[0.0], shares]), where="post",
-                color=colour, linestyle=style, label=f"{name}, p50 {np.median(values):.3g} ms")  # fmt: skip
+                color=colour, linestyle=style, label=f"{name}, p50 {duration(np.median(values) * 1e6)}")  # fmt: skip
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
     ax.set_ylim(0, 103)

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.execution.caller import Caller
 from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.models.bls import register_wait
@@ -51,6 +51,7 @@ class Submitter:
         """
         caller = instance_of_this_thread()
         if caller is not None:  # a model calls another one
+            request.caller = None
             self._call(self._submit_now, request, caller)
             return
         self._pending.append(request)
@@ -159,18 +160,17 @@ class Collector:
 
 
 def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
-    """Run a request and wait for it in this thread; an interrupt cancels it."""
-    finished = threading.Lock()
-    finished.acquire()
-    collector = Collector(finished.release)
-    request.respond = collector.respond
+    """Run a request and wait for it in this thread, which may execute the batch; an interrupt cancels it."""
+    collector = Collector(_ignore)
+    caller = Caller(collector.respond, submitter.cancel)
+    caller.attach(request)
     submitter.submit(request)
-    try:
-        finished.acquire()
-    except KeyboardInterrupt:
-        submitter.cancel(request)
-        raise
+    caller.wait(request)
     return collector.outputs()
+
+
+def _ignore() -> None:
+    """Do nothing: the caller itself sees the final response."""
 
 
 async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:

@@ -11,7 +11,7 @@ and only requests that are sent get a queue row.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -24,6 +24,7 @@ from tritonnb.core.events import (
     Packed,
     RequestArrived,
     RequestRefused,
+    ResponseSent,
     failures_of,
     members_of,
     slots_of,
@@ -31,6 +32,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.delivery_room import Room
+from tritonnb.notebook.generated_tokens import GeneratedTokens
 from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.iterative_requests import IterativeRequests
 from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
@@ -62,6 +64,8 @@ MOST_PENDING, MOST_CHANGES = 100, 400
 INTERVAL_NS, KEPT_INTERVALS = 10_000_000, 128
 #: The slots of a model that has more are not counted one by one.
 MOST_SLOTS = 64
+#: Batches that are encoded without a pause.
+_BATCHES_PER_PART = 5
 _ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
 
 Json = dict[str, Any]
@@ -102,6 +106,8 @@ class Feed:
         Whether to send single batches only up to the limits of this module.
     interval_ns, keep_intervals : int, optional
         The shortest interval that is counted, and how many of them `history` has at least.
+    pause : callable, optional
+        Called after each part of the work of a delivery, so that other threads get the interpreter lock.
     """
 
     def __init__(
@@ -115,6 +121,7 @@ class Feed:
         limited: bool = True,
         interval_ns: int = INTERVAL_NS,
         keep_intervals: int = KEPT_INTERVALS,
+        pause: Callable[[], object] = lambda: None,
     ) -> None:
         self.model = model
         self.config = config
@@ -124,8 +131,10 @@ class Feed:
         self._depth = QueueDepth(depth, begin_ns)
         self._earlier = depth
         self._limited = limited
+        self._pause = pause
         self._stateful = config.HasField("sequence_batching")
         self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
+        self._tokens = GeneratedTokens()
         self._waiting: dict[int, Packed] = {}  # arrivals by serial
         self._running: dict[int, DrawnBatch] = {}  # by number
         self._running_omitted: dict[int, Packed] = {}
@@ -227,6 +236,9 @@ class Feed:
         slots: list[tuple[int, bool]] = []
         if batch is not None:
             batch.executed = packed
+            if self.config.model_transaction_policy.decoupled and not self._stateful:
+                serials = [serial for serial, _ in batch.requests]
+                batch.generated = self._tokens.take(serials, packed[EXEC_END])
             if batch.encoded:
                 self._done.append(batch)
             if self._stateful:
@@ -245,6 +257,10 @@ class Feed:
             return []
         return [(slot, serial is None) for slot, (serial, _) in zip(slots, batch.requests, strict=False)]
 
+    def _response_sent(self, packed: Packed) -> None:
+        if not self._stateful:
+            self._tokens.responded(packed)
+
     def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1
         self.counts.cached += 1
@@ -261,13 +277,19 @@ class Feed:
         counted = self._intervals.count(
             self._executions, refused_ns=refused_ns, waits=self._waits, depths=(changes, before, now_ns)
         )
+        self._pause()
         exact_ns = self._exact_until(now_ns, changes)
         self._sent = [batch for batch in self._sent if batch.sent[TIME] <= exact_ns]
         chosen, done, encoder = self._sent, self._done, self._encoder
         refused = [refusal for refusal in self._refusals if refusal[0].time_ns <= exact_ns]
         pending = list(islice(self._waiting.values(), MOST_PENDING))
         queue_rows = self._queue_rows.assign(_waits(chosen, refused, pending))
-        batches = [encoder.batch(batch, queue_rows) for batch in chosen]
+        self._pause()
+        batches: list[list[Any]] = []
+        for batch in chosen:
+            batches.append(encoder.batch(batch, queue_rows))
+            if len(batches) % _BATCHES_PER_PART == 0:
+                self._pause()
         self._kept.extend(batches)
         executed = [[batch.sent[NUMBER], *encoder.execution(batch)] for batch in done]
         for batch, (_, *execution) in zip(done, executed, strict=True):
@@ -375,6 +397,7 @@ class Feed:
 
 _FOLDS: Mapping[str, Any] = {
     RequestRefused.__name__: Feed._request_refused,
+    ResponseSent.__name__: Feed._response_sent,
     CacheHit.__name__: Feed._cache_hit,
     EnsembleExecuted.__name__: Feed._ensemble_executed,
 }

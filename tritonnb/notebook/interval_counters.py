@@ -85,19 +85,25 @@ def count(
     {'m_0': {0: [6, 1, 3, 3], 1: [5, 1, 5, 5]}}
     """
     counters = Counters()
+    lanes = counters.lanes
     for execution in executions:
         start, end, rows = execution.start, execution.end, execution.rows
-        lane = counters.lanes.setdefault(execution.instance, {})
-        first = start // width
-        for at in range(first, max(first, (end - 1) // width) + 1):
-            values = lane.get(at)
-            if values is None:
-                values = lane[at] = [0, 0, 0, 0]
-            begin = at * width
-            values[0] += (end if end < begin + width else begin + width) - (start if start > begin else begin)
-            values[3] = max(values[3], rows)
-        lane[first][1] += 1
-        lane[first][2] += rows
+        lane = lanes.get(execution.instance)
+        if lane is None:
+            lane = lanes[execution.instance] = {}
+        at = start // width
+        values = lane.get(at)
+        if values is None:
+            values = lane[at] = [0, 0, 0, 0]
+        values[1] += 1
+        values[2] += rows
+        if rows > values[3]:
+            values[3] = rows
+        if end <= (at + 1) * width:  # most executions are in one interval
+            values[0] += end - start
+        else:
+            values[0] += (at + 1) * width - start
+            _count_later(lane, at + 1, end, rows, width)
         for slot, null in execution.slots:
             _count_slot(counters.slots.setdefault(f"{execution.instance} {slot}", {}), start, end, null, width)
     for time in refusals:
@@ -114,13 +120,21 @@ def count(
     return counters
 
 
+def _count_later(lane: dict[int, list[int]], first: int, end: int, rows: int, width: int) -> None:
+    """Count an execution in the intervals after the one in which it began."""
+    for at in range(first, (end - 1) // width + 1):
+        values = lane.setdefault(at, [0, 0, 0, 0])
+        values[0] += min(end, (at + 1) * width) - at * width
+        values[3] = max(values[3], rows)
+
+
 def _count_slot(slot: dict[int, list[int]], start: int, end: int, null: bool, width: int) -> None:
     for at in range(start // width, (end - 1) // width + 1):
         slot.setdefault(at, [0, 0])[null] += min(end, (at + 1) * width) - max(start, at * width)
 
 
 def count_depths(
-    width: int, changes: Sequence[tuple[int, int]], before: tuple[int, int], now: int
+    width: int, changes: Sequence[tuple[int, int]], before: tuple[int, int], now: int, begin: int = 0
 ) -> dict[int, list[int]]:
     """Count the queue depth in intervals of ``width`` ns; values are those of `QUEUE_COUNTERS`.
 
@@ -133,6 +147,8 @@ def count_depths(
         Time and depth before the first change.
     now : int
         The end of the period.
+    begin : int, optional
+        The begin of the intervals: other times are of the same clock.
 
     Examples
     --------
@@ -140,19 +156,34 @@ def count_depths(
     {0: [1, 6, 0, 0], 1: [3, 8, 0, 0]}
     """
     counted: dict[int, list[int]] = {}
-    time, depth = before
+    time, depth = before[0] - begin, before[1]
     end = max(now, changes[-1][0] if changes else now)
-    for until, next_depth in (*changes, (end, 0)):
-        until = max(until, time)
+    for changed, next_depth in (*changes, (end, 0)):
+        until = changed - begin
+        if until < time:
+            until = time
         if depth:
-            first = time // width
-            for at in range(first, max(first, (until - 1) // width) + 1):
-                values = counted.setdefault(at, [0, 0, 0, 0])
-                values[0] = max(values[0], depth)
-                begin = at * width
-                values[1] += depth * (min(until, begin + width) - max(time, begin))
+            at = time // width
+            values = counted.get(at)
+            if values is None:
+                values = counted[at] = [0, 0, 0, 0]
+            if depth > values[0]:
+                values[0] = depth
+            if until <= (at + 1) * width:  # most are in one interval
+                values[1] += depth * (until - time)
+            else:
+                values[1] += depth * ((at + 1) * width - time)
+                _count_deep(counted, at + 1, until, depth, width)
         time, depth = until, next_depth
     return counted
+
+
+def _count_deep(counted: dict[int, list[int]], first: int, until: int, depth: int, width: int) -> None:
+    """Count a depth in the intervals after the one in which it began."""
+    for at in range(first, (until - 1) // width + 1):
+        values = counted.setdefault(at, [0, 0, 0, 0])
+        values[0] = max(values[0], depth)
+        values[1] += depth * (min(until, (at + 1) * width) - at * width)
 
 
 def merge_into(target: dict[int, list[Any]], at: int, values: list[Any], merges: Sequence[Merge]) -> None:

@@ -83,8 +83,7 @@ class ModelIntervals:
             [(time_ns - begin, latency, queue, compute) for time_ns, latency, queue, compute in requests],
         )
         changes, before, now_ns = depths
-        relative = [(time_ns - begin, depth) for time_ns, depth in changes]
-        depth_counts = count_depths(self.width_ns, relative, (before[0] - begin, before[1]), now_ns - begin)
+        depth_counts = count_depths(self.width_ns, changes, before, now_ns, begin)
         for at, values in depth_counts.items():
             merge_into(counted.queue, at, values, list(QUEUE_COUNTERS.values()))
         self._queue.add(counted.queue)

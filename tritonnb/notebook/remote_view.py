@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import threading
 import time
 from collections import deque
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.cards import statistics_card
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.updater import Updater
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.live_events import LiveEvents
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
 _UPDATE_S, _INTERVAL_S = 1.0, 1.0
 #: Intervals of the statistics that are shown.
 _INTERVALS = 10
-
-
-class _Updater:
-    """A thread that calls a function until it fails or is stopped."""
-
-    def __init__(self, name: str, update: Any, failed: Any, interval_s: float) -> None:
-        self._update, self._failed, self._interval_s = update, failed, interval_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread, and wait for it."""
-        self._stop.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            try:
-                self._update()
-            except TritonError as error:
-                self._failed(error)
-                return
 
 
 class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
@@ -87,7 +63,7 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.batches: BatchView | None = None
         super().__init__([self.status])
         self.add_class(LIVE)
-        self._updater = _Updater(f"tritonnb remote view {model.name}", self.refresh, self._fail, _UPDATE_S)
+        self._updater = Updater(f"tritonnb remote view {model.name}", self.refresh, self._fail, _UPDATE_S)
 
     def recording(self) -> Recording:
         """Return the newest requests as a recording."""
@@ -173,7 +149,7 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.table, self.batch_sizes = widgets.HTML(), widgets.HTML()
         super().__init__([self.status, self.table, self.batch_sizes])
         self.add_class(LIVE)
-        self._updater = _Updater(f"tritonnb statistics {model.name}", self.refresh, self._fail, _INTERVAL_S)
+        self._updater = Updater(f"tritonnb statistics {model.name}", self.refresh, self._fail, _INTERVAL_S)
 
     def refresh(self) -> None:
         """Read the statistics and show the difference from the last reading; the view does so every second."""

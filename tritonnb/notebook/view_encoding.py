@@ -31,7 +31,7 @@ TICKS = 10_000
 _TICK_NS = 1_000_000 // TICKS
 
 #: The fields of a batch that are sent once it has been executed, and all fields of a batch.
-EXECUTION_FIELDS = ("start", "input", "output", "end", "failed")
+EXECUTION_FIELDS = ("start", "input", "output", "end", "failed", "generated")
 BATCH_FIELDS = (
     "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots",
     *EXECUTION_FIELDS,
@@ -42,11 +42,12 @@ REFUSAL_FIELDS = ("queued", "refused", "label", "queue_row", "message", "sequenc
 OCCUPANCY_FIELDS = (
     "sequence", "instance", "slot", "arrived", "assigned", "released", "ended_by", "executed", "last",
 )  # fmt: skip
+#: Of a request of a static batch that generated tokens: their number, and when the first and the last were computed.
+GENERATION_FIELDS = ("tokens", "first", "last")
 #: The fields that are times.
 TIME_FIELDS = (
     "now", "since", "exact", "sent", "oldest", "start", "input", "output", "end", "queued", "refused", "arrived",
-    "assigned", "released",
-    "last",
+    "assigned", "released", "first", "last",
 )  # fmt: skip
 
 #: The flags of a member of an iterative sequence are at least so many times the number of its step, counted from 1.
@@ -59,6 +60,7 @@ ENCODING: dict[str, Any] = {
     "member": MEMBER_FIELDS,
     "refusal": REFUSAL_FIELDS,
     "occupancy": OCCUPANCY_FIELDS,
+    "generation": GENERATION_FIELDS,
     "sequence_start": SEQUENCE_START,
     "sequence_end": SEQUENCE_END,
     "step": STEP,
@@ -86,12 +88,14 @@ class DrawnBatch:
     """A batch that a view may draw: its packed events, and what was sent to views.
 
     ``requests`` has its members in order, each a serial and the packed arrival. The arrival is None for a null
-    request, and for a request that arrived before the view was opened or that runs again.
+    request, and for a request that arrived before the view was opened or that runs again. ``generated`` has what each
+    of them generated (see `GENERATION_FIELDS`, times in ns), and is None if they generated no tokens.
     """
 
     sent: Packed
     requests: list[tuple[int | None, Packed | None]]
     executed: Packed | None = None
+    generated: list[list[int]] | None = None
     encoded: list[Any] = field(default_factory=list)
 
 
@@ -130,13 +134,16 @@ class ViewEncoder:
         return batch.encoded
 
     def execution(self, batch: DrawnBatch) -> list[Any]:
-        """Encode when a batch was executed and how many of its requests failed; see `EXECUTION_FIELDS`."""
+        """Encode when a batch was executed, how many requests failed, and what they generated: `EXECUTION_FIELDS`."""
         packed, ticks = batch.executed, self.ticks
         if packed is None:
-            return [None, None, None, None, 0]
+            return [None, None, None, None, 0, None]
+        generated = batch.generated and [
+            [count, *map(ticks, times)] if count else [] for count, *times in batch.generated
+        ]
         return [
             ticks(packed[EXEC_START]), ticks(packed[COMPUTE_START]), ticks(packed[COMPUTE_END]),
-            ticks(packed[EXEC_END]), failures_of(packed),
+            ticks(packed[EXEC_END]), failures_of(packed), generated,
         ]  # fmt: skip
 
     def _member(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.over_http import HttpTarget
+from tritonnb.profile.over_http_stream import HttpStreamTarget
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import InProcessTarget, Target
 
@@ -67,16 +68,29 @@ def find_model(
 
 
 def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
-    """Create the target of a load; raises the errors of the targets."""
+    """Create the target of a load: one that streams if the model is decoupled.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server does not know the model.
+    UnavailableError
+        If no server responds at the URL.
+    UnsupportedError
+        If the protocol cannot stream the requests that the model needs.
+    """
     if not isinstance(model, RemoteModel):
         if over in (None, "process"):
             return InProcessTarget(model)
         model = remote_model(model, over)
+    config = model.config()
+    decoupled = config.model_transaction_policy.decoupled
     if model.protocol != "grpc":
-        return HttpTarget(model)
+        return (HttpStreamTarget if decoupled else HttpTarget)(model, config)
     from tritonnb.profile.over_grpc import GrpcTarget  # imports grpcio
+    from tritonnb.profile.over_grpc_stream import GrpcStreamTarget
 
-    return GrpcTarget(model)
+    return (GrpcStreamTarget if decoupled else GrpcTarget)(model, config)
 
 
 def remote_model(model: ModelHandle, over: str | None) -> RemoteModel:

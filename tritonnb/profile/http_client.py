@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -41,8 +42,14 @@ class HttpClient:
             "latin-1"
         )
 
-    async def post(self, head: bytes, body: bytes) -> Response:
+    async def post(self, head: bytes, body: bytes, on_data: Callable[[bytes], object] | None = None) -> Response:
         """Send a request; returns status and body of its response.
+
+        Parameters
+        ----------
+        head, body : bytes
+        on_data : callable, optional
+            Called with each part of the body of the response when it arrives.
 
         Raises
         ------
@@ -51,7 +58,7 @@ class HttpClient:
         """
         connection = self._free_connection() or await self._connect()
         try:
-            response = await connection.send_request(head, body)
+            response = await connection.send_request(head, body, on_data)
         except BaseException:
             connection.close()
             raise
@@ -86,11 +93,15 @@ class _Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._transport: asyncio.Transport
         self._response: asyncio.Future[Response] | None = None
+        self._on_data: Callable[[bytes], object] | None = None
 
-    def send_request(self, head: bytes, body: bytes) -> asyncio.Future[Response]:
+    def send_request(
+        self, head: bytes, body: bytes, on_data: Callable[[bytes], object] | None
+    ) -> asyncio.Future[Response]:
         """Send a request; the future resolves with its response."""
         self._response = asyncio.get_running_loop().create_future()
         self._body = []
+        self._on_data = on_data
         self._transport.writelines([head, body])
         return self._response
 
@@ -117,6 +128,8 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._body.append(data)
+        if self._on_data is not None:
+            self._on_data(data)
 
     def on_message_complete(self) -> None:
         self.usable = self._parser.should_keep_alive()

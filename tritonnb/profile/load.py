@@ -82,7 +82,9 @@ def load(
         The shape to use for inputs of variable dimensions, without the batch dimension.
     over : str, optional
         ``"process"`` to submit requests directly, ``"http"`` or ``"grpc"`` to send them to the server's endpoint. By
-        default ``"process"`` for a model of this process, and the scheme of a URL.
+        default ``"process"`` for a model of this process, and the scheme of a URL. The responses of a decoupled model
+        are measured one by one in each case: over HTTP by ``generate_stream``, which sends no sequences, priorities or
+        timeouts, over gRPC by a stream for each request.
     record : bool, optional
         Record the server during the load, if it is in this process; by default if the load has an end.
     grace : float, optional

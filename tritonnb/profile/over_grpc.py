@@ -9,6 +9,7 @@ from threading import RLock
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, RequestParameters, request_parameters
 from tritonnb.profile.targets import PendingRequest
@@ -19,12 +20,12 @@ _CANCELLED = "cancelled by the client"
 class GrpcTarget(RemoteTarget):
     """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request."""
 
-    def __init__(self, model: RemoteModel) -> None:
-        super().__init__(model)
+    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+        super().__init__(model, config)
         self._version = "" if model.version == -1 else str(model.version)
         self._channel = model.access.channel(model.scheme, model.authority)
         self._metadata = model.access.metadata
-        self._infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._encoded: dict[int, service_pb2.ModelInferRequest] = {}
         # The requests of each sequence that wait for the one in flight, because concurrent calls have no order.
         self._lock = RLock()
@@ -56,13 +57,14 @@ class GrpcTarget(RemoteTarget):
         self._channel.close()
 
     def _call(self, pending: PendingRequest) -> None:
-        pending.handle = call = self._infer.future(self._request(pending), metadata=self._metadata)
+        pending.handle = call = self._stub.ModelInfer.future(self._request(pending), metadata=self._metadata)
         call.add_done_callback(lambda done: self._done(pending, done))
 
-    def _done(self, pending: PendingRequest, call: grpc.Future) -> None:
-        """Receive the response; called on a gRPC thread."""
+    def _done(self, pending: PendingRequest, call: grpc.Future, error: str = "") -> None:
+        """Complete the request with the status of its call, or with another error; called on a gRPC thread."""
         now = time.monotonic_ns()
-        error = "" if call.code() is grpc.StatusCode.OK else call.details() or call.code().name
+        if call.code() is not grpc.StatusCode.OK:
+            error = call.details() or call.code().name
         cancelled = call.code() is grpc.StatusCode.CANCELLED
         pending.on_complete(pending, now, _CANCELLED if cancelled else error)
         with self._lock:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.access import error_text
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, request_parameters
@@ -16,14 +17,14 @@ from tritonnb.runtime.execution.loop import BackgroundLoop
 class HttpTarget(RemoteTarget):
     """A model reached over HTTP, with binary tensors and one connection per request in flight."""
 
-    def __init__(self, model: RemoteModel) -> None:
-        super().__init__(model)
+    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+        super().__init__(model, config)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 
         context = model.access.ssl_context() if model.scheme == "https" else None
         self._client = HttpClient(model.url, context)
         self._headers = dict(model.access.headers)
-        self._path = f"{model.path}/infer"
+        self._path = model.path
         self._loop = BackgroundLoop("tritonnb-load-http")
         self._encoded: dict[int, tuple[bytes, bytes]] = {}
         # The last request of each sequence: the next one waits for it, because requests on different connections
@@ -72,12 +73,15 @@ class HttpTarget(RemoteTarget):
         try:
             if previous is not None:
                 await asyncio.wait([previous])
-            status, content = await self._client.post(head, body)
-            if status != 200:
-                error = error_text(content) or f"HTTP status {status}"
+            error = await self._exchange(pending, head, body)
         except Exception as raised:  # any error: the load waits for the completion
             error = str(raised) or type(raised).__name__
         pending.on_complete(pending, time.monotonic_ns(), error)
+
+    async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
+        """Send a request and receive its response; the text of the error, empty for a success."""
+        status, content = await self._client.post(head, body)
+        return "" if status == 200 else error_text(content) or f"HTTP status {status}"
 
     def _request(self, pending: PendingRequest) -> tuple[bytes, bytes]:
         """Head and body; the examples of requests without parameters are encoded once."""
@@ -102,4 +106,4 @@ class HttpTarget(RemoteTarget):
         text = json.dumps(head, separators=(",", ":")).encode()
         body = b"".join([text, *tensors])
         headers = {**self._headers, "Inference-Header-Content-Length": str(len(text))}
-        return self._client.head(self._path, len(body), headers), body
+        return self._client.head(f"{self._path}/infer", len(body), headers), body

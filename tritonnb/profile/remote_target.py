@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import is_stateful
@@ -26,20 +27,15 @@ class RemoteTarget:
     Parameters
     ----------
     model : RemoteModel
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the server does not know the model.
-    UnavailableError
-        If no server responds at the URL.
+    config : ModelConfig
+        The model's configuration on that server.
     """
 
     alive = True
 
-    def __init__(self, model: RemoteModel) -> None:
-        config = model.config()
+    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
         self.spec = ModelSpec.from_config(config)
+        self.decoupled = config.model_transaction_policy.decoupled
         self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
 
 

@@ -48,6 +48,8 @@ class LoadResult:
         Requests sent, completed or not.
     recording : Recording or None
         Recording of the server; None for a server outside this process, or while the load is running.
+    note : str
+        What could not be measured, and why.
     """
 
     title: str
@@ -56,6 +58,7 @@ class LoadResult:
     intended_rate: float | None
     sent: int
     recording: Recording | None = None
+    note: str = ""
 
     @cached_property
     def latencies_ms(self) -> npt.NDArray[np.float64]:
@@ -174,6 +177,8 @@ class LoadResult:
         )
         if self.token_times.count:
             text += f" {self.token_times.verdict()}"
+        if self.note:
+            text += f" {self.note}"
         if self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0) and not self.failed:
             text += " The server is overloaded: the latency grew during the load."
         return text

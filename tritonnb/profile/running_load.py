@@ -21,7 +21,7 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.profile.examples import Examples
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
-from tritonnb.profile.targets import PendingRequest, Target
+from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
 from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrival
@@ -301,7 +301,7 @@ class Load:
         rows = len(next(iter(pending.inputs.values()), ())) if self._target.spec.max_batch_size else 1
         # A single call, so that readers on other threads never see a partial row.
         self._responses.extend(
-            (pending.intended_ns, pending.sent_ns, time_ns, rows, number, pending.first_ns, pending.tokens)
+            (pending.intended_ns, pending.sent_ns, time_ns, rows, number, pending.first_token_ns, pending.tokens)
         )
         if not self._workload.ends and len(self._responses) > 2 * COLUMNS * _KEPT:
             del self._responses[: COLUMNS * _KEPT]
@@ -312,4 +312,5 @@ class Load:
 
     def _make_result(self, recording: Recording | None) -> LoadResult:
         rate = self._workload.rate if isinstance(self._workload, OpenLoop) else None
-        return LoadResult(self._title(), self._table(0), list(self._error_messages), rate, self.sent, recording)
+        messages, note = list(self._error_messages), describe_missing_times(self._target)
+        return LoadResult(self._title(), self._table(0), messages, rate, self.sent, recording, note)

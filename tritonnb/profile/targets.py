@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 OnComplete = Callable[["PendingRequest", int, str], None]
+#: The output in which a model counts the tokens of a generation, and the input by which it is known to generate.
+TOKEN_COUNT, SAMPLING = "num_output_tokens", "sampling_parameters"
 
 
 class PendingRequest:
@@ -43,12 +45,15 @@ class PendingRequest:
         Error of a response before the final one.
     first_ns : int
         When the first response arrived; 0 if there was none, or the target does not report responses one by one.
+    responses : int
+        Number of responses with outputs.
     tokens : int
         Number of generated tokens: as the model counts them (``num_output_tokens``), else the number of responses.
     """
 
     __slots__ = (
-        "arrival", "client", "error", "first_ns", "handle", "inputs", "intended_ns", "on_complete", "sent_ns", "tokens",
+        "arrival", "client", "error", "first_ns", "handle", "inputs", "intended_ns", "on_complete", "responses",
+        "sent_ns", "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +68,7 @@ class PendingRequest:
         self.handle: object = None
         self.error = ""
         self.first_ns = 0
+        self.responses = 0
         self.tokens = 0
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
@@ -71,16 +77,33 @@ class PendingRequest:
             self.error = response.error.message or response.error.status.label
         now = time.monotonic_ns()
         if response.outputs:
-            self.first_ns = self.first_ns or now
-            self.tokens = _counted_tokens(response) or self.tokens + 1
+            self.add_response(now, _counted_tokens(response))
         if response.final:
             self.on_complete(self, now, self.error)
+
+    def add_response(self, time_ns: int, tokens: int) -> None:
+        """Count a response with outputs.
+
+        Parameters
+        ----------
+        time_ns : int
+        tokens : int
+            The number of tokens up to now, as the model counts them; 0 if it does not.
+        """
+        self.first_ns = self.first_ns or time_ns
+        self.responses += 1
+        self.tokens = tokens or self.tokens + 1
+
+    @property
+    def first_token_ns(self) -> int:
+        """When the first token arrived; 0 if it is not known, because all tokens came in one response."""
+        return self.first_ns if self.responses > 1 else 0
 
 
 def _counted_tokens(response: InferResponse) -> int:
     """The number of tokens of the request, in the last response of a model that counts them."""
     for tensor in response.outputs:
-        if tensor.name == "num_output_tokens" and tensor.array.size:
+        if tensor.name == TOKEN_COUNT and tensor.array.size:
             return int(tensor.array.reshape(-1)[0])
     return 0
 
@@ -93,10 +116,13 @@ class Target(Protocol):
     spec : ModelSpec
     stateful : bool
         Whether the model requires a sequence for each request.
+    decoupled : bool
+        Whether the model sends its responses one by one, and the target reports them.
     """
 
     spec: ModelSpec
     stateful: bool
+    decoupled: bool
 
     @property
     def alive(self) -> bool:
@@ -119,6 +145,7 @@ class InProcessTarget:
         self.spec = model.served.spec
         self._server = model.server
         self.stateful = is_stateful(model.served.config, lambda *step: self._server.engine.model(*step).config)
+        self.decoupled = model.served.decoupled
         self._version = model.version
 
     @property
@@ -163,3 +190,13 @@ def is_stateful(config: pb.ModelConfig, config_of: Callable[[str, int], pb.Model
         return not config.sequence_batching.iterative_sequence
     steps = config.ensemble_scheduling.step
     return any(is_stateful(config_of(step.model_name, step.model_version), config_of) for step in steps)
+
+
+def describe_missing_times(target: Target) -> str:
+    """Say that the times of tokens cannot be measured, if the model generates them but does not stream; else empty."""
+    if target.decoupled or SAMPLING not in target.spec.inputs:
+        return ""
+    return (
+        f"Times of tokens are not measured: model '{target.spec.name}' is not decoupled, it sends all tokens in one "
+        "response."
+    )

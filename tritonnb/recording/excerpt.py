@@ -17,6 +17,7 @@ from tritonnb.core.events import (
     StepSent,
 )
 from tritonnb.recording.ensemble_requests import EnsembleRequest
+from tritonnb.recording.generations import Generation
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import SlotOccupancy
 
@@ -62,6 +63,12 @@ class Excerpt(Recording):
             for occupancy in occupancies
             if self._overlaps(occupancy.arrived_ns, occupancy.released_ns or self._end_ns)
         ]
+
+    @cached_property
+    def generations(self) -> list[Generation]:
+        """Generations that were in the server during the time range, with all of their steps."""
+        generations = self._whole.generations
+        return [one for one in generations if self._overlaps(one.arrived_ns, one.free_ns)]
 
     @cached_property
     def ensemble_requests(self) -> list[EnsembleRequest]:

@@ -69,6 +69,8 @@ def generations_of(rec: RecordedEvents) -> list[Generation]:
     for event in rec.events:
         if isinstance(event, ResponseSent) and event.outcome == "success":
             responses[event.serial].append(event.time_ns)
+    # A generation of one token is known as such by the others of its batch.
+    generating = {own[0].number for serial, own in executed.items() if len(responses[serial]) > 1}
     generations = []
     for serial, own in executed.items():
         first = own[0]
@@ -77,7 +79,7 @@ def generations_of(rec: RecordedEvents) -> list[Generation]:
         if _is_iterative(rec, first.model):
             steps = tuple([(batch.exec_start_ns, batch.exec_end_ns) for batch in own])
             free_ns = own[-1].exec_end_ns
-        elif len(times) > 1 and len(own) == 1:
+        elif times and first.number in generating and len(own) == 1:
             # The loop of the server may see the last responses after the end of the execution.
             ends = [min(time_ns, first.exec_end_ns) for time_ns in times]
             steps = tuple(zip([first.exec_start_ns, *ends], ends, strict=False))

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import product, starmap
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -17,6 +18,7 @@ from tritonnb.recording.instances import instances_of, natural_sort_key
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.replicas import instance_on, replica_of
 
 if TYPE_CHECKING:
     from tritonnb.recording.generations import Generation
@@ -105,10 +107,18 @@ class RecordedEvents:
     def instances(self) -> list[str]:
         """Names of the instances that ran a batch, and of those that the configuration defines but that stayed idle."""
         seen = {batch.instance for batch in self.batches}
+        replicas = self.replicas
         for name, config in self.configs.items():
             if any(batch.model == name for batch in self.batches):
-                seen.update(instances_of(name, config))
+                defined = instances_of(name, config)
+                seen.update(starmap(instance_on, product(replicas, defined)) if replicas else defined)
         return sorted(seen, key=natural_sort_key)
+
+    @property
+    def replicas(self) -> list[str]:
+        """The replicas that ran a batch; empty in a recording of one server."""
+        names = {replica_of(batch.instance) for batch in self.batches} - {""}
+        return sorted(names, key=natural_sort_key)
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
         """The largest possible batch of an instance in rows, and the preferred batch sizes of its model."""

@@ -239,8 +239,9 @@ class Recording(RecordedEvents):
     ) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
-        Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
-        that wait for responses would have sent earlier or later under the edited configuration.
+        Both the recorded and the edited configuration are simulated, with as many replicas as were recorded. Arrival
+        times stay as recorded, although clients that wait for responses would have sent earlier or later under the
+        edited configuration.
 
         Parameters
         ----------
@@ -284,7 +285,14 @@ class Recording(RecordedEvents):
             edited, edits = with_batching(edited, continuous), {"continuous": continuous, **edits}
         runs = [
             Recording(
-                run(candidate, workload.arrivals, workload.service, seed, first_step_ns=workload.first_step_ns),
+                run(
+                    candidate,
+                    workload.arrivals,
+                    workload.service,
+                    seed,
+                    first_step_ns=workload.first_step_ns,
+                    replicas=len(self.replicas) or 1,
+                ),
                 {name: candidate},
                 simulated=True,
             )

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
@@ -20,6 +20,11 @@ from tritonnb.recording.recording import Recording
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.record import record
+from tritonnb.remote.replicas import is_deployment, record_replicas, replicas_of, statistics_by_replica
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+if TYPE_CHECKING:
+    from tritonnb.notebook.replicas_view import ReplicasView
 
 _CLOSED = "the connection has been closed"
 
@@ -142,9 +147,48 @@ class Remote:
 
     @with_short_traceback
     def stats(self, name: str = "") -> dict[str, Any]:
-        """The response of the statistics extension, for one model or for all: ``model_stats``."""
+        """The response of the statistics extension, for one model or for all: ``model_stats``.
+
+        Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
+        """
         self._require_open()
         return {"model_stats": self.server.statistics(name)}
+
+    @with_short_traceback
+    def replicas(self) -> list[dict[str, Any]]:
+        """The replicas of a deployment; see `ScaledServer.replicas`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the server is not a deployment, or the connection is over gRPC.
+        """
+        self._require_open()
+        return replicas_of(self.server)
+
+    @with_short_traceback
+    def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
+        """The statistics of each replica of a deployment: the entries of its models, by the ID of the replica."""
+        self._require_open()
+        return statistics_by_replica(self.server)
+
+    def dashboard(self) -> ReplicasView:
+        """The replicas of a deployment: requests, queues and batch sizes of each, and where sequences live.
+
+        Returns
+        -------
+        ReplicasView
+            A widget, which is updated every second; `close` ends it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the server is not a deployment, or the connection is over gRPC.
+        """
+        from tritonnb.notebook.replicas_view import ReplicasView
+
+        self._require_open()
+        return ReplicasView(self)
 
     @with_short_traceback
     def trace_settings(self, model: str = "") -> dict[str, Any]:
@@ -184,10 +228,14 @@ class Remote:
         rows: bool = True,
         timeout: float = 15.0,
     ) -> AbstractContextManager[Recording]:
-        """Record models during a ``with`` block, by the trace extension of the server.
+        """Record models during a ``with`` block.
 
-        The trace settings of the server are changed for the block, and restored afterwards. The traces come from the
-        trace file, if this process can read it, or from a receiver (trace mode ``opentelemetry``).
+        A deployment (`tritonnb.scale`) sends the events of all replicas, whose instances have the replica in their
+        names. The clocks of several machines have to be synchronized.
+
+        Another server is recorded by its trace extension. The trace settings of the server are changed for the block,
+        and restored afterwards. The traces come from the trace file, if this process can read it, or from a receiver
+        (trace mode ``opentelemetry``).
 
         Parameters
         ----------
@@ -222,8 +270,10 @@ class Remote:
         >>> rec.diagnoses()  # doctest: +SKIP
         """
         self._require_open()
-        self.require_extension("trace")
         names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
+        if trace_file is None and receiver is None and is_deployment(self.server):
+            return record_replicas(self.server, names)
+        self.require_extension("trace")
         return record(
             self.server,
             names,

@@ -7,7 +7,7 @@ reports of the replicas if it is restarted, except for the changes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.core.json_types import JsonDict
@@ -34,6 +34,11 @@ class Change:
     method: str
     target: str
     body: bytes
+
+    @classmethod
+    def of_settings(cls, method: str, target: str, body: bytes, model: str, names: Iterable[str]) -> Change:
+        """A change of settings with these names; it replaces an earlier one of the same settings."""
+        return cls(f"settings {target} {model} {' '.join(sorted(names))}", method, target, body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,7 @@ class GrpcIngress:
             model = (_parse(pb.RepositoryModelLoadRequest, message) or pb.RepositoryModelLoadRequest()).model_name
             return _reply(await self._groups.of(model).change(Change(f"model {model}", "", name, message)))
         if name in ("TraceSetting", "LogSettings"):
-            replies = [await group.change(Change("", "", name, message)) for group in self._groups.all]
-            return _reply(first_refusal(replies) or replies[0])
+            return await self._settings(name, message, metadata)
         if name in ("ServerReady", HEALTH):
             replies = [await group.call(None, "rpc", name, message, metadata) for group in self._groups.all]
             return _reply(next((reply for reply in replies if reply.message != _READY[name]), replies[0]))
@@ -77,6 +76,16 @@ class GrpcIngress:
             (_parse(pb.ModelReadyRequest, message) or pb.ModelReadyRequest()).name if name.startswith("Model") else ""
         )
         return _reply(await self._groups.of(model).call(None, "rpc", name, message, metadata))
+
+    async def _settings(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        request = _parse(pb.TraceSettingRequest if name == "TraceSetting" else pb.LogSettingsRequest, message)
+        model = getattr(request, "model_name", "")
+        groups = [self._groups.of(model)] if model else self._groups.all
+        if request is None or not request.settings:  # it reads them
+            return _reply(await groups[0].call(None, "rpc", name, message, metadata))
+        change = Change.of_settings("", name, message, model, request.settings)
+        replies = [await group.change(change) for group in groups]
+        return _reply(first_refusal(replies) or replies[0])
 
     async def _statistics(self, message: bytes) -> RpcReply:
         request = _parse(pb.ModelStatisticsRequest, message) or pb.ModelStatisticsRequest()

@@ -3,7 +3,12 @@
 An inference goes to one replica: that of its sequence, or the least loaded one. What reads state is sent to all
 replicas and summed; what changes state is applied on all, also on later ones. Bodies and responses pass as bytes.
 
-Beyond the protocol there are ``GET /v2/replicas``, and ``GET /metrics`` with the label ``replica``.
+Beyond the protocol there are:
+
+- ``GET /v2/replicas``: their state, and the sequences that live on them;
+- ``GET /v2/models/stats?replica=ID``: the statistics of one replica; ``*``: of each, by ID;
+- ``POST /v2/replicas/events``: the events of every replica since the last request, for recordings;
+- ``GET /metrics`` with the label ``replica``.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.raw_path import routed_path
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.scale.coordinator import Change
-from tritonnb.scale.dispatch import first_refusal
+from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
 from tritonnb.scale.merge import merge_index, merge_metrics, sum_statistics
 from tritonnb.scale.sequence_fields import http_sequence
@@ -131,6 +136,8 @@ class HttpIngress:
             return await self._metrics()
         if path == "/v2/replicas":
             return response_bytes(200, JSON, json.dumps(await self._groups.replicas()).encode())
+        if path == "/v2/replicas/events" and request.method == "POST":
+            return await self._events(request)
         if path == "/v2/health/ready":
             return await self._ready(request)
         if _INDEX.fullmatch(path):
@@ -165,7 +172,8 @@ class HttpIngress:
                 reply: bytes = await self._groups.of(match[1]).change(change)
                 return reply
             if match := _SETTINGS.fullmatch(path):
-                change = Change("", request.method, request.target, request.body)
+                names = _names(request.body)
+                change = Change.of_settings(request.method, request.target, request.body, match[1] or "", names)
                 groups = [self._groups.of(match[1])] if match[1] else self._groups.all
                 replies: list[bytes] = [await group.change(change) for group in groups]
                 return first_refusal(replies) or replies[0]
@@ -180,16 +188,50 @@ class HttpIngress:
 
     async def _statistics(self, request: HttpRequest, model: str) -> bytes:
         groups = [self._groups.of(model)] if model else self._groups.all
-        replies = await self._from_all(request, groups)
+        target, _, query = request.target.partition("?")
+        replica = query.removeprefix("replica=") if query.startswith("replica=") else ""
+        arguments = request.method, target, request.headers, request.body
+        if replica not in ("", "*"):
+            return await self._statistics_of(replica, groups, arguments)
+        replies = await self._from_all(arguments, groups)
         refusal = first_refusal(replies.values())
         if refusal is not None:
             return refusal
-        return _json(sum_statistics(map(_document, replies.values())))
+        documents = {name: _document(reply) for name, reply in replies.items()}
+        return _json({"replicas": documents} if replica else sum_statistics(documents.values()))
+
+    async def _statistics_of(self, replica: str, groups: list[Dispatcher], arguments: Any) -> bytes:
+        members = {name: group for group in groups for name in group.pool.members().all}
+        if replica not in members:
+            raise InvalidArgumentError(f"expected one of the replicas {', '.join(sorted(members))}, got '{replica}'")
+        try:
+            response: bytes = await members[replica].pool.call("http", *arguments, replica=replica)
+        except (ReplicaGoneError, ReplicaDiedError):
+            raise UnavailableError(f"the replica '{replica}' is gone") from None
+        return response
+
+    async def _events(self, request: HttpRequest) -> bytes:
+        try:
+            document = json.loads(request.body)
+            arguments = str(document["recording"]), list(map(str, document["models"])), str(document["stage"])
+        except (ValueError, TypeError, KeyError):
+            raise InvalidArgumentError(
+                "/v2/replicas/events expected an object with 'recording', 'models' and 'stage'"
+            ) from None
+        taken: dict[str, str] = {}
+        for group in self._groups.all:
+            taken |= await group.call_all("events", *arguments)
+        nodes = {str(replica["replica"]): str(replica["node"]) for replica in await self._groups.replicas()}
+        members = (
+            f"{json.dumps(name)}:{{{json.dumps('node')}:{json.dumps(nodes.get(name, ''))},{document[1:]}"
+            for name, document in taken.items()
+        )
+        return response_bytes(200, JSON, f"{{{','.join(members)}}}".encode())
 
     async def _index(self, request: HttpRequest) -> bytes:
         rows: dict[str, list[dict[str, str]]] = {}
         for group in self._groups.all:
-            replies = await self._from_all(request, [group])
+            replies = await self._from_all(request.arguments, [group])
             refusal = first_refusal(replies.values())
             if refusal is not None:
                 return refusal
@@ -203,19 +245,21 @@ class HttpIngress:
             texts |= await group.call_all("metrics")
         return response_bytes(200, CONTENT_TYPE, merge_metrics(texts).encode())
 
-    async def _from_all(self, request: HttpRequest, groups: list[Any]) -> dict[str, bytes]:
-        """The responses of all replicas, or of the one that the query names: ``?replica=ID``."""
-        target, _, query = request.target.partition("?")
-        wanted = query.removeprefix("replica=") if query.startswith("replica=") else ""
-        method, _, headers, body = request.arguments
+    async def _from_all(self, arguments: Any, groups: list[Dispatcher]) -> dict[str, bytes]:
+        """The responses of all replicas."""
         replies: dict[str, bytes] = {}
         for group in groups:
-            replies |= await group.call_all("http", method, target, headers, body)
-        if not wanted:
-            return replies
-        if wanted not in replies:
-            raise InvalidArgumentError(f"expected one of the replicas {', '.join(replies)}, got '{wanted}'")
-        return {wanted: replies[wanted]}
+            replies |= await group.call_all("http", *arguments)
+        return replies
+
+
+def _names(body: bytes) -> list[str]:
+    """The members of a JSON object; none if it is another value, which every replica refuses."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return []
+    return list(document) if isinstance(document, dict) else []
 
 
 def _document(response: bytes) -> Any:

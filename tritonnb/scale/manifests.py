@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.version import TRITON_VERSION
+from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.scale.affinity import INGRESSES, Backend
 
 Manifest = dict[str, Any]
@@ -259,14 +259,17 @@ def _serving_runtime(workload: Workload) -> Manifest:
     }
 
 
+#: Of the user in the image. A number, since Kubernetes cannot check that the user of a name is not root.
+_USER = 1000
+
+
 def dockerfile() -> str:
     """The Dockerfile of an image with this server, for ``--image``."""
     return f"""\
 # Serves a model repository with tritonnb, compatible with Triton {TRITON_VERSION}.
 FROM python:3.12-slim
-RUN pip install --no-cache-dir "tritonnb[onnxruntime]"
-RUN useradd --create-home server
-USER server
+RUN pip install --no-cache-dir "tritonnb[onnxruntime]=={VERSION}" && useradd --create-home --uid {_USER} server
+USER {_USER}
 EXPOSE 8000 8001 8002
 CMD ["tritonnb", "serve", "--model-repository=/models", "--http-address=0.0.0.0", "--http-allow-foreign=true"]
 """

@@ -30,6 +30,7 @@ from tritonnb.endpoints.requests import client_text
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.coordinator import Change, Report
+from tritonnb.scale.recorder import EventRecorder
 from tritonnb.scale.sequences import SequenceKey
 
 _READERS = {rpc.name: rpc.read for rpc in RPCS.values()}
@@ -78,6 +79,8 @@ class Replica:
     grpc : GrpcOptions, optional
     direct_host : str, optional
         The address on which the replica also listens itself, on free ports; by default it does not.
+    name : str, optional
+        Appended to the names of trace files: replicas on one machine have the same settings.
     """
 
     def __init__(
@@ -86,13 +89,16 @@ class Replica:
         http: HttpOptions | None = None,
         grpc: GrpcOptions | None = None,
         direct_host: str = "",
+        name: str = "",
     ) -> None:
         self.engine = Engine(options)
+        self.engine.tracer.file_suffix = f".{name}" if name else ""
         self._endpoints = Endpoints()
         self._http_options, self._grpc_options = http or HttpOptions(allow_foreign=True), grpc or GrpcOptions()
         self._http = HttpEndpoint(self.engine, host=direct_host, port=0, options=self._http_options)
         self._rpcs = Rpcs(self.engine, self._grpc_options)
         self._families = Families(self.engine, MetricsOptions())
+        self._recorder = EventRecorder(self.engine.stream)
         self._direct_host = direct_host
         self._applying: dict[int, asyncio.Task[bytes | RpcReply]] = {}
 
@@ -237,6 +243,10 @@ class Replica:
     async def metrics(self) -> str:
         """The metrics in Prometheus' text format."""
         return write_metrics(self._families.collect()).decode()
+
+    async def events(self, recording: str, models: Sequence[str], stage: str) -> str:
+        """The events of a recording since the last call; see `EventRecorder.take`."""
+        return self._recorder.take(recording, models, stage)
 
     # --- changes ------------------------------------------------------------------------------
 

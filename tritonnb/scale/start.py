@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.core.json_types import JsonDict
 from tritonnb.profile.access import Access
 from tritonnb.remote.connection import Remote, connect
 from tritonnb.server.options import StrPath
@@ -40,7 +39,7 @@ def scale(
         At the same path on every node.
     address : str, optional
         Of a Ray cluster: ``"auto"`` for one on this machine, ``"HOST:6379"``, ``"ray://HOST:10001"``. By default the
-        cluster that this process is connected to, or a new one on this machine.
+        cluster that this process is connected to, the one in ``RAY_ADDRESS``, or a new one on this machine.
     host : str, optional
         The address on which Ray's proxies listen.
     port : int, optional
@@ -128,10 +127,10 @@ class ScaledServer:
         return "" if self.grpc_port is None else f"{self._host}:{self.grpc_port}"
 
     def connect(self) -> Remote:
-        """Connect to the deployment: handles of models, statistics, load tests; see `tritonnb.connect`."""
+        """Connect to the deployment: handles of models, statistics, recordings, a dashboard; see `tritonnb.connect`."""
         return connect(self.url, f"{self.url}/metrics")
 
-    def replicas(self) -> list[JsonDict]:
+    def replicas(self) -> list[dict[str, Any]]:
         """The replicas: where they run, how many requests they have, which sequences live on them.
 
         Returns
@@ -140,7 +139,7 @@ class ScaledServer:
             ``replica``, ``group``, ``node``, ``state``, ``in_flight``, ``queued``, ``sequences``, ``url``,
             ``grpc_url``. Replicas report every second.
         """
-        replicas: list[JsonDict] = Access().fetch_json(f"{self.url}/v2/replicas")
+        replicas: list[dict[str, Any]] = Access().fetch_json(f"{self.url}/v2/replicas")
         return replicas
 
     @with_short_traceback

@@ -9,34 +9,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Schedulable
+from tritonnb.core.errors import UnavailableError
+from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Schedulable
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import ONE_REQUEST
 from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.stateless_scheduler import StatelessScheduler
 
 
-class DefaultScheduler:
+class DefaultScheduler(StatelessScheduler):
     """A `Scheduler` that never combines requests.
 
     Parameters
     ----------
     instance_count : int
         Instances 0 to instance_count - 1 are used, each after it is reported as idle.
-
-    Attributes
-    ----------
-    instances : Instances
-    stopping : bool
-        New requests are rejected.
     """
 
     next_wake_ns: int | None = None
-    needs_release_events = False
 
     def __init__(self, instance_count: int) -> None:
-        self.instances = Instances(instance_count)
-        self.stopping = False
+        super().__init__(instance_count)
         self._waiting: deque[Schedulable] = deque()
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
@@ -62,20 +55,6 @@ class DefaultScheduler:
         """Do nothing: batches of one request cannot grow and are not staged."""
         return ()
 
-    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Do nothing: no decision depends on it."""
-        return ()
-
-    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Reject it: requests are executed once.
-
-        Raises
-        ------
-        InvalidArgumentError
-            Always.
-        """
-        raise InvalidArgumentError(CANNOT_RESCHEDULE)
-
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """Do nothing: the request is executed."""
         return ()
@@ -83,10 +62,6 @@ class DefaultScheduler:
     def wake(self, now: int) -> Sequence[Decision]:
         """Do nothing: no decision depends on time."""
         return ()
-
-    def stop(self) -> None:
-        """Reject new requests; queued ones are executed."""
-        self.stopping = True
 
     def export_waiting(self, now: int) -> tuple[list[Decision], list[Schedulable]]:
         """Return the waiting requests, in order, for a scheduler that replaces this one."""
@@ -100,10 +75,6 @@ class DefaultScheduler:
         self._waiting.extend(waiting)
         return self._advance(now)
 
-    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
-        """Do nothing: there are no sequences."""
-        return []
-
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances: see `Instances.replace`."""
         self.instances.replace(instances)
@@ -112,10 +83,6 @@ class DefaultScheduler:
     def queue_depth(self) -> int:
         """Number of accepted requests that are not running."""
         return len(self._waiting)
-
-    def uses(self, instance: int) -> bool:
-        """Whether an instance may still get work."""
-        return instance in self.instances.active_ids
 
     def response_order(self, instance: int) -> ResponseOrder | None:
         """None: responses are sent directly."""

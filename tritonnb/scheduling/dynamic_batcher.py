@@ -39,25 +39,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
+from tritonnb.core.errors import CancelledError, UnavailableError
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide
 from tritonnb.scheduling.batching_strategy import BatchingStrategy, StrategyBatch
-from tritonnb.scheduling.decisions import (
-    CANNOT_RESCHEDULE,
-    STOPPING,
-    Decision,
-    Execute,
-    Reason,
-    Refuse,
-    Schedulable,
-    Stage,
-)
+from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, Schedulable, Stage
 from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.stateless_scheduler import StatelessScheduler
 
 #: Number of payloads per instance that may be formed ahead.
 PAYLOADS_AHEAD = 2
@@ -65,7 +57,7 @@ PAYLOADS_AHEAD = 2
 POLL_NS = 500_000_000
 
 
-class DynamicBatcher:
+class DynamicBatcher(StatelessScheduler):
     """A `Scheduler` that combines requests.
 
     Parameters
@@ -81,24 +73,18 @@ class DynamicBatcher:
         Accepted requests that are not in a payload.
     payloads : deque of Payload
         Payloads that wait for an instance, in order.
-    instances : Instances
     settings : DynamicBatcherSettings
-    stopping : bool
-        New requests are rejected.
     """
 
-    needs_release_events = False
-
     def __init__(self, settings: DynamicBatcherSettings, instance_count: int) -> None:
+        super().__init__(instance_count)
         self.next_wake_ns: int | None = None
         self.queue = PriorityQueue(settings.queue)
         self.payloads: deque[Payload] = deque()
-        self.instances = Instances(instance_count)
         self._staged: dict[int, tuple[Payload, TakenInstance]] = {}  # by instance
         self._order = ResponseOrder()
         self._custom: StrategyBatch | None = None
         self._requests_to_start = settings.min_requests_to_start
-        self.stopping = False
         #: The payload that the next pass adds to; None if the pass starts a new one.
         self._current: Payload | None = None
         #: An arrival wakes the batcher if at least this many rows are queued.
@@ -189,20 +175,6 @@ class DynamicBatcher:
         execute = payload.execute(taken, now, self.settings, self.queue.size)
         return [*decisions, execute, *self._advance(now, BY_INSTANCE)]
 
-    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Do nothing: no decision depends on it."""
-        return ()
-
-    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """Reject it: requests are executed once.
-
-        Raises
-        ------
-        InvalidArgumentError
-            Always.
-        """
-        raise InvalidArgumentError(CANNOT_RESCHEDULE)
-
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """Remove a request from the queue; one that is in a payload already is executed."""
         refused = self._expire(now) + self.form_deferred(now)
@@ -224,10 +196,6 @@ class DynamicBatcher:
         if self._pass_due_ns is not None and now >= self._pass_due_ns:
             return refused + self._advance(now, BY_DELAY if self.queue.pending else BY_POLL)
         return refused
-
-    def stop(self) -> None:
-        """Reject new requests; queued ones are executed."""
-        self.stopping = True
 
     def reconfigure(self, settings: DynamicBatcherSettings, now: int) -> Sequence[Decision]:
         """Apply new settings; queued requests are kept, payloads that are already formed stay unchanged."""
@@ -256,10 +224,6 @@ class DynamicBatcher:
                 self.queue.put(request, request.queued_ns, now)
         return [_cancelled(request, now - request.queued_ns) for request in cancelled] + self._advance(now)
 
-    def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
-        """Do nothing: there are no sequences."""
-        return []
-
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
         """Replace the set of instances: see `Instances.replace`."""
         formed = self.form_deferred(now)
@@ -275,10 +239,6 @@ class DynamicBatcher:
     def queue_depth(self) -> int:
         """Number of accepted requests that are not running."""
         return self.queue.size + sum(len(payload.requests) for payload in self._waiting_payloads())
-
-    def uses(self, instance: int) -> bool:
-        """Whether an instance may still get work."""
-        return instance in self.instances.active_ids
 
     def response_order(self, instance: int) -> ResponseOrder | None:
         """The `ResponseOrder` for batches that start now; None if responses are sent directly."""

@@ -231,29 +231,6 @@ class SequenceBatcher:
         """Number of sequences that have a slot and may get more requests."""
         return len(self.table.idle)
 
-    def snapshot(self, now: int) -> tuple[list[tuple[int | str, int, int, int]], list[int | str]]:
-        """Return the sequences that have a batch slot, and those in the backlog.
-
-        Parameters
-        ----------
-        now : int
-            In ns.
-
-        Returns
-        -------
-        owners : list of (int or str, int, int, int)
-            Correlation ID, instance, slot index, and the ns left until the sequence is closed because it is idle.
-        backlog : list of int or str
-            Correlation IDs in the order in which they get slots.
-        """
-        end = self.table.max_sequence_idle_ns - now
-        owners = [
-            (sequence.id, sequence.slot.instance, sequence.slot.index, sequence.seen_ns + end)
-            for sequence in self.table.known.values()
-            if sequence.slot is not None
-        ]
-        return owners, [sequence.id for sequence in self.table.backlog]
-
     def response_order(self, instance: int) -> ResponseOrder | None:
         """The `ResponseOrder` of an instance; None if responses are sent directly."""
         return self._strategies[instance].response_order()

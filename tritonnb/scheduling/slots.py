@@ -261,6 +261,29 @@ class SlotTable:
         self.backlog.pop(sequence, None)
         self.expiring.forget(sequence)
 
+    def snapshot(self, now: int) -> tuple[list[tuple[int | str, int, int, int]], list[int | str]]:
+        """Return the sequences that have a batch slot, and those in the backlog.
+
+        Parameters
+        ----------
+        now : int
+            In ns.
+
+        Returns
+        -------
+        owners : list of (int or str, int, int, int)
+            Correlation ID, instance, slot index, and the ns left until the sequence is closed because it is idle.
+        backlog : list of int or str
+            Correlation IDs in the order in which they get slots.
+        """
+        end = self.max_sequence_idle_ns - now
+        owners = [
+            (sequence.id, sequence.slot.instance, sequence.slot.index, sequence.seen_ns + end)
+            for sequence in self.known.values()
+            if sequence.slot is not None
+        ]
+        return owners, [sequence.id for sequence in self.backlog]
+
     def _promote(self, slot: Slot, sequence: Sequence) -> None:
         self.leave_backlog(sequence)
         self._own(slot, sequence)

@@ -25,7 +25,7 @@ from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
-from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, make_router
+from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, instance_on, make_router
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
@@ -202,15 +202,16 @@ class _Replica:
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         self.queued_ns.append([request.queued_ns for request in requests])
         time_ns = self._first_step_ns * sum(1 for request in requests if request.step == 0)
-        for _ in range(1 if self._iterative else max([request.steps for request in requests], default=1)):
+        steps = max([request.steps for request in requests], default=1)
+        for _ in range(1 if self._iterative else steps):
             time_ns += self._times(decision.size)
             for request in requests:
                 if request.step < request.steps:
-                    self._finish_step(request, self.time.now + time_ns)
+                    self._finish_step(request, self.time.now + time_ns, generates=steps > 1)
         return time_ns
 
-    def _finish_step(self, request: SimulatedRequest, now_ns: int) -> None:
-        if request.steps > 1:
+    def _finish_step(self, request: SimulatedRequest, now_ns: int, generates: bool) -> None:
+        if generates:
             previous_ns = self._responded_ns.get(request.serial, request.received_ns)
             elapsed_ns = now_ns - previous_ns
             event = ResponseSent(now_ns, self._model, 1, request.serial, request.step, "success", elapsed_ns)
@@ -310,7 +311,7 @@ class _Simulation:
         decision: Execute = batch.decision
         instance = self._instances[decision.instance]
         if self._replicated is not None:
-            instance = f"replica {replica}: {instance}"
+            instance = instance_on(replica, instance)
         executed = tuple(
             [
                 (request.serial, request.batch_size, request.received_ns, since_ns, "")

@@ -189,12 +189,15 @@ class Tracer:
         Receives the traces in the mode ``opentelemetry``.
     submitting : Trace or None
         The trace whose request is being submitted.
+    file_suffix : str
+        Appended to the names of trace files, so that servers with the same settings do not write to the same file.
     """
 
     def __init__(self, stream: EventStream, options: TraceOptions) -> None:
         self.settings = TraceSettings(options, self._retire)
         self.active = bool(options.levels)
         self.submitting: Trace | None = None
+        self.file_suffix = ""
         self._stream = stream
         self._ids = itertools.count(1)
         #: Traces by the serials of their requests.
@@ -272,7 +275,7 @@ class Tracer:
     def _write(self, setting: TraceSetting, numbered: bool) -> None:
         entries = ",".join(setting.written)
         setting.written.clear()
-        path = setting.options.file
+        path = setting.options.file + self.file_suffix
         file = self._files.setdefault(path, _TraceFile(Path(path)))
         try:
             file.write(entries, numbered)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.contract import Execution, ResponseSender, ServerCalls
+from tritonnb.backends.contract import ServerCalls
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation.channel import Channel, Header, Message
 from tritonnb.backends.isolation.codec import (
     decode_error,

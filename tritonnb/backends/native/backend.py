@@ -12,11 +12,11 @@ from tritonnb.backends.contract import (
     Backend,
     BackendModel,
     BackendModelInstance,
-    Execution,
     InstanceSpec,
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
 from tritonnb.backends.native.batch import Batch
 from tritonnb.backends.native.events import EventThread, log_messages

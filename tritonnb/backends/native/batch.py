@@ -7,7 +7,7 @@ import functools
 import itertools
 import threading
 
-from tritonnb.backends.contract import Execution, ResponseSender
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.native import library
 from tritonnb.backends.native.tensors import RequestWriter, ResponseReader, read_tensor
 from tritonnb.core.errors import InternalError, TritonError

@@ -16,18 +16,12 @@ from typing import Any
 
 from tritonnb.backends.batching import output_tensor
 from tritonnb.backends.completion import merge_completed
-from tritonnb.backends.contract import (
-    Backend,
-    BackendModel,
-    BackendModelInstance,
-    Execution,
-    InstanceSpec,
-    ModelContext,
-    ResponseSender,
-)
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
+from tritonnb.backends.execution import Execution, ResponseSender
+from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.coroutines import CoroutineRunner
-from tritonnb.backends.python.instance_binding import InstanceBinding
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core_response
@@ -43,6 +37,9 @@ from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_dict, config_to_json
 
 logger = logging.getLogger(__name__)
+
+#: The parameter of a model that says that ``execute`` may run on any thread.
+ANY_THREAD = "EXECUTE_ON_ANY_THREAD"
 
 
 class PythonBackend(Backend):
@@ -125,6 +122,12 @@ class PythonInstance(BackendModelInstance):
         self._states = tuple(state.output_name for state in context.config.sequence_batching.state)
         self._decoupled = bool(context.config.model_transaction_policy.decoupled)
         self._coroutines = CoroutineRunner()
+        self._any_thread = boolean_parameter(context, ANY_THREAD, False)
+
+    @property
+    def any_thread(self) -> bool:
+        """The parameter ``EXECUTE_ON_ANY_THREAD``: models may keep what belongs to the thread of ``initialize``."""
+        return self._any_thread and not inspect.iscoroutinefunction(self._model.execute)
 
     def initialize(self) -> None:
         """Import the file, create the object, and call its ``initialize``."""
@@ -147,6 +150,13 @@ class PythonInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
+        if self._any_thread and current_binding() is not self._binding:
+            with self._binding.bound():
+                self._execute(execution)
+        else:
+            self._execute(execution)
+
+    def _execute(self, execution: Execution) -> None:
         if self._batching:
             _check_inputs(execution.requests)
         senders: _Senders = {}

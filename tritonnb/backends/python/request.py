@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
-from tritonnb.backends.contract import ResponseSender
+from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tritonnb.backends.contract import ResponseSender
+from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
 from tritonnb.backends.python.parameters import check_types, find_parameter_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tritonnb.backends.contract import Execution, ResponseSender
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferResponse
 

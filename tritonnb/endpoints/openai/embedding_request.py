@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import Fields
-
-_KNOWN = {"model", "input", "encoding_format", "dimensions", "user"}
-#: What the OpenAI API allows.
-_MOST_INPUTS = 2048
+from tritonnb.endpoints.openai.request_fields import EMBEDDING, MOST_PROMPTS
 
 
 @dataclass(frozen=True)
@@ -40,12 +37,12 @@ def read_embedding(body: bytes) -> EmbeddingRequest:
     OpenAiError
         If it is invalid.
     """
-    fields = Fields(body, _KNOWN, {})
+    fields = Fields(body, EMBEDDING)
     value = fields.required("input", (str, list))
     texts = [value] if isinstance(value, str) else value
-    if not 0 < len(texts) <= _MOST_INPUTS or not all(isinstance(text, str) for text in texts):
+    if not 0 < len(texts) <= MOST_PROMPTS or not all(isinstance(text, str) for text in texts):
         raise OpenAiError(
-            f"Invalid 'input': expected a string or an array of 1 to {_MOST_INPUTS} strings; tokens are not supported",
+            f"Invalid 'input': expected a string or an array of 1 to {MOST_PROMPTS} strings; tokens are not supported",
             "input",
             code="invalid_value",
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from typing import Any
 
 from tritonnb.endpoints.openai.errors import OpenAiError
+from tritonnb.endpoints.openai.request_fields import RequestFields
 
 _TYPE_NAMES = {
     bool: "boolean",
@@ -25,10 +25,8 @@ class Fields:
     Parameters
     ----------
     body : bytes
-    known : collection of str
-        The fields that are read, or ignored.
-    unsupported : mapping of str to object
-        Fields that OpenAI documents and no model here supports, and their values without effect, which are accepted.
+    fields : RequestFields
+        Those of the route.
 
     Raises
     ------
@@ -36,7 +34,7 @@ class Fields:
         If the body is not a JSON object, or has other fields.
     """
 
-    def __init__(self, body: bytes, known: Collection[str], unsupported: dict[str, tuple[object, ...]]) -> None:
+    def __init__(self, body: bytes, fields: RequestFields) -> None:
         try:
             document = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -45,10 +43,10 @@ class Fields:
             raise OpenAiError(f"expected a JSON object, got {_type_name(document)}")
         self._values = {name: value for name, value in document.items() if value is not None}
         for name, value in self._values.items():
-            if name in unsupported:
-                if value not in unsupported[name]:
+            if name in fields.unsupported:
+                if value not in fields.unsupported[name]:
                     raise OpenAiError(f"'{name}' is not supported by this server", name, code="unsupported_parameter")
-            elif name not in known:
+            elif name not in fields.known:
                 raise OpenAiError(f"Unrecognized request argument supplied: {name}", name, code="unknown_parameter")
 
     def __contains__(self, name: str) -> bool:

@@ -7,46 +7,19 @@ from typing import Any
 
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import Fields
+from tritonnb.endpoints.openai.request_fields import (
+    CHAT,
+    COMPLETION,
+    COMPLETION_TOKENS,
+    MOST_CHOICES,
+    MOST_LOGPROBS,
+    MOST_PROMPTS,
+    MOST_STOPS,
+    MOST_TOP_LOGPROBS,
+)
 
-#: What the OpenAI API allows.
-_MOST_CHOICES, _MOST_STOPS, _MOST_PROMPTS = 128, 4, 2048
 _MOST_TOKENS = 2**31 - 1
 _SEED = 2**63
-#: The default of ``max_tokens`` for completions; a chat completion is limited by the context of the model only.
-_COMPLETION_TOKENS = 16
-
-#: Fields of both that are read.
-_COMMON = {
-    "model", "n", "stream", "stream_options", "stop", "max_tokens", "temperature", "top_p", "seed", "logprobs",
-    "top_k", "ignore_eos",
-}  # fmt: skip
-#: Fields that concern the accounts and caches of OpenAI's service, not the response.
-_IGNORED = {"user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
-#: Fields that no model here supports, with the values that ask for nothing.
-_UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
-}
-_COMPLETION = {*_COMMON, *_IGNORED, "prompt", "echo"}
-_NOT_OF_COMPLETION: dict[str, tuple[object, ...]] = {**_UNSUPPORTED, "suffix": ("",), "best_of": (1,)}
-_CHAT = {*_COMMON, *_IGNORED, "messages", "max_completion_tokens", "top_logprobs"}
-_NOT_OF_CHAT: dict[str, tuple[object, ...]] = {
-    **_UNSUPPORTED,
-    "audio": (),
-    "function_call": ("none",),
-    "functions": ([],),
-    "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
-    "prediction": (),
-    "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
-    "store": (False,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
 
 
 @dataclass(frozen=True)
@@ -88,9 +61,9 @@ def read_completion(body: bytes) -> GenerationRequest:
     OpenAiError
         If it is invalid.
     """
-    fields = Fields(body, _COMPLETION, _NOT_OF_COMPLETION)
-    logprobs = fields.integer("logprobs", 0, 5)
-    sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, _COMPLETION_TOKENS), logprobs)
+    fields = Fields(body, COMPLETION)
+    logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)
+    sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, COMPLETION_TOKENS), logprobs)
     return GenerationRequest(
         **_common(fields),
         logprobs=logprobs,
@@ -108,12 +81,12 @@ def read_chat(body: bytes) -> GenerationRequest:
     OpenAiError
         If it is invalid.
     """
-    fields = Fields(body, _CHAT, _NOT_OF_CHAT)
+    fields = Fields(body, CHAT)
     limits = ("max_completion_tokens", "max_tokens")
     if all(name in fields for name in limits):
         raise OpenAiError(f"'{limits[1]}' cannot be combined with '{limits[0]}'", limits[1], code="invalid_value")
     limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), None)
-    most = fields.integer("top_logprobs", 0, 20)
+    most = fields.integer("top_logprobs", 0, MOST_TOP_LOGPROBS)
     wanted = fields.value("logprobs", (bool,), False)
     if most is not None and not wanted:
         raise OpenAiError("'top_logprobs' expected 'logprobs' to be true", "top_logprobs", code="invalid_value")
@@ -132,14 +105,14 @@ def _common(fields: Fields) -> dict[str, Any]:
         raise OpenAiError(f"Unrecognized request argument supplied: stream_options.{name}", "stream_options")
     return {
         "model": fields.required("model", (str,)),
-        "n": fields.integer("n", 1, _MOST_CHOICES, 1),
+        "n": fields.integer("n", 1, MOST_CHOICES, 1),
         "stream": stream,
         "include_usage": options.get("include_usage") is True,
     }
 
 
 def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> dict[str, Any]:
-    stop = fields.strings("stop", _MOST_STOPS)
+    stop = fields.strings("stop", MOST_STOPS)
     values = {
         "max_tokens": max_tokens,
         "temperature": fields.number("temperature", 0, 2),
@@ -157,9 +130,9 @@ def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> d
 def _prompts(fields: Fields) -> list[str]:
     value = fields.value("prompt", (str, list), "")
     prompts = [value] if isinstance(value, str) else value
-    if not prompts or not all(isinstance(prompt, str) for prompt in prompts) or len(prompts) > _MOST_PROMPTS:
+    if not prompts or not all(isinstance(prompt, str) for prompt in prompts) or len(prompts) > MOST_PROMPTS:
         raise OpenAiError(
-            f"Invalid 'prompt': expected a string or an array of 1 to {_MOST_PROMPTS} strings, and no tokens",
+            f"Invalid 'prompt': expected a string or an array of 1 to {MOST_PROMPTS} strings, and no tokens",
             "prompt",
             code="invalid_value",
         )

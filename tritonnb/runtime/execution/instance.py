@@ -1,7 +1,8 @@
 """The thread of a model instance, which runs the model and makes no decisions.
 
 The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
-server's event loop once.
+server's event loop once. Where it can, the event loop itself waits for a model in another process, which saves two
+changes of thread (`BackendModelInstance.begin`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceLostError, InstanceSpec
+from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
+from tritonnb.backends.execution import Execution
 from tritonnb.backends.failure_log import FailureLog
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.runtime.execution.readiness import ReadinessCheck
@@ -29,6 +32,8 @@ _this_thread = threading.local()
 
 #: The time between attempts to recover, in seconds.
 RECOVERY_INTERVAL_S = 1.0
+#: Longer executions gain nothing from being passed to a caller, whose thread they would block, in ns.
+QUICK_EXECUTION_NS = 1_000_000
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
@@ -68,6 +73,8 @@ class Instance:
         Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
     pending_loss : InternalError or None
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
+    passes_to_callers : bool
+        Whether quick executions may run on the threads of waiting callers; maintained by the served model.
     waits_for : list of Served
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
@@ -85,6 +92,8 @@ class Instance:
         self.busy = False
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
+        self.passes_to_callers = False
+        self._last_execution_ns = sys.maxsize
         self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
@@ -112,10 +121,21 @@ class Instance:
     def execute(self, execution: Execution) -> None:
         """Execute a batch on the idle instance."""
         if self.pending_loss is None:
-            self._work.put(execution)
+            if self.passes_to_callers and self._pass_to_caller(execution):
+                return
+            if not self.backend_instance.begin(execution, self._ended_on_loop, self._work.put):
+                self._work.put(execution)
         else:  # it waited for the rate limiter while the instance was lost
             self._executed.put((execution, self.pending_loss))
             self._loop.call_soon(self._report)
+
+    def _pass_to_caller(self, execution: Execution) -> bool:
+        caller = execution.requests[0].caller
+        return caller is not None and self._last_execution_ns < QUICK_EXECUTION_NS and caller.offer(self, execution)
+
+    def execute_on_own_thread(self, execution: Execution) -> None:
+        """Execute a batch that was passed to a caller which no longer waits; called on any thread."""
+        self._work.put(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
@@ -163,39 +183,72 @@ class Instance:
             self._loop.call_soon_threadsafe(_settle, started, strip_traceback(error))
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
-        next_execution, put_result = self._work.get, self._executed.put
-        run, wake, report = self._execute, self._loop.call_soon_threadsafe, self._report
-        while (execution := next_execution()) is not None:
+        while (execution := self._work.get()) is not None:
             if isinstance(execution, InstanceLostError):  # it was lost between executions, or is to try again
                 self._recover()
                 continue
-            failure = run(execution)
-            put_result((execution, failure))
+            self.put_result(execution, self._execute(execution))
             # Keep no reference to the batch: clients may unregister its shared memory after the response.
             del execution
             try:
-                wake(report)
+                self.report()
             except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
                 return
-            if isinstance(failure, InstanceLostError):
-                self._recover()
         try:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
+    def run(self, execution: Execution) -> TritonError | None:
+        """Execute a batch on the thread of a caller.
+
+        Returns
+        -------
+        TritonError or None
+            What ``execute`` raised.
+        """
+        before = instance_of_this_thread()
+        _this_thread.instance = self
+        try:
+            return self._execute(execution)
+        finally:
+            _this_thread.instance = before
+
+    def put_result(self, execution: Execution, failure: TritonError | None) -> None:
+        """Store the result of an execution for `report`; called on the thread that has executed it."""
+        self._executed.put((execution, failure))
+        if isinstance(failure, InstanceLostError):
+            self._work.put(failure)
+
+    def report(self) -> None:
+        """Wake the event loop, which counts the execution and responds; called on the same thread, afterwards.
+
+        Raises
+        ------
+        RuntimeError
+            If the event loop is closed.
+        """
+        self._loop.call_soon_threadsafe(self._report)
+
     def _execute(self, execution: Execution) -> TritonError | None:
-        execution.exec_start_ns = time.monotonic_ns()
+        execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
         try:
             self.backend_instance.execute(execution)
-        except TritonError as error:
-            return strip_traceback(error)
         except BaseException as error:  # also SystemExit, which must not end the instance's thread
-            return self._failures.convert(error, execution)
+            return self._convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
+            self._last_execution_ns = execution.exec_end_ns - execution.exec_start_ns
         return None
+
+    def _convert(self, error: BaseException, execution: Execution) -> TritonError:
+        return strip_traceback(error) if isinstance(error, TritonError) else self._failures.convert(error, execution)
+
+    def _ended_on_loop(self, execution: Execution, raised: BaseException | None) -> None:
+        """Report an execution for which the event loop has waited."""
+        execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
+        self._done(self, execution, None if raised is None else self._convert(raised, execution))
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonnb.backends.contract import Execution
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.messages import InferResponse

@@ -1,4 +1,4 @@
-"""A model version that a backend runs: its instances, and its scheduler driven in real time.
+"""A model version that a backend runs: its scheduler, driven in real time.
 
 The live driver adds no rule to the pure scheduler: it passes stimuli with the time to the scheduler, carries out the
 decisions, and emits the events. Everything here runs on the server's event loop unless stated otherwise.
@@ -10,37 +10,24 @@ import asyncio
 import functools
 import itertools
 import logging
-import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from tritonnb.backends.contract import (
-    BackendModel,
-    Execution,
-    InstanceLostError,
-    InstanceSpec,
-    MemoryPlace,
-    ModelContext,
-)
+from tritonnb.backends.contract import BackendModel, InstanceLostError, ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
-from tritonnb.runtime.execution.instance_pool import InstancePool
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.timer import EarliestTimer
 from tritonnb.runtime.models.batch_results import complete_responses, executed_event
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_instances import ServedWithInstances
 from tritonnb.runtime.models.warmup import Sample, WarmUp
 from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.batching_strategy import BatchingStrategy
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.telemetry.stream import EventStream
@@ -50,14 +37,8 @@ logger = logging.getLogger(__name__)
 _batch_numbers = itertools.count(1)
 
 
-class ServedModel(Served):
-    """A model version with a scheduler and instances.
-
-    Attributes
-    ----------
-    scheduler : Scheduler
-    backend_model : BackendModel
-    """
+class ServedModel(ServedWithInstances):
+    """A model version that drives its scheduler in real time."""
 
     def __init__(
         self,
@@ -67,16 +48,10 @@ class ServedModel(Served):
         loop: asyncio.AbstractEventLoop,
         strategy: BatchingStrategy | None = None,
     ) -> None:
-        super().__init__(context, stream, loop)
-        self.scheduler: Scheduler
-        self._strategy = strategy
-        self.backend_model = backend_model
-        self._pool: InstancePool  # set by `start`, like the scheduler
+        super().__init__(context, backend_model, stream, loop, strategy)
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
-        self._is_started = False
-        self._limiter: RateLimiter | None = None
         self._timer = EarliestTimer(loop, self._wake)
         self._last_ns = 0  # time of the scheduler's last stimulus
         self._orders: dict[InferRequest, ResponseOrder] = {}
@@ -128,22 +103,6 @@ class ServedModel(Served):
             self._sequences_ended = self._loop.create_future()
             await self._sequences_ended
 
-    def register_with_rate_limiter(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
-        """Register an instance with the rate limiter, if there is one.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the instance needs more of a resource than there is.
-        """
-        if limiter is not None and not spec.passive:
-            limiter.add((self._load_number, spec.index), spec.resources, spec.priority)
-            self._limiter = limiter
-
-    def _dispatch_key(self, number: int) -> int:
-        assert self._limiter is not None
-        return self._limiter.dispatch_key((self._load_number, number))
-
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
         """Run the samples on a new instance; they are counted in the statistics.
 
@@ -167,63 +126,6 @@ class ServedModel(Served):
                 await warm_up.finish(self.decoupled)
                 self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
 
-    def start(self, instances: list[Instance]) -> None:
-        """Create the scheduler for instances that have been initialised."""
-        self._pool = InstancePool(instances)
-        self._update_instances()
-        turn = None if self._limiter is None else self._dispatch_key
-        active = sorted(self._pool.active)
-        self.scheduler = make_scheduler(self.config, len(active), os.environ, turn)
-        self._use_strategy()
-        self._is_started = True
-        now = time.monotonic_ns()
-        for number in active:
-            self._carry_out(self.scheduler.instance_idle(number, now), now)
-
-    def missing_instances(self, config: pb.ModelConfig) -> list[InstanceSpec]:
-        """The instances that a configuration requires and that do not exist yet."""
-        return self._pool.missing(config)
-
-    def reconfigure(self, config: pb.ModelConfig, added: Sequence[Instance] = ()) -> None:
-        """Change scheduling settings and instances; queued requests stay queued.
-
-        Parameters
-        ----------
-        config : inference.ModelConfig
-        added : sequence of Instance
-            Initialised instances for all `missing_instances`.
-        """
-        now = time.monotonic_ns()
-        before = self.scheduler
-        self.scheduler, moved = reconfigure_scheduler(before, config, now, self._limiter is not None)
-        if self.scheduler is not before:
-            self._use_strategy()
-        decisions = list(moved)
-        self.config = config
-        self._pool.change(config, added)
-        self._update_instances()
-        active = self._pool.active
-        decisions += self.scheduler.set_instances(active, now)
-        for number in [instance.spec.index for instance in added if instance.spec.index in active]:
-            decisions += self.scheduler.instance_idle(number, now)
-        self._carry_out(decisions, now)
-
-    def _use_strategy(self) -> None:
-        """Have the dynamic batcher use the model's custom batching."""
-        if self._strategy is not None and isinstance(self.scheduler, DynamicBatcher):
-            self.scheduler.use_strategy(self._strategy)
-
-    async def wait_until_instances_removed(self) -> None:
-        """Wait until removed instances have stopped, except those with slots that belong to sequences."""
-        await self._pool.removed(self.scheduler.uses)
-
-    def _update_instances(self) -> None:
-        self.instances = list(self._pool)
-        usage: Counter[MemoryPlace] = Counter()
-        for instance in self.instances:
-            usage.update(instance.backend_instance.memory_usage())
-        self.statistics.memory_usage = dict(usage)
-
     def stop(self) -> None:
         """Reject new requests; those that are queued are executed."""
         self.scheduler.stop()
@@ -236,11 +138,6 @@ class ServedModel(Served):
         if self._strategy is not None:
             self._strategy.close()
         await run_in_thread(self.backend_model.finalize)
-
-    def unregister_from_rate_limiter(self, numbers: Iterable[int]) -> None:
-        """Remove instances from the rate limiter."""
-        if self._limiter is not None:
-            self._limiter.forget((self._load_number, number) for number in numbers)
 
     # --- decisions ----------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.contract import Execution, ModelContext
+from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.messages import (

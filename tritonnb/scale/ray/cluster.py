@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.endpoints.listeners import DEFAULT_PORT, PortTakenError
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
 _PORTS_TRIED = 100
+#: Seconds that a cluster may take to accept a connection. Ray itself tries for some minutes.
+_CONNECT_S = 10.0
 
 
 def connect_ray(address: str | None) -> bool:
-    """Connect this process to a Ray cluster; without an address, start one on this machine.
+    """Connect this process to a Ray cluster; without an address, also in ``RAY_ADDRESS``, start one on this machine.
 
     Returns
     -------
@@ -25,6 +28,8 @@ def connect_ray(address: str | None) -> bool:
 
     Raises
     ------
+    InvalidArgumentError
+        If the address is invalid.
     UnavailableError
         If no cluster responds at the address.
     """
@@ -32,17 +37,45 @@ def connect_ray(address: str | None) -> bool:
 
     if ray.is_initialized():
         return False
+    # Without "local", Ray would connect to a cluster of another program, or to the address of an old one.
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    check_address(target)
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except Exception as error:  # Ray raises this class itself where a process does not start in time
+        ray.init(address=target, log_to_driver=False, configure_logging=False)
+    except (Exception, SystemExit) as error:  # SystemExit: after minutes, if something else listens there
         reason = str(error).strip().partition("\n")[0]
-        if address is None:
+        if target == "local":
             raise UnavailableError(f"a Ray cluster could not be started on this machine: {reason}") from None
-        where = "on this machine" if address == "auto" else f"at {address}"
-        raise UnavailableError(
-            f"no Ray cluster responds {where}: start one with 'ray start --head' ({reason})"
-        ) from None
+        raise _no_cluster("on this machine" if target == "auto" else f"at {target}", reason) from None
     return True
+
+
+def check_address(address: str) -> None:
+    """Check that something listens at the address of a cluster; ``auto``, for example, is not such an address.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the address has no port.
+    UnavailableError
+        If nothing accepts a connection there.
+    """
+    scheme, _, authority = address.rpartition("://")
+    if scheme not in ("", "ray") or authority in ("auto", "local"):
+        return
+    host, _, port = authority.partition("/")[0].rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidArgumentError(
+            f"address of the Ray cluster: expected 'auto', HOST:PORT or ray://HOST:PORT, got '{address}'"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(f"at {address}", str(error)) from None
+
+
+def _no_cluster(where: str, reason: str) -> UnavailableError:
+    return UnavailableError(f"no Ray cluster responds {where}: start one with 'ray start --head' ({reason})")
 
 
 def start_serve(host: str, port: int | None, grpc_port: int | None, every_node: bool) -> tuple[int, int | None]:

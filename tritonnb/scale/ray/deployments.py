@@ -54,7 +54,9 @@ class Engine:
         self._node = settings.node_id()
         self._coordinator = coordinator
         self._replica = Replica(
-            settings.engine_options(), direct_host=settings.direct_host() if settings.direct else ""
+            settings.engine_options(),
+            direct_host=settings.direct_host() if settings.direct else "",
+            name=self._id,
         )
         await self._replica.start()
         await self._report()

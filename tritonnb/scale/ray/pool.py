@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NOT_MEANT = "tritonnb: not meant for this replica"
 #: Seconds to wait for a replica that others know already.
 _WAIT_S = 10.0
+#: Seconds to wait for any replica, which Ray starts in place of the last one.
+_RUNNING_WAIT_S = 60.0
 
 
 class RayPool:
@@ -50,7 +52,7 @@ class RayPool:
         """Wait some seconds for a replica, or for any, to be known here; False if it is gone or does not come."""
         if self._find_router() is None:  # Ray makes it for the first request
             await self._handle.call.remote("", "live_sequences")
-        deadline = self._loop.time() + _WAIT_S
+        deadline = self._loop.time() + (_WAIT_S if replica else _RUNNING_WAIT_S)
         while not (replica in self.members().all if replica else self.members().running):
             router = self._find_router()
             remaining = deadline - self._loop.time()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.contract import Execution, ResponseSender
+from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation.codec import decode_request, encode_response
 from tritonnb.backends.isolation.packer import Packer, SharedOutput
 from tritonnb.core.datatypes import datatype_of

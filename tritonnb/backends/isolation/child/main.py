@@ -78,6 +78,8 @@ class Child:
         self._state_names: dict[str, str] = {}
         #: The requests that can be cancelled, by number of the batch and index.
         self._requests: dict[tuple[int, int], InferRequest] = {}
+        #: Those that were cancelled. A cancellation may arrive before its batch, which comes on the other channel.
+        self._cancelled: set[tuple[int, int]] = set()
         self._commands: Mapping[str, Callable[[Message], None]] = {
             "open": self._open,
             "auto_complete": self._auto_complete,
@@ -153,6 +155,8 @@ class Child:
         execution = ChildExecution(message.header, payload, self._state_names, self._output, self._send_response)
         number = execution.number
         self._requests.update(((number, index), request) for index, request in enumerate(execution.requests))
+        if self._cancelled:
+            self._cancel_early(number)
         error: TritonError | None = None
         try:
             self._instance.execute(execution)
@@ -201,6 +205,18 @@ class Child:
         if response.final:
             self._requests.pop((number, index), None)
 
+    def _cancel(self, key: tuple[int, int]) -> None:
+        request = self._requests.get(key)
+        if request is not None:
+            request.cancel()
+
+    def _cancel_early(self, number: int) -> None:
+        """Cancel requests of a batch that begins, and forget cancellations that came too late for earlier ones."""
+        for key in list(self._cancelled):
+            if key[0] <= number:
+                self._cancel(key)
+                self._cancelled.discard(key)
+
     def _read_calls(self) -> None:
         calls = self._outbox.calls
         while (message := calls.receive()) is not None:
@@ -211,9 +227,8 @@ class Child:
             elif kind == "reply":
                 self._outbox.settle(*arguments)
             elif kind == "cancelled":
-                request = self._requests.get((arguments[0], arguments[1]))
-                if request is not None:
-                    request.cancel()
+                self._cancelled.add((arguments[0], arguments[1]))  # first, since the batch may begin now
+                self._cancel((arguments[0], arguments[1]))
             elif kind == "check_ready":
                 threading.Thread(target=self._report_ready, args=arguments, daemon=True).start()
         os._exit(1)  # the server's process has ended

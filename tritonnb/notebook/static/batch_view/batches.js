@@ -2,6 +2,7 @@
 
 import { drawGhosts } from "./ghosts.js";
 import { LABELS, TOP, isFocus, requestColour, waitColour } from "./layout.js";
+import { drawGeneration, idleTargets } from "./static_batch.js";
 import { formatMs, pluralize } from "./words.js";
 
 function drawBatches(frame) {
@@ -63,15 +64,18 @@ function drawSlices(frame, batch, { left, width, bottom, height }) {
   const { surface, scale, layout, targets, focus } = frame;
   const { faint, paper } = surface.theme;
   let y = bottom;
-  for (const [member, part, colour, label] of slicesOf(frame, batch, height, width)) {
-    surface.rect(left, y - part, width, part, { fill: colour ?? faint, alpha: 0.5 });
+  for (const [index, [member, part, colour, label]] of slicesOf(frame, batch, height, width).entries()) {
+    const generates = member && batch.generated?.[index];
+    if (generates) drawGeneration(frame, batch, index, { left, width, y, part }, colour);
+    else surface.rect(left, y - part, width, part, { fill: colour ?? faint, alpha: 0.5 });
     const labelLeft = Math.max(left, scale.left) + 4;
     if (label && part >= 12 && left + width - labelLeft > surface.measure(label, 10) + 2) {
-      surface.text(label, labelLeft, y - part / 2, { size: 10 });
+      surface.text(label, labelLeft, y - part / 2, { size: 10, halo: Boolean(generates) });
     }
     if (part >= 3) surface.line(left, y, left + width, y, { stroke: paper, line: 1 });
     if (member) {
       targets.push({ kind: "request", request: member, batch, x: left, y: y - part, width, height: part });
+      if (generates) targets.push(...idleTargets(frame, batch, index, { left, width, y, part }));
       const waitY = layout.queueTop + 6 + member.queue_row * frame.queueStep;
       // Half a pixel to the right: a vertical link is inside the box, which is as wide as its execution took.
       const link = [[Math.round(scale.clamp(batch.sent)) + 0.5, waitY], [left + 0.5, y - part / 2]];
@@ -95,7 +99,7 @@ function slicesOf(frame, batch, height, width) {
     member
       ? [member, (height * member.rows) / rows, requestColour(frame, member), member.label]
       : [null, height / rows, null, ""]);
-  if ((height / rows >= 3 && width >= 5) || slices.length <= 1) return slices;
+  if (((height / rows >= 3 || batch.generated) && width >= 5) || slices.length <= 1) return slices;
   const heights = new Map();
   for (const [, part, colour] of slices) heights.set(colour, (heights.get(colour) ?? 0) + part);
   return [...heights].map(([colour, part]) => [null, part, colour, ""]);

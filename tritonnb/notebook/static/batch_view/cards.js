@@ -3,6 +3,7 @@
 import { describeInterval } from "./columns.js";
 import { flagNames } from "./events.js";
 import { element, note } from "./panels.js";
+import { describeIdle, idleTime } from "./static_batch.js";
 import { formatDuration, formatMs, formatTime, pluralize } from "./words.js";
 
 // What is known of a moment: exactly, or of the interval around it.
@@ -32,6 +33,7 @@ function describeTarget(timeline, frame, target, time) {
     refusal: () => [`request ${target.refusal.label} was refused`, target.refusal.message,
       `waited ${formatMs(target.refusal.refused - target.refusal.queued)} ms`],
     occupancy: () => describeOccupancy(target.held),
+    idle: () => describeIdle(target),
   };
   return describe[target.kind]();
 }
@@ -118,9 +120,14 @@ function controlTable(timeline, { slots, members }) {
 
 function memberTable(batch) {
   const shown = batch.members.filter(Boolean).slice(0, 12);
-  const rows = shown.map(({ label, rows: size, priority, queued }) =>
-    [label, size, priority || "–", formatMs(batch.sent - queued)]);
-  const parts = [table(["request", "rows", "priority", "waited (ms)"], rows)];
+  const { generated } = batch;
+  const rows = shown.map(({ label, rows: size, priority, queued }, index) => {
+    const values = [label, size, priority || "–", formatMs(batch.sent - queued)];
+    const generation = generated?.[index];
+    return generated ? [...values, generation?.tokens ?? 0, formatMs(idleTime(batch, generation))] : values;
+  });
+  const head = ["request", "rows", "priority", "waited (ms)"];
+  const parts = [table(generated ? [...head, "tokens", "then idle (ms)"] : head, rows)];
   const more = batch.requests - shown.length;
   if (more > 0) parts.push(element("p", "tnb-note", `${pluralize(more, "more request")}`));
   return parts;

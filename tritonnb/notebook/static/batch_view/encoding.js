@@ -23,6 +23,11 @@ class Decoder {
     return values.length ? this.record(this.encoding.member, values) : null;
   }
 
+  // An empty list is a request that generated nothing.
+  generation(values) {
+    return values.length ? this.record(this.encoding.generation, values) : null;
+  }
+
   // Batches are sent as one list per field.
   batches(columns) {
     const names = Object.keys(columns);
@@ -30,6 +35,7 @@ class Decoder {
     return columns[names[0]].map((_, row) => {
       const batch = Object.fromEntries(names.map((name) => [name, this.value(name, columns[name][row])]));
       if (batch.members) batch.members = batch.members.map((values) => this.member(values));
+      if (batch.generated) batch.generated = batch.generated.map((values) => this.generation(values));
       return batch;
     });
   }

@@ -5,7 +5,7 @@ function stepOf(timeline, member) {
   return timeline.meta.iterative ? Math.floor(member.flags / timeline.meta.encoding.step) : 0;
 }
 
-// The first step, in which a model reads the prompt, is darker.
+// The first step, in which a model reads the prompt, is nearly solid.
 function cellAlpha(step) {
   if (!step) return 0.55;
   return step === 1 ? 0.95 : 0.35;
@@ -25,7 +25,7 @@ function drawRelease({ surface, timeline, layout, scale }, held, y) {
   surface.line(x, y + 1, x, y + layout.lane - 1, { stroke: surface.theme.ink, line: 3 });
 }
 
-const ITERATIVE_LEGEND = "box: a step of the generation in the slot, dark: its prompt is read, " +
+const ITERATIVE_LEGEND = "box: a step of the generation in the slot, solid: its prompt is read, " +
   "then a token for each; thick edge: the last token frees the slot; pale: the sequence holds the slot";
 
 export { ITERATIVE_LEGEND, cellAlpha, cellLabel, drawRelease, stepOf };

@@ -3,6 +3,7 @@
 import { busyShare } from "./columns.js";
 import { ITERATIVE_LEGEND } from "./iterative.js";
 import { lanesOf, priorityColour, sequenceColour } from "./layout.js";
+import { CELL_LEGEND, HATCH_LEGEND, idleTime } from "./static_batch.js";
 import { formatDuration, formatLength, percent, pluralize } from "./words.js";
 
 function element(tag, className, ...children) {
@@ -39,7 +40,7 @@ function headline(timeline, { live, rate, frame, received }) {
 
 function legendKey(colour, label) {
   const mark = element("span", "tnb-key");
-  mark.style.background = colour;
+  mark.style.backgroundColor = colour;
   return element("span", "", mark, label);
 }
 
@@ -77,10 +78,23 @@ function batchLegend(timeline, theme) {
     legendKey(theme.queue, meta.delay ? "waiting, and delay used" : "waiting"),
   ];
   if (meta.delay) nodes.push(legendKey(theme.limit, "limit of the delay"));
+  nodes.push(...generationLegend([...timeline.batches.values()], theme));
   if ([...timeline.batches.values()].some((batch) => batch.differs)) {
     nodes.push(element("span", "", "≠: not a batch of the other run"));
   }
   return nodes;
+}
+
+// What the rows of static batches show, if they are generations.
+function generationLegend(batches, theme) {
+  const generating = batches.filter((batch) => batch.generated);
+  const isIdle = (batch) => batch.generated.some((generation) => idleTime(batch, generation) > 0);
+  if (!generating.length) return [];
+  const cells = [element("span", "", CELL_LEGEND)];
+  if (!generating.some(isIdle)) return cells;
+  const key = legendKey(theme.null, HATCH_LEGEND);
+  key.firstChild.classList.add("tnb-hatched");
+  return [...cells, key];
 }
 
 function columnLegend(timeline, theme, { width, begin }) {

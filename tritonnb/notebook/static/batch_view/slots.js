@@ -78,7 +78,7 @@ function drawSlotBatch(frame, batch, tops) {
     const stroke = isSelected ? selection : batch.failed ? refusal : ink;
     const line = isSelected ? 3 : batch.failed ? 2 : 1;
     surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke, line });
-  } else if (ys.length > 1) {
+  } else if (ys.length > 1 && !timeline.meta.iterative) { // a step is that of all slots
     surface.line(left, top + layout.lane / 2, left, bottom - layout.lane / 2, { stroke: ink, line: 1.5 });
     ys.forEach((y) => surface.dot(left, y + layout.lane / 2, 3, ink));
   }

@@ -1,0 +1,117 @@
+"""What a Python user would serve an identity model with, each configured as its documentation recommends.
+
+Every server takes JSON, batches requests, and runs in a virtual environment of its own
+(``~/.cache/tritonnb/peers/NAME``, or below the path in the environment variable ``TRITONNB_PEERS``), which is created
+on first use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from benchmarks import servers
+from benchmarks.http import Start, report
+from benchmarks.load import Measured, wrk_json
+
+SCRIPTS = Path(__file__).parent
+CONNECTIONS = (1, 8, 32)
+VALUES = [float(number) for number in range(16)]
+#: The request of the v2 protocol, which several of the servers understand.
+V2 = {"inputs": [{"name": "INPUT0", "shape": [1, 16], "datatype": "FP32", "data": VALUES}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server in an environment of its own.
+
+    Attributes
+    ----------
+    packages : tuple of str
+    command : tuple of str
+        Below the environment's *bin*; ``{port}`` is replaced by the port of the server.
+    ready, path : str
+        What answers when the server is ready, and the path of requests.
+    body : object
+        The JSON of a request.
+    """
+
+    packages: tuple[str, ...]
+    command: tuple[str, ...]
+    ready: str
+    path: str
+    body: object
+
+    @contextmanager
+    def run(self, name: str, scratch: Path) -> Iterator[str]:
+        """Run the server; yields its URL."""
+        port, directory = servers.free_port(), scratch / f"peer-{name}"
+        shutil.copytree(SCRIPTS / name, directory, dirs_exist_ok=True)
+        for settings in directory.glob("*.json"):
+            text = settings.read_text().replace('"{port}"', str(port)).replace('"{free}"', str(servers.free_port()), 1)
+            settings.write_text(text.replace('"{free}"', str(servers.free_port())))
+        program, *arguments = (part.replace("{port}", str(port)) for part in self.command)
+        command = [str(_environment(name, self.packages) / "bin" / program), *arguments]
+        with servers.process(command, f"http://127.0.0.1:{port}", dict(os.environ), self.ready, directory) as url:
+            yield url
+
+
+PEERS = {
+    "litserve": Peer(("litserve",), ("python", "serve.py", "{port}"), "/health", "/predict", {"input": VALUES}),
+    "mlserver": Peer(
+        ("mlserver",), ("mlserver", "start", "."), "/v2/models/identity/ready", "/v2/models/identity/infer", V2
+    ),
+    "bentoml": Peer(
+        ("bentoml",),
+        ("bentoml", "serve", "service:Identity", "--port", "{port}"),
+        "/readyz",
+        "/predict",
+        {"x": [VALUES]},
+    ),
+    "ray serve": Peer(("ray[serve]",), ("python", "serve.py", "{port}"), "/-/healthz", "/", {"input": VALUES}),
+}
+
+
+def peers(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """JSON with 16 numbers over 1, 8 and 32 connections, batching on, against other servers of Python users."""
+    v2_path, body = "/v2/models/identity_fp32/infer", json.dumps(V2).encode()
+    repository = servers.ROOT / "model_repository"
+    single = scratch / "peers"
+    shutil.copytree(repository / "identity_fp32", single / "identity_fp32")
+    runs: dict[str, tuple[Start, str, bytes]] = {
+        "triton": (partial(servers.triton, single, scratch), v2_path, body),
+        "pytriton": (partial(servers.pytriton, scratch), v2_path, body),
+        **{
+            name: (partial(peer.run, name.replace(" ", "_"), scratch), peer.path, json.dumps(peer.body).encode())
+            for name, peer in PEERS.items()
+        },
+        "tritonnb": (partial(servers.tritonnb, single, "identity_fp32"), v2_path, body),
+    }
+    measured: dict[tuple[str, int], list[Measured]] = {}
+    for number in range(rounds):
+        for name, (start, path, request) in runs.items():
+            with start() as url:
+                wrk_json(url + path, request, 8, 2, scratch)  # warm up
+                for count in CONNECTIONS:
+                    one = wrk_json(url + path, request, count, seconds, scratch)
+                    measured.setdefault((name, count), []).append(one)
+                    print(f"  round {number + 1}: {name} at {count}: {one.rate:.0f}/s", flush=True)
+    return report("JSON, 1x16 FP32 identity", list(runs), CONNECTIONS, measured)
+
+
+def _environment(name: str, packages: tuple[str, ...]) -> Path:
+    """The virtual environment of a peer, created if it does not exist."""
+    directory = Path(os.environ.get("TRITONNB_PEERS", Path.home() / ".cache/tritonnb/peers")) / name
+    if not (directory / "bin" / "python").exists():
+        print(f"creating {directory} with {', '.join(packages)} …", flush=True)
+        venv.create(directory, with_pip=True)
+        subprocess.run([directory / "bin" / "pip", "install", "--quiet", *packages, "numpy"], check=True)
+    return directory

@@ -1,0 +1,230 @@
+"""Writes *docs/performance.md* from the newest results of each benchmark in *benchmarks/results*."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import servers
+
+PAGE = servers.ROOT / "docs" / "performance.md"
+RESULTS = Path(__file__).parent / "results"
+
+_INTRODUCTION = """# Performance
+
+Every figure on this page was measured by `make bench-report`, which runs the benchmarks and writes the page. The
+servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios much less. All
+servers and the load generator share one machine.
+"""
+
+
+def write_report() -> Path:
+    """Write the page; benchmarks without results are left out."""
+    newest = _newest()
+    sections = [_INTRODUCTION, _conditions(newest)]
+    for name, (title, section) in SECTIONS.items():
+        if name in newest:
+            when, figures = newest[name]
+            sections.append(f"## {title}\n\n{section(figures)}\n\n`python -m benchmarks {name}`, {when}\n")
+    PAGE.write_text("\n".join(sections))
+    return PAGE
+
+
+def _newest() -> dict[str, tuple[str, Any]]:
+    """The newest figures of each benchmark, with their date."""
+    newest: dict[str, tuple[str, Any]] = {}
+    for path in sorted(RESULTS.glob("*.json")):
+        results = json.loads(path.read_text())
+        newest.update(
+            {name: (results["when"], figures) for name, figures in results.items() if isinstance(figures, dict)}
+        )
+    return newest
+
+
+def _conditions(newest: dict[str, tuple[str, Any]]) -> str:
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=servers.ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    rows = [
+        ("machine", f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"),
+        ("Python", platform.python_version()),
+        ("tritonnb", f"{version('tritonnb')}, commit {commit}, compiled"),
+        ("Triton", f"the binary of {servers.PACKAGE} (Triton 2.51), Python backend"),
+        ("packages", ", ".join(f"{name} {version(name)}" for name in ("numpy", "tornado", "uvloop", "onnxruntime"))),
+        ("measured", ", ".join(sorted({when for when, _ in newest.values()}))),
+    ]
+    return table(("", ""), rows)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def _servers(figures: dict[str, Any]) -> str:
+    """The table of `benchmarks.http.report`."""
+    rows = []
+    for key, values in figures.items():
+        name, _, count = key.rpartition(" at ")
+        ratio = "" if name == "tritonnb" else f"{values['ratio']:.2f}"
+        rows.append((count, name, f"{values['rate']:.0f}", f"{values['p50_ms']:.2f}", f"{values['p99_ms']:.2f}", ratio))
+    return table(("connections", "server", "requests/s", "p50 ms", "p99 ms", "tritonnb is faster by"), rows)
+
+
+def _accumulator(figures: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{figures['rate'][name]:.0f}", f"{figures['p99_ms'][name]:.2f}", f"{figures['ratio']:.2f}")
+        for name in ("triton", "tritonnb")
+    ]
+    return table(("server", "requests/s", "p99 ms", "ratio"), rows)
+
+
+def _inprocess(figures: dict[str, Any]) -> str:
+    rows = []
+    for callers, rates in figures.items():
+        if "in process" in rates:
+            own = rates["in process"]
+            others = {name: median(a / b for a, b in zip(own, values, strict=True)) for name, values in rates.items()}
+            rows += [
+                (callers, f"{median(own):.0f}", f"{ratio:.2f} of {name}")
+                for name, ratio in others.items()
+                if name != "in process"
+            ]
+    return table(("callers", "calls/s", "ratio"), rows)
+
+
+def _tricks(figures: dict[str, Any]) -> str:
+    rows = [
+        (name, *(f"{values['ratios'][count]:.2f} ({_spread(values['rounds'][count])})" for count in ("1", "8", "32")))
+        for name, values in figures.items()
+    ]
+    return (
+        "Requests per second with an optimisation, divided by those without it; in brackets, the lowest and the "
+        "highest ratio of a round.\n\n" + table(("optimisation", "1 connection", "8", "32"), rows)
+    )
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def _footprint(figures: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{figures[name]['ready_s']:.2f}", f"{figures[name]['resident_mb']:.0f}")
+        for name in ("tritonnb", "triton")
+    ]
+    return f"`import tritonnb` takes {median(figures['import_s']) * 1e3:.0f} ms.\n\n" + table(
+        ("server", "seconds from start to ready", "memory in MB"), rows
+    )
+
+
+def _memory(figures: dict[str, Any]) -> str:
+    return (
+        f"Over {figures['requests']} requests after the warm-up, the resident set grew from {figures['first_mb']:.1f} "
+        f"to at most {figures['largest_mb']:.1f} MB ({figures['growth']:+.1%})."
+    )
+
+
+def _isolation(figures: dict[str, Any]) -> str:
+    rows = [
+        (case, name, f"{ratio:.2f}")
+        for case in figures
+        for name, ratio in figures[case].items()
+        if not isinstance(ratio, dict)
+    ]
+    return table(("case", "comparison", "ratio"), rows)
+
+
+def _chats(figures: dict[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{figures[name]['tokens_per_second']:.0f}",
+            str(figures[name]["chats"]),
+            str(figures[name]["different"]),
+        )
+        for name in ("tiny_gpt", "tiny_gpt_static")
+    ]
+    return (
+        table(("model", "tokens/s", "chats", "differ from the chat alone"), rows)
+        + f"\nContinuous batching generates {figures['ratio']:.2f} times the tokens per second of static batches; "
+        f"{figures['idle_steps']} steps had an unused slot while a prompt waited."
+    )
+
+
+def _watch(figures: dict[str, Any]) -> str:
+    rows = [
+        (
+            state,
+            *(
+                f"{figures[state][key]:.{digits}f}"
+                for key, digits in (("p50_ms", 2), ("p99_ms", 2), ("cpu_us", 0), ("rate", 0))
+            ),
+        )
+        for state in ("unwatched", "watched")
+    ]
+    return table(("state", "p50 ms at 1,000/s", "p99 ms", "processor us per request", "requests/s at saturation"), rows)
+
+
+def _models(figures: dict[str, Any]) -> str:
+    rows = [
+        (case, f"{values['served']:.0f}", f"{values['p99_ms']:.1f}", name, f"{ratio:.0%}")
+        for case, values in figures.items()
+        for name, ratio in values.items()
+        if name not in ("served", "p50_ms", "p99_ms") and not name.startswith("processor")
+    ]
+    costs = [
+        (
+            case,
+            *(
+                f"{value:.0%}" if "share" in name else f"{value:.0f}"
+                for name, value in values.items()
+                if "processor" in name
+            ),
+        )
+        for case, values in figures.items()
+    ]
+    return (
+        table(("model, rows per request", "rows/s", "p99 ms", "the framework alone, with", "share"), rows)
+        + "\nProcessor time per row in microseconds. The share is what the framework could reach if both "
+        "cores were busy all the time: server, load generator and framework share them.\n\n"
+        + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
+    )
+
+
+#: By name of the benchmark: the title of its section, and the function that makes it.
+SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "http": ("HTTP: an identity model, 1x16 FP32, binary", _servers),
+    "grpc": ("gRPC: an identity model, 1x16 FP32", _servers),
+    "ensemble": ("HTTP: an ensemble of two identity models", _servers),
+    "image": ("HTTP: an identity model, 600 KB each way", _servers),
+    "accumulator": ("HTTP: sequences", _accumulator),
+    "peers": ("Other servers of Python users: small JSON requests, batching on", _servers),
+    "inprocess": ("In-process calls", _inprocess),
+    "models": ("Compute-bound models, 32 clients", _models),
+    "isolation": ("Models in processes of their own", _isolation),
+    "chats": ("Continuous batching", _chats),
+    "watch": ("Cost of watching", _watch),
+    "tricks": ("What each optimisation is worth", _tricks),
+    "footprint": ("Import, start and memory", _footprint),
+    "memory": ("Memory under load", _memory),
+}
+
+
+if __name__ == "__main__":
+    print(f"written to {write_report()}")

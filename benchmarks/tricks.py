@@ -1,0 +1,141 @@
+"""What each optimisation is worth: the server with it and without it, in turn.
+
+A copy of the package without an optimisation is made by an edit of its source, then compiled as the original is, since
+compiled modules cannot be changed while they run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import servers
+from benchmarks.grpc_load import grpc_load
+from benchmarks.load import Request, wrk
+
+CONNECTIONS = (1, 8, 32)
+MODEL = "identity_fp32"
+_HTTP, _GRPC = "tritonnb/endpoints/http", "tritonnb/endpoints/grpc"
+
+
+@dataclass(frozen=True, slots=True)
+class Trick:
+    """An optimisation, and the edits that remove it.
+
+    Attributes
+    ----------
+    edits : tuple of (str, str, str)
+        Path of a file, a line of it, and what replaces the line.
+    compiled : bool
+        Whether the copy is compiled.
+    grpc : bool
+        Whether the load is gRPC.
+    """
+
+    edits: tuple[tuple[str, str, str], ...] = ()
+    compiled: bool = True
+    grpc: bool = False
+
+
+TRICKS = {
+    "known heads of HTTP requests are not parsed again": Trick(
+        ((f"{_HTTP}/transport/head_cache.py", "cached = self._heads.get(data[:end])", "cached = None"),)
+    ),
+    "known JSON of HTTP requests is not parsed again": Trick(
+        ((f"{_HTTP}/request_cache.py", "template = self._templates.get(bytes(body[:length]))", "template = None"),)
+    ),
+    "the event loop polls after a request": Trick(
+        ((f"{_HTTP}/transport/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
+    ),
+    "events are kept as flat tuples": Trick(
+        (
+            ("tritonnb/telemetry/stream.py", "self.recent.append(packed)", "self.recent.append(unpack(packed))"),
+            ("tritonnb/telemetry/stream.py", "self.recent: deque[Packed]", "self.recent: deque[object]"),
+            (
+                "tritonnb/telemetry/stream.py",
+                "from tritonnb.core.events import Event, Packed, pack",
+                "from tritonnb.core.events import Event, Packed, pack, unpack",
+            ),
+        )
+    ),
+    "compiled with mypyc": Trick(compiled=False),
+    "own HTTP/2 instead of grpcio's": Trick(
+        (
+            (
+                f"{_GRPC}/endpoint.py",
+                'use_fast = options.transport == "fast" or (options.transport == "auto" and not options.needs_grpcio)',
+                "use_fast = False",
+            ),
+        ),
+        grpc=True,
+    ),
+    "known gRPC requests are not parsed again": Trick(
+        (
+            (
+                f"{_GRPC}/request_cache.py",
+                "entry = self._entries.get(bytes(message[: _head_length(message)]))",
+                "entry = None",
+            ),
+        ),
+        grpc=True,
+    ),
+}
+
+
+def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """Each optimisation: requests per second with it, divided by those without it. One below 1.03 everywhere goes."""
+    repository = scratch / "tricks"
+    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL)
+    figures: dict[str, object] = {}
+    for name, trick in TRICKS.items():
+        without = _without(trick, scratch / "without")
+        runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
+        for _ in range(rounds):
+            own = _rates(servers.ROOT, repository, trick, seconds, scratch)
+            other = _rates(without, repository, trick, seconds, scratch)
+            for count in CONNECTIONS:
+                runs[count].append(own[count] / other[count])
+        ratios = {str(count): statistics.median(values) for count, values in runs.items()}
+        print(f"{name}: " + ", ".join(f"{ratio:.2f}x at {count}" for count, ratio in ratios.items()), flush=True)
+        figures[name] = {"ratios": ratios, "rounds": {str(count): values for count, values in runs.items()}}
+        shutil.rmtree(without)
+    return figures
+
+
+def _without(trick: Trick, target: Path) -> Path:
+    """Make a copy of the checkout without an optimisation."""
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(servers.ROOT / "tritonnb", target / "tritonnb", ignore=ignored)
+    for file in ("pyproject.toml", "hatch_build.py"):
+        shutil.copy(servers.ROOT / file, target)
+    for file, line, replacement in trick.edits:
+        text = (target / file).read_text()
+        if text.count(line) != 1:
+            raise ValueError(f"{file}: expected the line {line!r} once, got it {text.count(line)} times")
+        (target / file).write_text(text.replace(line, replacement))
+    if trick.compiled:
+        subprocess.run([sys.executable, "hatch_build.py"], cwd=target, check=True, capture_output=True)
+        if not list(target.rglob("*.so")):
+            raise RuntimeError("the copy of the package could not be compiled")
+    return target
+
+
+def _rates(checkout: Path, repository: Path, trick: Trick, seconds: int, scratch: Path) -> dict[int, float]:
+    """Requests per second by number of connections."""
+    port = servers.free_port()
+    request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    with servers.tritonnb(repository, MODEL, grpc=port, checkout=checkout) as url:
+
+        def rate(count: int, duration: int) -> float:
+            if trick.grpc:
+                return grpc_load("127.0.0.1", port, MODEL, count, duration).rate
+            return wrk(url, request, count, duration, scratch).rate
+
+        rate(8, 2)  # warm up
+        return {count: rate(count, seconds) for count in CONNECTIONS}

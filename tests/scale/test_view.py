@@ -1,0 +1,142 @@
+"""A deployment as a whole: its recording has a lane for each replica, its dashboard a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tests.scale.served import Served, served
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
+from tritonnb.remote.replicas import merge_events
+from tritonnb.server.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+ONES = np.ones((1, 2), np.float32)
+
+
+@pytest.fixture
+def deployment() -> Iterator[Served]:
+    with served(MODELS, ["echo_fp32", "accumulate"], "r1", "r2") as deployment:
+        yield deployment
+
+
+def add(remote: tnb.Remote, sequence: int, **flags: bool) -> Any:
+    return remote["accumulate"](INPUT0=[[1]], sequence_id=sequence, **flags)
+
+
+def test_a_recording_has_a_lane_for_each_replica_also_for_those_that_are_added(deployment: Served) -> None:
+    with tnb.connect(deployment.url) as remote, remote.record("echo_fp32") as recording:
+        model = remote["echo_fp32"]
+        for _ in range(4):
+            model(INPUT0=ONES)
+        deployment.add("r3")
+        for _ in range(6):
+            model(INPUT0=ONES)
+    assert recording.replicas == ["r1", "r2", "r3"]
+    assert recording.instances == [f"replica {name}: echo_fp32_0_0" for name in recording.replicas]
+    assert len(recording.requests) == 10
+    assert sorted(request.serial for request in recording.requests) == list(range(1, 11))
+    assert [batch.sent_ns for batch in recording.batches] == sorted(batch.sent_ns for batch in recording.batches)
+    assert "echo_fp32" in recording.configs
+    again = recording.what_if(max_batch_size=8)
+    assert set(again.before.replicas) <= {"1", "2", "3"}
+    assert len(again.before.requests) == 10
+
+
+def test_a_recording_of_sequences_shows_each_on_one_replica(deployment: Served) -> None:
+    with tnb.connect(deployment.url) as remote, remote.record() as recording:
+        for sequence in range(1, 5):
+            add(remote, sequence, sequence_start=True)
+        for sequence in range(1, 5):
+            add(remote, sequence, sequence_end=True)
+    lanes: dict[int | str, set[str]] = {}
+    for occupancy in recording.slot_occupancy:
+        lanes.setdefault(occupancy.sequence, set()).add(occupancy.instance)
+    assert sorted(map(len, lanes.values())) == [1] * 4
+    assert recording.replicas == ["r1", "r2"]
+
+
+def test_a_replica_that_is_lost_during_a_recording_is_named(deployment: Served) -> None:
+    with tnb.connect(deployment.url) as remote:
+        context = remote.record("echo_fp32")
+        recording = context.__enter__()
+        deployment.lose("r2")
+        remote["echo_fp32"](INPUT0=ONES)
+        with pytest.warns(UserWarning, match="the replica r2 was lost during the recording"):
+            context.__exit__(None, None, None)
+    assert recording.replicas == ["r1"]
+
+
+def test_requests_and_batches_of_replicas_are_numbered_again() -> None:
+    def events(time_ns: int) -> list[Event]:
+        return [
+            RequestArrived(time_ns, "m", 1, 7, 1, 0, 0, "", 0, 0, 0),
+            BatchSent(time_ns + 1, "m", 1, 3, "m_0_0", 1, "", 0, (7, None), None, {}),
+            BatchExecuted(time_ns + 9, "m", 1, 3, "m_0_0", 1, time_ns + 2, 0, 0, 0, ((7, 1, time_ns, time_ns, ""),)),
+        ]
+
+    merged = merge_events({"a": events(100), "b": events(105)})
+    arrived = [event.serial for event in merged if isinstance(event, RequestArrived)]
+    sent = [(event.batch, event.instance, event.members) for event in merged if isinstance(event, BatchSent)]
+    assert arrived == [1, 2]
+    assert sent == [(1, "replica a: m_0_0", (1, None)), (2, "replica b: m_0_0", (2, None))]
+    executed = [(event.batch, event.requests[0][0]) for event in merged if isinstance(event, BatchExecuted)]
+    assert executed == [(1, 1), (2, 2)]
+
+
+def test_statistics_are_those_of_all_replicas_or_of_each(deployment: Served) -> None:
+    with tnb.connect(deployment.url) as remote:
+        model = remote["echo_fp32"]
+        for _ in range(6):
+            model(INPUT0=ONES)
+        assert remote.stats("echo_fp32")["model_stats"][0]["inference_count"] == 6
+        counts = {
+            name: next(entry["inference_count"] for entry in entries if entry["name"] == "echo_fp32")
+            for name, entries in remote.replica_stats().items()
+        }
+        assert counts == {"r1": 3, "r2": 3}
+        url = f"{deployment.url}/v2/models/stats?replica=r9"
+        with pytest.raises(InvalidArgumentError, match="expected one of the replicas r1, r2, got 'r9'"):
+            remote.server.access.fetch_json(url)
+
+
+def test_the_dashboard_shows_requests_queues_and_batches_of_each_replica_and_where_sequences_live(
+    deployment: Served,
+) -> None:
+    with tnb.connect(deployment.url) as remote:
+        view = remote.dashboard()
+        for sequence in (41, 42, 43):
+            add(remote, sequence, sequence_start=True)
+        view.refresh()
+        rows = [row for row in view.replicas.value.split("<tr>") if "RUNNING" in row]
+        assert [name for row in rows for name in ("r1", "r2") if f">{name}<" in row] == ["r1", "r2"]
+        assert "1×" in "".join(rows)
+        assert "3 live sequences" in view.status.value
+        for id in ("41", "42", "43"):
+            assert id in view.sequences.value
+        assert "accumulate" in view.models.value
+        assert view.replicas.value in view.last_state()
+        add(remote, 41, sequence_end=True)
+        view.refresh()
+        assert "41" not in view.sequences.value
+        view.close()
+        view.close()
+
+
+def test_one_server_has_no_replicas() -> None:
+    with Server(MODELS, port=0, model_control_mode="explicit", load_models=["echo_fp32"]) as server:
+        with tnb.connect(server.url) as remote, pytest.raises(InvalidArgumentError, match="/v2/replicas"):
+            remote.dashboard()
+
+
+@pytest.mark.parametrize("body", [{}, {"recording": "x", "models": 1, "stage": ""}, []])
+def test_a_request_for_events_that_is_incomplete_is_an_error(deployment: Served, body: Any) -> None:
+    with tnb.connect(deployment.url) as remote:
+        with pytest.raises(InvalidArgumentError, match="expected an object with 'recording', 'models' and 'stage'"):
+            remote.server.access.fetch_json(f"{deployment.url}/v2/replicas/events", body)

@@ -1,0 +1,42 @@
+"""Models that call one another, and instances that wait for one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tritonnb.core.errors import TritonError
+
+
+def test_a_model_with_an_instance_to_spare_may_call_itself(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
+    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=3)
+    assert ask(2) == [2]
+
+
+def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
+    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
+    assert ask(1) == [1]
+    with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
+        ask(2)
+    assert ask(1) == [1]
+
+
+def test_a_circle_over_several_models_is_noticed_too(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+    scripted('return value(ask("first", x).exec())', name="second")
+    ask = scripted('return value(ask("second", x).exec())', name="first")
+    with pytest.raises(TritonError, match="wait for one another"):
+        ask(1)
+
+
+def test_all_instances_of_the_caller_may_wait_for_the_callee(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
+    ask = scripted('return value(ask("double", x).exec())', count=2)
+    with ThreadPoolExecutor(8) as pool:
+        assert [value for (value,) in pool.map(ask, range(50))] == [2.0 * number for number in range(50)]

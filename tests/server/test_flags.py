@@ -1,0 +1,104 @@
+"""The flags of ``tritonnb serve``, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritonnb.cli.flag_help import HELP
+from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.core.errors import InvalidArgumentError
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--model-config-name="], 'Bad option: "--model-config-name".\nError: empty argument for --model-config-name'),
+        (["--backend-config=,a=1"], "No backend specified. --backend-config option format is"),
+        (["--model-load-gpu-limit", "-1:0.6"], "expects device ID >= 0, got -1"),
+        (["--model-load-gpu-limit", "0:-0.4"], "expects limit fraction to be in range [0.0, 1.0], got -0.4"),
+        (["--cuda-memory-pool-byte-size=5"], "Cannot parse pair option due to incorrect number of inputs"),
+        (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
+        (["--strict-readiness=maybe"], "invalid value for bool option: maybe"),
+        (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
+        (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
+        (["--grpc-infer-thread-count=1"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
+        (["--grpc-infer-thread-count=129"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
+        (["--grpc-max-response-pool-size=0"], "Error: --grpc-max-response-pool-size must be greater than 0."),
+        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
+        (["--allow-client-shm=yes"], "invalid value for bool option: yes"),
+        (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
+        (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
+        (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
+    ],
+)
+def test_a_flag_is_complained_of_as_triton_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+) -> None:
+    parser = FlagParser()
+    add_flags(parser)
+
+    def read() -> None:
+        server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))
+
+    with pytest.raises((SystemExit, InvalidArgumentError)) as caught:
+        read()
+    assert complaint in (capsys.readouterr().err or str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("flags", "isolate"),
+    [
+        ([], []),
+        (["--isolate-models=a,b"], ["a", "b"]),
+        (["--isolate-models=a", "--isolate-models", "b"], ["a", "b"]),
+        (["--isolate-models=*"], True),
+    ],
+)
+def test_models_are_isolated_by_name_or_all(tmp_path: Path, flags: list[str], isolate: bool | list[str]) -> None:
+    parser = FlagParser()
+    add_flags(parser)
+    assert server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))["isolate"] == isolate
+
+
+def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
+    parser = FlagParser()
+    add_flags(parser)
+    flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]
+    options = parser.parse_args([f"--model-repository={tmp_path}", *flags, "--trace-level=min", "--trace-file=t.json"])
+    assert [text.split("'")[1] for text in warnings(options)] == [
+        "--trace-file",
+        "--trace-level",
+        "--response-cache-byte-size",
+        "--strict-model-config",
+        "--pinned-memory-pool-byte-size",
+    ]
+    chosen = server_options(options)
+    assert chosen["auto_complete_config"] is False
+    assert chosen["cache_config"] == {"local": {"size": "99"}}
+    assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
+
+
+def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None:
+    """They start every server of release 26.04 and later with shared memory allowed."""
+    parser = FlagParser()
+    add_flags(parser)
+    flags = ["--allow-client-shm=true", "--grpc-infer-thread-count=8", "--grpc-max-response-pool-size=1"]
+    options = parser.parse_args([f"--model-repository={tmp_path}", *flags])
+    assert server_options(options)["allow_client_shm"] is True
+    assert [text.split("'")[1] for text in warnings(options)] == [
+        "--grpc-infer-thread-count",
+        "--grpc-max-response-pool-size",
+    ]
+    default = parser.parse_args([f"--model-repository={tmp_path}"])
+    assert server_options(default)["allow_client_shm"] is False
+
+
+def test_help_says_of_every_flag_what_it_is_for() -> None:
+    parser = FlagParser()
+    add_flags(parser)
+    flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}
+    assert all(action.help for action in parser._actions)
+    assert HELP.keys() <= flags, "help of a flag that there is not"
+    assert "--http-port N " in parser.format_help()

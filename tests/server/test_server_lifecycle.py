@@ -1,0 +1,197 @@
+"""How a server starts and ends: ports, threads, scripts, a server that replaces another."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.inprocess.array_requests import make_request
+from tritonnb.inprocess.inference import infer
+from tritonnb.server.server import Server
+
+X = np.array([[1, 2, 3, 4]], np.float32)
+
+
+def server_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb")}
+
+
+def test_stopping_frees_the_port_and_every_thread() -> None:
+    before = server_threads()
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    port = server.port
+    server.stop()
+    server.stop()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    assert {name for name in server_threads() - before if "load" not in name} == set()
+    assert repr(server) == "<Server: stopped>"
+
+
+def test_serving_the_same_repository_again_replaces_the_server(write_model: Callable[..., Path]) -> None:
+    repository = write_model("m", python_model("x"))
+    first = tnb.serve(repository, port=0)
+    second = tnb.serve(repository, port=0)
+    try:
+        assert repr(first) == "<Server: stopped>"
+        assert second["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    finally:
+        second.stop()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": 65_536},
+        {"grpc_port": -1},
+        {"model_control_mode": "sometimes"},
+        {"no_such_option": 1},
+        {"grpc": tnb.GrpcOptions(transport="pigeon")},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_server_that_cannot_start_does_not_stop_the_one_it_replaces(
+    write_model: Callable[..., Path], wrong: dict[str, Any]
+) -> None:
+    repository = write_model("m", python_model("x"))
+    server = tnb.serve(repository, port=0, grpc_port=0)
+    with pytest.raises((TritonError, TypeError)):
+        tnb.serve(repository, **{"port": server.port, "grpc_port": server.grpc_port, **wrong})
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    again = tnb.serve(repository, port=server.port, grpc_port=server.grpc_port)
+    assert not server.alive
+    again.stop()
+
+
+def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callable[..., Path]) -> None:
+    repository = write_model("m", python_model("x"))
+    server = tnb.serve(repository, port=0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UnavailableError, match="in use"):
+            tnb.serve(repository, port=0, metrics_port=taken.getsockname()[1])
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    repository.rename(repository.with_name("elsewhere"))
+    with pytest.raises(InvalidArgumentError, match="not a directory"):
+        tnb.serve(repository, port=0)
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    server.stop()
+
+
+def test_a_server_without_references_stops(write_model: Callable[..., Path]) -> None:
+    server = tnb.serve(write_model("m", python_model("x")), port=0)
+    port = server.port
+    del server
+    gc.collect()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+
+
+def test_a_requested_port_that_is_in_use_is_an_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UnavailableError, match="in use"):
+            Server(port=taken.getsockname()[1])
+
+
+def test_the_next_free_port_is_used_by_default_and_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("tritonnb.endpoints.listeners.DEFAULT_PORT", port)
+        server = tnb.serve()
+        try:
+            assert port < server.port < port + 100
+            assert f"port {port} is in use" in capsys.readouterr().out
+        finally:
+            server.stop()
+
+
+def test_a_missing_repository_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="nowhere"):
+        Server(tmp_path / "nowhere", port=0)
+
+
+def test_it_works_as_an_asynchronous_context_manager() -> None:
+    async def main() -> list[Any]:
+        async with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
+            return (await server["add_sub"].infer_async(INPUT0=X, INPUT1=X))["OUTPUT0"].tolist()
+
+    assert asyncio.run(main()) == (2 * X).tolist()
+
+
+@pytest.mark.slow
+def test_a_script_may_end_without_stopping_its_server() -> None:
+    script = f"""
+import tritonnb as tnb
+server = tnb.serve({str(EXAMPLES)!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])
+print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
+"""
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
+
+
+@pytest.mark.slow
+def test_a_script_that_exports_spans_may_end_so_too() -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra opentelemetry is not installed")
+    script = """
+import tritonnb as tnb
+server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
+"""
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_stopped_server_says_so_to_every_caller() -> None:
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    model = server["add_sub"]
+    request = make_request(server.engine.model("add_sub").spec, -1, {"INPUT0": X, "INPUT1": X})
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(tnb.TritonError, match="the server has been stopped"):
+            infer(server.submitter, request)
+    assert repr(server) == "<Server: stopped>"
+    with pytest.raises(tnb.TritonError):
+        model(INPUT0=X, INPUT1=X)
+
+
+def test_a_server_may_do_without_http() -> None:
+    with Server(port=0, allow_http=False, grpc_port=0) as server:
+        assert server.grpc_port
+        assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
+        with pytest.raises(UnavailableError, match="expected a server with an HTTP endpoint"):
+            assert server.port
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")
+@pytest.mark.parametrize("transport", ["fast", "tornado"])
+def test_servers_that_all_say_so_share_a_port(transport: str) -> None:
+    http = tnb.HttpOptions(transport=transport, reuse_port=True)
+    grpc = tnb.GrpcOptions(reuse_port=True)
+    with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:
+        ports: dict[str, Any] = {"port": first.port, "grpc_port": first.grpc_port}
+        with Server(http=http, grpc=grpc, **ports) as second:
+            assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
+        with pytest.raises(UnavailableError, match="GRPC service cannot listen"):
+            Server(http=http, **ports)
+        with pytest.raises(UnavailableError, match="HTTP service cannot listen"):
+            Server(grpc=grpc, **ports)

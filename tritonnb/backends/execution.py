@@ -1,0 +1,159 @@
+"""The execution of a batch: its requests, their responses, and its timestamps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+
+Deliver = Callable[[InferRequest, InferResponse], None]
+
+
+class ResponseSender:
+    """Sends the responses of one request, any number if the model is decoupled; can be used from any thread.
+
+    Attributes
+    ----------
+    closed : bool
+        Whether the final response was sent.
+    """
+
+    __slots__ = ("_deliver", "_request", "closed")
+
+    def __init__(self, request: InferRequest, deliver: Deliver) -> None:
+        self._request = request
+        self._deliver = deliver
+        self.closed = False
+
+    def send(self, response: InferResponse) -> None:
+        """Send one response.
+
+        Raises
+        ------
+        InternalError
+            If the final response was already sent.
+        """
+        if self.closed:
+            raise InternalError("Unable to send response. Response sender has been closed.")
+        self.closed = response.final
+        response = response.copy()
+        if self._request.step is not None and not response.final:
+            self._request.step.throttle()
+        self._deliver(self._request, response)
+
+
+class Execution:
+    """The execution of one batch on one instance.
+
+    Attributes
+    ----------
+    requests : list of InferRequest
+        The requests of the batch, including null requests (`InferRequest.is_null`), whose responses are discarded.
+    size : int
+        Number of rows of all requests together.
+    number : int
+        Number of the batch in the server's event stream.
+    responses : list of InferResponse or None
+        One for each request, set by `respond`, `fail` and `answer`.
+    reported : dict of int to bool
+        By index of the request, whether it was successful, where the backend says so itself: otherwise a request with
+        an error response has failed.
+    rescheduled : set of int
+        Indices of the requests that `reschedule` was called for: they are executed again instead of answered.
+    senders : dict of int to ResponseSender
+        The response senders that `sender` has created, by index of the request.
+    exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
+        Timestamps of the monotonic clock in ns. In the statistics extension, ``compute_input`` is the time between
+        the first two, ``compute_infer`` between the middle two, ``compute_output`` between the last two. A backend
+        that measures the execution itself sets all of them in ``execute``.
+    """
+
+    __slots__ = (
+        "_deliver",
+        "compute_end_ns",
+        "compute_start_ns",
+        "exec_end_ns",
+        "exec_start_ns",
+        "number",
+        "reported",
+        "requests",
+        "rescheduled",
+        "responses",
+        "senders",
+        "size",
+    )
+
+    def __init__(self, requests: list[InferRequest], size: int, deliver: Deliver, number: int = 0) -> None:
+        self.requests = requests
+        self.size = size
+        self.number = number
+        self.responses: list[InferResponse | None] = [None] * len(requests)
+        self.reported: dict[int, bool] = {}
+        self.rescheduled: set[int] = set()
+        self.senders: dict[int, ResponseSender] = {}
+        self.exec_start_ns = self.compute_start_ns = self.compute_end_ns = self.exec_end_ns = 0
+        self._deliver = deliver
+
+    def compute_started(self) -> None:
+        """Record the time: the inputs are gathered, and the model begins to run."""
+        self.compute_start_ns = time.monotonic_ns()
+
+    def compute_ended(self) -> None:
+        """Record the time: the model has run, and the outputs are about to be scattered."""
+        self.compute_end_ns = time.monotonic_ns()
+
+    def respond(self, index: int, outputs: list[Tensor], parameters: dict[str, ParameterValue] | None = None) -> None:
+        """Set the response to a request of the batch.
+
+        Parameters
+        ----------
+        index : int
+            Index of the request in `requests`.
+        outputs : list of Tensor
+            Copied. Outputs that the request did not ask for are left out.
+        parameters : dict, optional
+            Response parameters.
+
+        Raises
+        ------
+        InternalError
+            If the request already has a response.
+        """
+        requested = self.requests[index].requested_outputs
+        if requested is not None:
+            outputs = [output for output in outputs if output.name in requested]
+        self.answer(index, InferResponse(outputs, parameters=parameters))
+
+    def fail(self, index: int, error: TritonError) -> None:
+        """Set an error as the response to request ``index`` of the batch."""
+        self.answer(index, InferResponse(error=error))
+
+    def reschedule(self, index: int) -> None:
+        """Execute request ``index`` again instead of responding to it (iterative sequences).
+
+        ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` of the backend API.
+        """
+        self.rescheduled.add(index)
+
+    def sender(self, index: int) -> ResponseSender:
+        """The response sender of request ``index``, which may send responses after ``execute`` has returned."""
+        if index not in self.senders:
+            self.senders[index] = ResponseSender(self.requests[index], self._deliver)
+        return self.senders[index]
+
+    def answer(self, index: int, response: InferResponse) -> None:
+        """Set the response to request ``index`` of the batch; its contents are copied.
+
+        The object belongs to the request from now on: no other request may get the same one.
+
+        Raises
+        ------
+        InternalError
+            If the request already has a response.
+        """
+        if self.responses[index] is not None:
+            raise InternalError(f"request {index} of the batch: expected one response, got a second one")
+        response.copy_contents()
+        self.responses[index] = response

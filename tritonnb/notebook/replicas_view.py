@@ -1,0 +1,146 @@
+"""``remote.dashboard()``: the replicas of a deployment, with their requests, queues, batch sizes and sequences."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from tritonnb.core.errors import TritonError
+from tritonnb.notebook.cards import html_table
+from tritonnb.notebook.remote_cards import remote_card
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.updater import Updater
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+
+_UPDATE_S = 1.0
+#: Sequences that are named for each replica and model; the others are counted.
+_NAMED = 12
+
+
+class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """The replicas of a deployment, read every second.
+
+    Attributes
+    ----------
+    status, replicas, sequences, models : ipywidgets.HTML
+        What is shown, and where from; a row for each replica; a row for each replica and model with live sequences;
+        the models of the deployment when the view was opened.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._counts: dict[str, _Counts] = {}
+        self._read_s = time.monotonic()
+        self._closed = False
+        self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        remote.replicas()  # raises an error if this is no deployment
+        self.models = widgets.HTML(remote_card(remote))
+        parts = {"Replicas": self.replicas, "Sequences": self.sequences, "Models": self.models}
+        self._tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
+        for part in parts.values():
+            part.add_class("jp-RenderedHTMLCommon")
+        super().__init__([self.status, self._tabs])
+        self.add_class(LIVE)
+        self.refresh()
+        self._updater = Updater(f"tritonnb replicas {remote.url}", self.refresh, self._fail, _UPDATE_S)
+
+    def refresh(self) -> None:
+        """Read the state of the replicas; the view does so every second."""
+        replicas, statistics, now = self._remote.replicas(), self._remote.replica_stats(), time.monotonic()
+        seconds, self._read_s = now - self._read_s, now
+        counts = {name: _Counts(entries) for name, entries in statistics.items()}
+        live = sum(len(_sequences(replica)) for replica in replicas)
+        self.status.value = (
+            f"<b>{html.escape(self._remote.url)}</b>: {len(replicas)} replicas, {live} live sequences. "
+            f"Requests per second and batches are those of the last {seconds:.0f} s."
+        )
+        rows = [self._row(replica, counts.get(str(replica["replica"])), seconds) for replica in replicas]
+        titles = ("replica", "group", "state", "requests/s", "in flight", "queued", "mean batch (rows)",
+                  "batches (rows×count)", "live sequences")  # fmt: skip
+        self.replicas.value = html_table(titles, rows)
+        self.sequences.value = _sequences_table(replicas)
+        self._counts = counts
+        self.keep_last_state()
+
+    def close(self) -> None:
+        """Stop reading, and close the view; the deployment is not affected."""
+        if not self._closed:
+            self._closed = True
+            self._updater.stop()
+            for widget in (self.status, self.replicas, self.sequences, self.models, self._tabs):
+                widget.close()
+            super().close()
+
+    def last_state(self) -> str:
+        """Return what is shown as HTML."""
+        return f"<p>{self.status.value}</p>{self.replicas.value}{self.sequences.value}"
+
+    def refresh_last_state(self) -> bool:
+        """Return False: the view reads the replicas on a thread of its own."""
+        return False
+
+    def _row(self, replica: Mapping[str, Any], counts: _Counts | None, seconds: float) -> list[Any]:
+        name = str(replica["replica"])
+        cells = ["–"] * 3
+        if counts is not None:
+            cells = counts.since(self._counts.get(name, counts), seconds)
+        rate, *batches = cells
+        state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
+        return [*state, *batches, len(_sequences(replica))]
+
+    def _fail(self, error: TritonError) -> None:
+        self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
+
+
+class _Counts:
+    """The totals of one replica over its models."""
+
+    def __init__(self, entries: Sequence[StatisticsEntry]) -> None:
+        self.requests = sum(entry["inference_stats"]["success"]["count"] for entry in entries)
+        self.rows = sum(entry["inference_count"] for entry in entries)
+        self.executions = sum(entry["execution_count"] for entry in entries)
+        self.batches: Counter[int] = Counter()
+        for entry in entries:
+            for row in entry["batch_stats"]:
+                self.batches[row["batch_size"]] += row["compute_infer"]["count"]
+
+    def since(self, before: _Counts, seconds: float) -> list[str]:
+        """Requests per second, mean batch, and batches by size since an earlier reading."""
+        executions = self.executions - before.executions
+        if executions < 0:  # a model was loaded again
+            return ["–", "–", "–"]
+        new = sorted((self.batches - before.batches).items())
+        return [
+            f"{(self.requests - before.requests) / seconds:,.0f}",
+            f"{(self.rows - before.rows) / executions:.1f}" if executions else "–",
+            ", ".join(f"{size}×{count}" for size, count in new) or "–",
+        ]
+
+
+def _sequences(replica: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    sequences: list[Mapping[str, Any]] = replica["sequences"]
+    return sequences
+
+
+def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
+    rows = [row for replica in replicas for row in _placement(replica)]
+    return html_table(("replica", "model", "live", "correlation IDs"), rows) if rows else "<p>No live sequences.</p>"
+
+
+def _placement(replica: Mapping[str, Any]) -> list[list[Any]]:
+    """The live sequences of a replica: a row for each model."""
+    models = sorted({str(sequence["model"]) for sequence in _sequences(replica)})
+    rows = []
+    for model in models:
+        ids = [str(sequence["sequence_id"]) for sequence in _sequences(replica) if sequence["model"] == model]
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        rows.append([replica["replica"], model, len(ids), ", ".join(ids[:_NAMED]) + more])
+    return rows

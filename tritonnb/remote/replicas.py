@@ -1,0 +1,195 @@
+"""The replicas of a deployment (`tritonnb.scale`): their state, their statistics, and a recording of all of them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from itertools import count
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
+from tritonnb.profile.remote_server import HttpServer, RemoteServer
+from tritonnb.recording.event_types import event_of
+from tritonnb.recording.recording import Recording
+from tritonnb.simulation.replicas import instance_on
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+#: Seconds between two readings of the events of a recording. A replica that is lost takes its last events with it.
+_READ_S = 0.25
+#: The fields of events that are points in time; others are durations.
+_TIMES = ("time_ns", "received_ns", "queued_ns", "started_ns", "exec_start_ns", "compute_start_ns", "compute_end_ns",
+          "exec_end_ns")  # fmt: skip
+
+
+def is_deployment(server: RemoteServer) -> bool:
+    """Whether a server is a deployment of replicas; over gRPC that is not known."""
+    try:
+        replicas_of(server)
+    except TritonError:
+        return False
+    return True
+
+
+def replicas_of(server: RemoteServer) -> list[dict[str, Any]]:
+    """The replicas of a deployment; see `ScaledServer.replicas`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server is connected to over gRPC, or is not a deployment.
+    """
+    if not isinstance(server, HttpServer):
+        raise InvalidArgumentError(f"the replicas of {server.url} are listed over HTTP: connect to http://HOST:PORT")
+    replicas: list[dict[str, Any]] = server.access.fetch_json(f"{server.url}/v2/replicas")
+    return replicas
+
+
+def statistics_by_replica(server: RemoteServer) -> dict[str, list[StatisticsEntry]]:
+    """The statistics of all models on each replica, by its ID."""
+    response = server.access.fetch_json(f"{server.url}/v2/models/stats?replica=*")
+    return {replica: document["model_stats"] for replica, document in response["replicas"].items()}
+
+
+@contextmanager
+def record_replicas(server: RemoteServer, models: Sequence[str]) -> Iterator[Recording]:
+    """Record models on all replicas, those that are added during the block included."""
+    configs = {name: server.config(name) for name in models}
+    steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
+    configs |= {name: server.config(name) for name in sorted(steps - configs.keys())}
+    recording = Recording()
+    reader = _Reader(server, sorted(configs))
+    try:
+        yield recording
+    finally:
+        reader.close()
+    for replica in reader.lost:
+        warnings.warn(f"the replica {replica} was lost during the recording: its last events are missing", stacklevel=3)
+    recording.fill(merge_events(reader.events), configs)
+
+
+class _Reader:
+    """Reads the events of the replicas in a thread until it is closed."""
+
+    def __init__(self, server: RemoteServer, models: Sequence[str]) -> None:
+        self._server = server
+        self._body = {"recording": uuid.uuid4().hex, "models": list(models)}
+        #: What is added to the monotonic clock of each node to get that of the first one.
+        self._shifts: dict[str, int] = {}
+        self._first_offset: int | None = None
+        self._last: frozenset[str] = frozenset()
+        self.lost: list[str] = []
+        self.events: dict[str, list[Event]] = {}
+        self._stop = threading.Event()
+        self._failure: TritonError | None = None
+        self._read("begin")
+        self._thread = threading.Thread(target=self._run, name="tritonnb record replicas", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read the last events; raises what failed in the thread."""
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise UnavailableError(f"the recording of {self._server.url} ended early: {self._failure.message}")
+        self._read("end")
+
+    def _run(self) -> None:
+        while not self._stop.wait(_READ_S):
+            try:
+                self._read()
+            except TritonError as error:
+                self._failure = error
+                return
+
+    def _read(self, stage: str = "") -> None:
+        url = f"{self._server.url}/v2/replicas/events"
+        answered = self._server.access.fetch_json(url, {**self._body, "stage": stage})
+        for replica, document in answered.items():
+            shift = self._shift(document)
+            events = self.events.setdefault(replica, [])
+            events += (_shifted(event_of(values), shift) for values in document["events"])
+        self.lost += sorted(self._last - answered.keys())
+        self._last = frozenset(answered)
+
+    def _shift(self, document: Mapping[str, Any]) -> int:
+        """How far the monotonic clock of a node is behind that of the first one, by their wall clocks."""
+        offset = document["wall_ns"] - document["monotonic_ns"]
+        if self._first_offset is None:
+            self._first_offset = offset
+        return self._shifts.setdefault(document["node"], offset - self._first_offset)
+
+
+def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
+    """The events of several replicas as those of one server, whose instances have the replica in their names.
+
+    Requests and batches are numbered again, in the order in which they occur first.
+
+    Parameters
+    ----------
+    events : mapping of str to sequence of Event
+        By replica.
+
+    Examples
+    --------
+    >>> from tritonnb.core.events import RequestCancelled
+    >>> one, two = (RequestCancelled(time_ns=time_ns, model="m", version=1, serial=1) for time_ns in (20, 10))
+    >>> [(event.time_ns, event.serial) for event in merge_events({"a": [one], "b": [two]})]
+    [(10, 1), (20, 2)]
+    """
+    tagged = [(event, replica) for replica, own in events.items() for event in own]
+    tagged.sort(key=lambda pair: pair[0].time_ns)
+    numbers = _Numbers()
+    return [_renumbered(event, replica, numbers) for event, replica in tagged]
+
+
+class _Numbers:
+    """The new numbers of requests and batches."""
+
+    def __init__(self) -> None:
+        self._serials: dict[tuple[str, int], int] = {}
+        self._batches: dict[tuple[str, int], int] = {}
+        self._next_serial, self._next_batch = count(1), count(1)
+
+    def serial(self, replica: str, serial: int) -> int:
+        key = replica, serial
+        return self._serials[key] if key in self._serials else self._serials.setdefault(key, next(self._next_serial))
+
+    def batch(self, replica: str, batch: int) -> int:
+        key = replica, batch
+        return self._batches[key] if key in self._batches else self._batches.setdefault(key, next(self._next_batch))
+
+
+def _renumbered(event: Event, replica: str, numbers: _Numbers) -> Event:
+    changes: dict[str, Any] = {}
+    if hasattr(event, "serial"):
+        changes["serial"] = numbers.serial(replica, event.serial)
+    if hasattr(event, "instance"):
+        changes["instance"] = instance_on(replica, event.instance)
+    if isinstance(event, StepSent):
+        changes["step_serial"] = numbers.serial(replica, event.step_serial)
+    elif isinstance(event, BatchSent):
+        members = (None if serial is None else numbers.serial(replica, serial) for serial in event.members)
+        changes |= {"batch": numbers.batch(replica, event.batch), "members": tuple(members)}
+    elif isinstance(event, BatchExecuted):
+        requests = tuple((numbers.serial(replica, serial), *rest) for serial, *rest in event.requests)
+        changes |= {"batch": numbers.batch(replica, event.batch), "requests": requests}
+    return replace(event, **changes)
+
+
+def _shifted(event: Event, shift_ns: int) -> Event:
+    """An event on the clock of another machine."""
+    if not shift_ns:
+        return event
+    names = {field.name for field in fields(event)}.intersection(_TIMES)
+    changes: dict[str, Any] = {name: getattr(event, name) + shift_ns for name in names}
+    if isinstance(event, BatchExecuted):
+        changes["requests"] = tuple(
+            (serial, rows, received_ns + shift_ns, queued_ns + shift_ns, failed)
+            for serial, rows, received_ns, queued_ns, failed in event.requests
+        )
+    return replace(event, **changes)
