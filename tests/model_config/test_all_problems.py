@@ -77,3 +77,8 @@ def test_what_a_backend_may_complete_is_not_a_problem() -> None:
 
     text = 'backend: "python" max_batch_size: -1 input { name: "X" }'
     assert [problem.line for problem in diagnose(text, reject, "m").problems] == [1]
+
+
+@pytest.mark.parametrize("text", ['"\udcff": 1', "\udcff", '\0 name: "a" name: "b"', '"a\udcff" { }'])
+def test_a_text_that_no_editor_would_write_has_problems(text: str) -> None:
+    assert diagnose(text, check, "m").problems

@@ -113,7 +113,7 @@ def _end_of_field(text: str, name: Token) -> int:
 def _fix(text: str, start: int, end: int, replacement: str, label: str, hint: str = "") -> Fix:
     """Replace the bytes from ``start`` to ``end``."""
     raw = text.encode("utf-8", "surrogateescape")
-    changed = raw[:start] + replacement.encode() + raw[end:]
+    changed = raw[:start] + replacement.encode("utf-8", "surrogateescape") + raw[end:]
     return Fix(label, changed.decode("utf-8", "surrogateescape"), hint or _hint_of(label))
 
 
