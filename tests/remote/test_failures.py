@@ -164,7 +164,7 @@ class Refusing(BaseHTTPRequestHandler):
             time.sleep(1.5)
         elif self.path.startswith("/html"):
             body = b"<html>not a server</html>"
-        elif self.path.startswith("/missing"):
+        elif self.path.startswith("/missing") or self.path.endswith("/v2/replicas"):  # it is not a deployment
             status, body = 404, b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
