@@ -212,8 +212,8 @@ class _Call:
         except zlib.error:
             self._abort(INTERNAL, "Exception deserializing request!")
         except Exception as error:
-            failure = as_triton_error(error)
-            self._abort(_CODES[failure.status], client_text(failure))
+            self._fail(as_triton_error(error))
+            self.cancelled()
 
     def _run(self, message: bytes | bytearray) -> None:
         request = message if self._rpc is None else self._rpc.read(message)
