@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from typing import cast
 
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
@@ -60,8 +61,7 @@ class _Client(asyncio.Protocol):
         self.failure = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         settings = struct.pack(">HI", 4, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
         window = struct.pack(">I", _BIG_WINDOW - 65535)
         transport.write(

@@ -21,6 +21,7 @@ from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.notebook.feed import MOST_PENDING, Feed, Json
 from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.switch_interval import interpreter
 from tritonnb.notebook.view_encoding import MODEL
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -189,12 +190,14 @@ class LiveBatchView(BatchView):
             if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
                 undrawn = undrawn or not self._feed.quiet
                 now = time.monotonic_ns()
-                self.send({**self._flush(now), **state})
+                with interpreter.shared():
+                    self.send({**self._flush(now), **state})
                 batches = self._feed.counts.batches
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
             elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
-                self.keep_last_state(at_once=True)
+                with interpreter.shared():
+                    self.keep_last_state(at_once=True)
                 figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
                 undrawn = False
             if unsaved and now - saved_ns > _HISTORY_NS:
@@ -202,7 +205,7 @@ class LiveBatchView(BatchView):
                 saved_ns, unsaved = now, False
 
     def _drain(self) -> None:
-        with self._folding:
+        with interpreter.shared(), self._folding:
             own = [event for event in self._events.take() if event[MODEL] == self._name]
             self._recent.extend(own[-_RECENT:])
             for start in range(0, len(own), _EVENTS_PER_SLICE):
@@ -214,7 +217,7 @@ class LiveBatchView(BatchView):
             return self._feed.flush(now_ns)
 
     def _save_history(self, now_ns: int, slots: Json | None = None) -> None:
-        with self._folding:
+        with interpreter.shared(), self._folding:
             history = self._feed.history(now_ns)
         self.history = history if slots is None else {**history, "slot_state": slots}
 
@@ -234,8 +237,11 @@ class LiveBatchView(BatchView):
 
 
 def _let_others_run() -> None:
-    """Give the interpreter lock to a thread that waits for it, without its waiting for the switch interval."""
-    time.sleep(0)
+    """Give the interpreter lock to a thread that waits for it, without its waiting for the switch interval.
+
+    Not for 0 seconds: this thread would often have the lock again before the other one has woken up.
+    """
+    time.sleep(20e-6)
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
