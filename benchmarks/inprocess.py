@@ -49,7 +49,7 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
                 "wrk": functools.partial(_wrk, server.url, request, count, seconds, scratch),
             }
             if kind == "threads":
-                ways["on the instance's thread"] = functools.partial(_on_own_thread, model, count, seconds)
+                ways["callers that only wait"] = functools.partial(_on_own_thread, model, count, seconds)
             rates: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(rounds):
                 for name, measure in ways.items():

@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 
 _INTRODUCTION = """# Performance
 
-Every figure on this page was measured by `make bench-report`, which runs the benchmarks and writes the page. The
+`make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
 servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios much less. All
 servers and the load generator share one machine.
 """
@@ -101,11 +101,11 @@ def _inprocess(figures: dict[str, Any]) -> str:
             own = rates["in process"]
             others = {name: median(a / b for a, b in zip(own, values, strict=True)) for name, values in rates.items()}
             rows += [
-                (callers, f"{median(own):.0f}", f"{ratio:.2f} of {name}")
+                (callers, f"{median(own):.0f}", f"{ratio:.2f}", name)
                 for name, ratio in others.items()
                 if name != "in process"
             ]
-    return table(("callers", "calls/s", "ratio"), rows)
+    return table(("callers", "calls/s", "times the rate of", ""), rows)
 
 
 def _tricks(figures: dict[str, Any]) -> str:
