@@ -64,7 +64,7 @@ class _Client(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         settings = struct.pack(">HI", 4, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
         window = struct.pack(">I", _BIG_WINDOW - 65535)
-        transport.write(
+        self._transport.write(
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, window)
         )
         self._send()
