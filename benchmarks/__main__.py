@@ -20,7 +20,7 @@ from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.peers import peers
-from benchmarks.report import write_report
+from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.tricks import tricks
 from benchmarks.watch import watch
@@ -61,7 +61,12 @@ def main() -> None:
     target = Path(__file__).parent / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     target.parent.mkdir(exist_ok=True)
     print(doctor())
-    results: dict[str, object] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
+    results: dict[str, object] = {
+        "when": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": commit(),
+        "options": f"--seconds {options.seconds} --rounds {options.rounds}",
+        "cpus": os.cpu_count(),
+    }
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.names or BENCHMARKS:
             print(f"\n{name}: {BENCHMARKS[name].__doc__}", flush=True)

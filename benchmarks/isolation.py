@@ -51,7 +51,7 @@ def isolation(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         "instances": _instances(scratch, seconds, rounds),
         "identity": _identity(scratch, seconds, rounds),
         "8 MB": _large(scratch, seconds, rounds),
-        "busy cell": _busy_cell(scratch, seconds),
+        "busy cell, increase of the compute time": _busy_cell(scratch, seconds),
     }
 
 

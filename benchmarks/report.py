@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import servers
+from tritonnb.compiled import STATE
 
 PAGE = servers.ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
@@ -28,37 +29,38 @@ servers and the load generator share one machine.
 def write_report() -> Path:
     """Write the page; benchmarks without results are left out."""
     newest = _newest()
-    sections = [_INTRODUCTION, _conditions(newest)]
+    sections = [_INTRODUCTION, _conditions()]
     for name, (title, section) in SECTIONS.items():
         if name in newest:
-            when, figures = newest[name]
-            sections.append(f"## {title}\n\n{section(figures)}\n\n`python -m benchmarks {name}`, {when}\n")
+            run, figures = newest[name]
+            command = f"python -m benchmarks {name} {run['options']}"
+            sections.append(f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}\n")
     PAGE.write_text("\n".join(sections))
     return PAGE
 
 
-def _newest() -> dict[str, tuple[str, Any]]:
-    """The newest figures of each benchmark, with their date."""
-    newest: dict[str, tuple[str, Any]] = {}
+def commit() -> str:
+    """The commit of the checkout; it ends in ``-dirty`` if files have changed since."""
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=servers.ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
+    """The newest figures of each benchmark, and the results that they are part of."""
+    newest: dict[str, tuple[dict[str, Any], Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         results = json.loads(path.read_text())
-        newest.update(
-            {name: (results["when"], figures) for name, figures in results.items() if isinstance(figures, dict)}
-        )
+        newest.update({name: (results, figures) for name, figures in results.items() if isinstance(figures, dict)})
     return newest
 
 
-def _conditions(newest: dict[str, tuple[str, Any]]) -> str:
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=servers.ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+def _conditions() -> str:
     rows = [
         ("machine", f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"),
         ("Python", platform.python_version()),
-        ("tritonnb", f"{version('tritonnb')}, commit {commit}, compiled"),
+        ("tritonnb", f"{version('tritonnb')}, {STATE}"),
         ("Triton", f"the binary of {servers.PACKAGE} (Triton 2.51), Python backend"),
         ("packages", ", ".join(f"{name} {version(name)}" for name in ("numpy", "tornado", "uvloop", "onnxruntime"))),
-        ("measured", ", ".join(sorted({when for when, _ in newest.values()}))),
     ]
     return table(("", ""), rows)
 

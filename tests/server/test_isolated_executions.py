@@ -1,4 +1,4 @@
-"""Who waits for an isolated model: the event loop for small batches, the instance's thread for everything else."""
+"""The event loop waits for small batches of an isolated model, the instance's thread for all others."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def configurations() -> Iterator[Try]:
 
 
 def _parse(data: bytes, text: str) -> None:
-    """Parse a text; every position must be in it."""
+    """Parse a configuration; the position of every problem must be inside of it."""
     try:
         parsed = parse_text(data)
     except ConfigSyntaxError:

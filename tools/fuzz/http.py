@@ -145,7 +145,7 @@ def inference_bodies() -> Iterator[Try]:
         head = b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n"
         sent, state = peer.responses(head % (model, headers, len(body)) + body)
         require(state == "open", f"the connection is {state}")
-        require(sent.startswith(b"HTTP/1.1 "), "there is no response")
+        require(sent.startswith(b"HTTP/1.1 "), "expected a response, got none")
         _check(sent)
 
     with UnexpectedErrors() as errors:

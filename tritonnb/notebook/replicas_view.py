@@ -41,7 +41,7 @@ class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._read_s = time.monotonic()
         self._closed = False
         self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        remote.replicas()  # raises an error if this is no deployment
+        remote.replicas()  # raises an error if the server is not a deployment
         self.models = widgets.HTML(remote_card(remote))
         parts = {"Replicas": self.replicas, "Sequences": self.sequences, "Models": self.models}
         self._tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)

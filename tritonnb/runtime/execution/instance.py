@@ -1,8 +1,9 @@
 """The thread of a model instance, which runs the model and makes no decisions.
 
 The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
-server's event loop once. Where it can, the event loop itself waits for a model in another process, which saves two
-changes of thread (`BackendModelInstance.begin`).
+server's event loop once. Two cases save two changes of thread: a waiting in-process caller executes a quick batch
+(`BackendModelInstance.any_thread`), and the event loop itself waits for a model in another process
+(`BackendModelInstance.begin`).
 """
 
 from __future__ import annotations
