@@ -28,6 +28,7 @@ from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAG
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
+from tritonnb.endpoints.listening import listen
 from tritonnb.endpoints.requests import client_text
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
@@ -79,10 +80,8 @@ class Http2Server:
             If the port is taken.
         """
         self.loop = asyncio.get_running_loop()
-        self._server = await self.loop.create_server(
-            lambda: Http2Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        self._server, port = await listen(lambda: Http2Connection(self), host, port, reuse_port=self._reuse_port)
+        return port
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""

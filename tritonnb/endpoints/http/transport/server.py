@@ -26,6 +26,7 @@ from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
+from tritonnb.endpoints.listening import listen
 
 #: Seconds that a client has to send the head of a request.
 HEAD_TIMEOUT = 60.0
@@ -76,11 +77,9 @@ class HttptoolsServer:
         OSError
             If the port is taken.
         """
-        self._server = await self.loop.create_server(
-            lambda: Http1Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
-        )
+        self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
         self._sweep()
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""
