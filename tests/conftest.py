@@ -9,8 +9,9 @@ import pytest
 from hypothesis import settings
 
 from tests.notebook.browser import browser, browser_context, lab, notebook
+from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
 
-__all__ = ["browser", "browser_context", "lab", "notebook"]
+__all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "pytest_collection_finish"]
 
 settings.register_profile("tritonnb", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
