@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+
+import pytest
 
 from tritonnb.notebook.worker import Job, Worker
 
@@ -45,3 +49,33 @@ def test_a_worker_can_be_stopped_and_joined_on_its_own_thread() -> None:
     assert ended.wait(60)
     worker.join()
     assert worker.stopped
+
+
+JOB = """
+import threading
+
+from tritonnb.notebook.latest_job import LatestJob
+from tritonnb.notebook.updater import Updater
+from tritonnb.notebook.worker import Worker
+
+begun = threading.Event()
+
+def draw():
+    begun.set()
+    threading.main_thread().join()
+    print(sum(range(10**7)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "Worker('test', lambda job: job(), draw, 0.001).start()",
+        "Updater('test', draw, print, 0.001)",
+        "LatestJob('test').submit(draw)",
+    ],
+)
+def test_the_interpreter_does_not_exit_during_a_job(start: str) -> None:
+    script = f"{JOB}\nthread = {start}\nbegun.wait()"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr, run.returncode) == ("49999995000000\n", "", 0)

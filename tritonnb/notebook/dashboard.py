@@ -7,7 +7,6 @@ its configuration; once a corrected configuration is applied, its traffic panel 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import html
 import re
@@ -92,7 +91,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self.close()
             raise
         self._models.observe(lambda change: self._worker.submit(self._open_selected), "selected")
-        atexit.register(self._worker.stop)  # a kernel that exits closes its sockets: stop sending before
         self._worker.start()
 
     def show(self, model: str) -> None:
@@ -104,7 +102,6 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         open_dashboards.remove(self._server, self)
         self._worker.stop()
         self._worker.join()
-        atexit.unregister(self._worker.stop)
         if self._server.alive:
             with contextlib.suppress(TritonError, RuntimeError):  # it stops in the meantime
                 self._monitor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 
@@ -9,7 +10,8 @@ from collections.abc import Callable
 class LatestJob:
     """Runs the newest of the submitted jobs; one that has not begun is replaced by the next.
 
-    The thread starts with a job and ends when there is none, so that an idle widget has no thread.
+    The thread starts with a job and ends when there is none, so that an idle widget has no thread. When the interpreter
+    exits, it waits for the thread (see `tritonnb.notebook.worker.Worker`).
 
     Parameters
     ----------
@@ -37,6 +39,7 @@ class LatestJob:
             self._next = job
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                atexit.register(self.join)
                 self._thread.start()
 
     @property
@@ -55,5 +58,6 @@ class LatestJob:
                 job, self._next = self._next, None
                 if job is None:
                     self._thread = None
+                    atexit.unregister(self.join)
                     return
             job()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from typing import Any
 
@@ -9,12 +10,13 @@ from tritonnb.core.errors import TritonError
 
 
 class Updater:
-    """A thread that calls a function until it fails or is stopped."""
+    """A thread that calls a function until it fails, is stopped, or the interpreter exits."""
 
     def __init__(self, name: str, update: Any, failed: Any, interval_s: float) -> None:
         self._update, self._failed, self._interval_s = update, failed, interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        atexit.register(self.stop)  # a thread that is drawing must not be ended: see `Worker`
         self._thread.start()
 
     def stop(self) -> None:
@@ -29,4 +31,5 @@ class Updater:
                 self._update()
             except TritonError as error:
                 self._failed(error)
-                return
+                break
+        atexit.unregister(self.stop)

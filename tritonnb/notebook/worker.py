@@ -6,6 +6,7 @@ server. Widgets pass such work to a thread of their own.
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections.abc import Callable
@@ -16,6 +17,9 @@ Job = Callable[[], object]
 
 class Worker:
     """A daemon thread that runs jobs in the order in which they were submitted.
+
+    When the interpreter exits, it waits for the thread: one that was drawing a figure would be ended inside of
+    Matplotlib's C++ code, which crashes the process.
 
     Parameters
     ----------
@@ -45,6 +49,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the thread; jobs that were submitted before are run first."""
+        atexit.register(self._end)
         self._thread.start()
 
     def submit(self, job: Job) -> bool:
@@ -65,6 +70,10 @@ class Worker:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
+    def _end(self) -> None:
+        self.stop()
+        self.join()
+
     def _work(self) -> None:
         while True:
             try:
@@ -72,5 +81,6 @@ class Worker:
             except queue.Empty:
                 job = self._poll
             if job is None:
-                return
+                break
             self._run(job)
+        atexit.unregister(self._end)
