@@ -16,11 +16,13 @@ SITE := build/site
 BOTH := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # The markers of tests whose work is mostly done by other processes.
 STARTING := browser or kernel or wheel
-FAST := --hypothesis-profile=fast -m "not ($(STARTING) or slow)"
+FAST := --hypothesis-profile=fast -m "not ($(STARTING) or isolated or slow)"
+# About half of the time of the fast tests.
+HALF := tests/backends tests/server tests/figures tests/recording tests/profile tests/runtime
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-others test-fast test-fast-servers test-fast-others test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-others test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -38,15 +40,15 @@ test-starting: $(MODELS) $(COMPILED)
 test-others: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "not ($(STARTING))"
 
-# For the edit loop: without the tests that start a browser, a kernel or a build, and without those that take seconds.
+# For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
-	$(BOTH) test-fast-servers test-fast-others
+	$(BOTH) test-fast-half test-fast-rest
 
-test-fast-servers: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(FAST) tests/backends tests/server
+test-fast-half: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(FAST) $(HALF)
 
-test-fast-others: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(FAST) --ignore=tests/backends --ignore=tests/server
+test-fast-rest: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(FAST) $(HALF:%=--ignore=%)
 
 # TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed

@@ -1,4 +1,4 @@
-"""What holds for all tests: no hypothesis example fails because the machine is slow, and slow tests are marked.
+"""What holds for all tests: no hypothesis example fails because the machine is slow, and tests are marked.
 
 Browser tests run last, and share one browser: Playwright occupies the event loop of the thread.
 """
@@ -22,7 +22,7 @@ MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel",
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures; hypothesis state machines, and tests with a longer time limit, are slow.
+    """Mark tests by their fixtures and parameters; state machines, and tests with a longer time limit, are slow.
 
     Tests in a browser come last.
     """
@@ -31,6 +31,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = getattr(item, "fixturenames", ())
         for marker in sorted({MARKER_OF_FIXTURE[name] for name in fixtures if name in MARKER_OF_FIXTURE}):
             item.add_marker(marker)
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and "isolated" in callspec.id.split("-"):
+            item.add_marker("isolated")
         timeout = item.get_closest_marker("timeout")
         is_state_machine = item.name == "runTest"
         if is_state_machine or (timeout is not None and timeout.args[0] > limit):
