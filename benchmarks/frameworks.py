@@ -174,8 +174,11 @@ def _compiled_dense() -> tuple[Path, str]:
         layers += [torch.nn.Linear(weight.shape[0], weight.shape[1], bias=False), torch.nn.ReLU()]
         layers[-2].weight.data = torch.from_numpy(np.ascontiguousarray(weight.T))
     text = export_pt2(torch.nn.Sequential(*layers[:-1]), (torch.zeros(1, 2048),), directory, max_batch_size=64)
-    kept = (line for line in text.splitlines() if not line.startswith(("max_batch_size", "dynamic_batching")))
-    return directory / "1" / "model.pt2", "\n".join([*kept, _PARAMETER.format("INTRA_OP_THREAD_COUNT", "1")])
+    kept = [line for line in text.splitlines() if not line.startswith(("max_batch_size", "dynamic_batching"))]
+    # PyTorch holds the interpreter lock while a program runs: in one process, instances would take turns.
+    parameters = {"INTRA_OP_THREAD_COUNT": "1", "EXECUTION_PROCESS": "isolated"}
+    config = [*kept, *(_PARAMETER.format(*parameter) for parameter in parameters.items())]
+    return directory / "1" / "model.pt2", "\n".join(config)
 
 
 def _archive(directory: Path) -> Callable[[], RunBatch]:

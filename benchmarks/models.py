@@ -165,8 +165,9 @@ class Costs:
 
 
 def _processor_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    """Of a process and those of its isolated models."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(time.user + time.system for time in times))
 
 
 def _children_seconds() -> float:
