@@ -51,7 +51,7 @@ def isolation(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         "instances": _instances(scratch, seconds, rounds),
         "identity": _identity(scratch, seconds, rounds),
         "8 MB": _large(scratch, seconds, rounds),
-        "busy cell, increase of the compute time": _busy_cell(scratch, seconds),
+        "busy cell, increase of the compute time": _busy_cell(scratch, seconds, rounds),
     }
 
 
@@ -127,32 +127,43 @@ def _large(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
     return {"in process": _report("8 MB, 2 connections", rates["isolated"], rates["in process"], "in process")}
 
 
-def _busy_cell(scratch: Path, seconds: int) -> dict[str, float]:
-    """How much a busy loop in this process changes the compute time of a model."""
-    repository = _repository(scratch, "compute", _COMPUTE)
+def _busy_cell(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
+    """How much a busy loop in this process changes the compute time of a model.
+
+    The loop also delays the requests. A processor that was idle before computes more slowly at first, so the requests
+    of the other measurement are sent at the same intervals.
+    """
+    body = _COMPUTE.replace(str(BUSY_LOOPS), str(COMPUTE_LOOPS[-1]))  # longer than the interpreter's switch interval
+    repository = _repository(scratch, "compute", body)
     figures = {}
     for isolate in (False, True):
+        increases = []
         with Server(repository, port=None, allow_http=False, isolate=isolate) as server:
-            free = _compute_ms(server, seconds)
-            with _busy():
-                busy = _compute_ms(server, seconds)
+            for _ in range(rounds):
+                with _busy():
+                    busy, interval = _compute_ms(server, seconds)
+                free, _ = _compute_ms(server, seconds, interval)
+                increases.append(busy / free - 1)
         where = "isolated" if isolate else "in process"
-        figures[where] = busy / free - 1
-        print(f"busy cell, {where}: compute time {free:.2f} ms -> {busy:.2f} ms ({figures[where]:+.1%})")
+        figures[where] = statistics.median(increases)
+        values = ", ".join(f"{increase:+.1%}" for increase in increases)
+        print(f"busy cell, {where}: compute time {figures[where]:+.1%} ({values}), a request every {interval:.3f} s")
     return figures
 
 
-def _compute_ms(server: Server, seconds: int) -> float:
-    """The median of the compute times in ms, one request after another."""
+def _compute_ms(server: Server, seconds: int, interval: float = 0.0) -> tuple[float, float]:
+    """The median of the compute times in ms, one request after another, and the interval between requests in s."""
     row, times = np.zeros((1, 16), np.float32), []
-    end = time.monotonic() + seconds
+    begin = due = time.monotonic()
     total = server["compute"].stats()["inference_stats"]["compute_infer"]["ns"]
-    while time.monotonic() < end:
+    while time.monotonic() < begin + seconds:
+        time.sleep(max(0.0, due - time.monotonic()))
+        due += interval
         server["compute"](X=row)
         now = server["compute"].stats()["inference_stats"]["compute_infer"]["ns"]
         times.append((now - total) / 1e6)
         total = now
-    return statistics.median(times)
+    return statistics.median(times), seconds / len(times)
 
 
 @contextmanager
