@@ -8,11 +8,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from tests import signal_stack
 from tests.notebook.browser import browser, browser_context, lab, notebook
 from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
 
 __all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "pytest_collection_finish"]
 
+signal_stack.install()
 settings.register_profile("tritonnb", deadline=None)
 settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
 settings.load_profile("tritonnb")
