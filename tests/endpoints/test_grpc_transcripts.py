@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,33 +12,20 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.newer_release import recordings
+from tests.endpoints.recorded_models import MODELS, server_options
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
-from tritonnb.telemetry.trace_settings import TraceOptions
 
-MODELS = Path(__file__).parents[1] / "models"
 CASES = recordings("grpc_transcripts.json")
 METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
 
 @pytest.fixture(scope="module", params=["fast", "grpcio", "isolated"])
 def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
-    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
-    explicit: ServerKeywords = {
-        "model_control_mode": "explicit",
-        "load_models": names,
-        "trace": TraceOptions("trace.json"),
-    }
     isolated = request.param == "isolated"  # the models, behind the fast transport
-    transport = "fast" if isolated else request.param
-    explicit |= {
-        "grpc": GrpcOptions(transport=transport),
-        "grpc_port": 0,
-        "allow_client_shm": True,
-        "isolate": isolated,
-    }
-    with Server(MODELS, port=0, **explicit) as server:
+    options = server_options(isolated)
+    options |= {"grpc": GrpcOptions(transport="fast" if isolated else request.param), "grpc_port": 0}
+    with Server(MODELS, port=0, **options) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             yield channel
 

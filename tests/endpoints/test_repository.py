@@ -11,8 +11,8 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.endpoints.newer_release import recordings
+from tests.endpoints.recorded_models import MODELS
 from tests.endpoints.replay import differences, send
-from tests.endpoints.test_transcripts import MODELS
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.load import ConfigError
 from tritonnb.server.options import ServerKeywords

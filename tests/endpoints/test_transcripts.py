@@ -9,38 +9,25 @@ from typing import Any
 import pytest
 
 from tests.endpoints.newer_release import recordings, unused_changes
+from tests.endpoints.recorded_models import MODELS, server_options
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
-from tritonnb.telemetry.trace_settings import TraceOptions
 
 HERE = Path(__file__).parent
 SHARED = Path("/dev/shm")
-MODELS = HERE.parent / "models"
 EXCHANGES = recordings("transcripts.json")
 VARIATIONS = recordings("variations.json")
 
 
 @pytest.fixture(scope="module", params=["fast", "tornado", "isolated"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
-    explicit: ServerKeywords = {
-        "model_control_mode": "explicit",
-        "load_models": names,
-        "trace": TraceOptions("trace.json"),
-    }
     isolated = request.param == "isolated"  # the models, behind the fast transport
-    transport = "fast" if isolated else request.param
-    explicit |= {
-        "http": HttpOptions(transport=transport),
-        "metrics_port": 0,
-        "allow_client_shm": True,
-        "isolate": isolated,
-    }
-    explicit |= {"openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
-    with Server(MODELS, port=0, **explicit) as server:
+    options = server_options(isolated)
+    options |= {"http": HttpOptions(transport="fast" if isolated else request.param), "metrics_port": 0}
+    options |= {"openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
+    with Server(MODELS, port=0, **options) as server:
         assert not server.load_errors
         yield server
     for key in {exchange["shared_memory"]["key"] for exchange in EXCHANGES if "shared_memory" in exchange}:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from tests.notebook.accessibility import download_axe
+from tests.notebook.view_page import ViewPage
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +18,19 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if source is None:
         pytest.skip("needs axe-core from the npm registry")
     return source
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Any) -> Iterator[Any]:
+    """A page for all tests of a module."""
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def view(shared_page: Any) -> Iterator[ViewPage]:
+    """A batch view in the shared page; errors in the page fail the test."""
+    view = ViewPage(shared_page)
+    yield view
+    assert view.errors == []

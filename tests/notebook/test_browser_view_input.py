@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -13,20 +11,6 @@ from tests.notebook.test_browser_view_truth import DELAYED, DENSE, DIRECT
 from tests.notebook.view_page import ViewPage, deliveries
 
 NICE_SPANS = (500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000)
-
-
-@pytest.fixture(scope="module")
-def shared_page(browser: Any) -> Iterator[Any]:
-    page = browser.new_page()
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def view(shared_page: Any) -> Iterator[ViewPage]:
-    view = ViewPage(shared_page)
-    yield view
-    assert view.errors == []
 
 
 @pytest.fixture

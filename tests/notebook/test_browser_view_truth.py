@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -18,20 +16,6 @@ DELAYED = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_micros
 DIRECT = """name: "s" max_batch_size: 4 instance_group { count: 2 }
     sequence_batching { direct { } max_sequence_idle_microseconds: 3000000 }"""
 GUIDE = [(0, 4), (50_000 / 3, 2), (0, 2), (100_000 / 3, 6), (100_000 / 3, 2)]
-
-
-@pytest.fixture(scope="module")
-def shared_page(browser: Any) -> Iterator[Any]:
-    page = browser.new_page()
-    yield page
-    page.close()
-
-
-@pytest.fixture
-def view(shared_page: Any) -> Iterator[ViewPage]:
-    view = ViewPage(shared_page)
-    yield view
-    assert view.errors == []
 
 
 @cache
