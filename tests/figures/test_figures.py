@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib import style
+from matplotlib import rc_context, rcParams, style
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
@@ -127,6 +127,23 @@ def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     thread.start()
     thread.join()
     assert "image/png" in drawn[0]
+
+
+def test_a_drawing_on_another_thread_keeps_the_parameters_that_the_user_changes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figure = picture.Picture()
+
+    def savefig(raw: Any, **options: Any) -> None:
+        rcParams["lines.linewidth"] = 7
+        raw.write("<svg ></svg>")
+
+    with rc_context():
+        fonts = rcParams["svg.fonttype"]
+        monkeypatch.setattr(figure, "savefig", savefig)
+        figure.svg()
+        assert rcParams["lines.linewidth"] == 7
+        assert rcParams["svg.fonttype"] == fonts
 
 
 def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> None:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import base64
 import html
 import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from matplotlib import rc_context
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
@@ -27,6 +30,8 @@ _STYLE = "<style>{pages} {{ display: inline !important; }} {hidden} {{ display: 
 )
 #: Larger SVG documents, in bytes, are shown as PNG.
 _LARGEST_SVG = 300_000
+
+_svg_lock = threading.Lock()
 
 #: Width of all figures in inches.
 WIDTH = 10.0
@@ -49,7 +54,7 @@ class Picture(Figure):
     def svg(self) -> str:
         """The figure as an SVG document, with text as text elements and `alt` as the title."""
         raw = io.StringIO()
-        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tritonnb"}):
+        with _svg_parameters():
             self.savefig(raw, format="svg", metadata={"Date": None})
         text = raw.getvalue()
         start = text.index("<svg ")
@@ -93,3 +98,19 @@ def figure_of(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
+
+
+@contextmanager
+def _svg_parameters() -> Iterator[None]:
+    """Have text drawn as text elements, and the same names in every drawing.
+
+    `matplotlib.rc_context` would restore all global parameters at the end. Figures are also drawn on threads of
+    widgets, while the user may be changing other parameters.
+    """
+    with _svg_lock:
+        before = rcParams["svg.fonttype"], rcParams["svg.hashsalt"]
+        rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = "none", "tritonnb"
+        try:
+            yield
+        finally:
+            rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = before
