@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http import json_reader
 from tritonnb.endpoints.http.json_reader import _parse_as_rapidjson, parse
 
 VALUES = st.recursive(
@@ -140,3 +141,20 @@ def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, d
     with pytest.raises(InternalError) as raised:
         parse(text[:end])
     assert int(raised.value.message.rpartition(" ")[2]) <= end
+
+
+def test_a_deep_document_does_not_reach_the_recursion_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, destructors of objects that the garbage collector finds in the meantime would fail."""
+    read: list[str] = []
+
+    class Reader:
+        def decode(self, text: str) -> object:
+            read.append(text)
+            return json.loads(text)
+
+    monkeypatch.setattr(json_reader, "_python_reader", Reader())
+    deep, wide = "[" * 5000 + "]" * 5000, "[" + ",".join(["[1]"] * 5000) + "]"
+    parse(deep.encode())
+    assert [text.count("[") for text in read] == [256]
+    assert parse(wide.encode()) == [[1]] * 5000
+    assert read[1] == wide

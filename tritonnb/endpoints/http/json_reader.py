@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate
 
 import rapidjson
 
@@ -33,6 +34,8 @@ _ERROR = re.compile(r"Parse error at offset (\d+): (.*)")
 _NEWER_REASONS = {"Invalid encoding in string.": "Invalid escape character in string."}
 #: Both readers are recursive. No member of a request is nested this deep, so what is deeper need not be read.
 _MAX_DEPTH = 256
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_DEPTH_CHANGES = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)')
 
@@ -62,7 +65,8 @@ def parse(raw: bytes | bytearray) -> object:
     >>> parse(b'{"id": "7", "limits": [-Inf, 0.5]}')
     {'id': '7', 'limits': [-inf, 0.5]}
     """
-    if not _may_differ(raw):
+    # At Python's recursion limit, destructors would fail: the garbage collector may run in the reader.
+    if not (_may_differ(raw) or _may_be_deep(raw)):
         try:
             return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
@@ -103,6 +107,14 @@ def _may_differ(raw: bytes | bytearray) -> bool:
         return False
     unpaired = _PAIR.sub(b"", raw)
     return b"\\ud" in unpaired or b"\\uD" in unpaired
+
+
+def _may_be_deep(raw: bytes | bytearray) -> bool:
+    """Whether values may be nested deeper than `_MAX_DEPTH`; brackets in strings count, too."""
+    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH:
+        return False
+    brackets = raw.translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets))) > _MAX_DEPTH
 
 
 class RepeatedMembers(dict[str, object]):
