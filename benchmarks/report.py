@@ -204,11 +204,11 @@ def _models(figures: dict[str, Any]) -> str:
     return (
         table(("model, rows per request", "rows/s", "p99 ms", "the framework alone, with", "share"), rows)
         + "\nProcessor time per row in microseconds. The share is what the framework could reach if both "
-        "cores were busy all the time: server, load generator and framework share them. What is missing beyond "
-        "that is time without a batch: 32 clients with one row each fill two batches of 16, so an instance waits "
-        "until the clients of its last batch have sent their next requests. PyTorch holds the interpreter lock "
-        "while a PT2 program runs, so two threads of one process are not faster than one; the served instances are "
-        "in processes of their own.\n\n"
+        "cores were busy all the time: server, load generator and framework share them. Instances of dense also wait "
+        "between batches: 32 clients with one row each fill two batches of 16, so an instance waits until the clients "
+        "of its last batch have sent their next requests. PyTorch holds the interpreter lock while a PT2 program "
+        "runs, so threads of one process take turns, while the served instances are in processes of their own: the "
+        "shares of PT2 are too high (decision 136 has the rates of two bare processes).\n\n"
         + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
     )
 

@@ -129,9 +129,8 @@ def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     assert "image/png" in drawn[0]
 
 
-def test_a_drawing_on_another_thread_keeps_the_parameters_that_the_user_changes_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_drawing_as_svg_keeps_the_parameters_that_change_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may change them."""
     figure = picture.Picture()
 
     def savefig(raw: Any, **options: Any) -> None:

@@ -13,6 +13,15 @@ async def listen(
 ) -> tuple[asyncio.Server, int]:
     """Listen on a port, and return the server and the port; the system chooses one if it is 0.
 
+    Parameters
+    ----------
+    make_protocol : callable
+        Makes the protocol of a connection.
+    host : str
+    port : int
+    reuse_port : bool
+        Whether other servers may listen on the same port.
+
     Raises
     ------
     OSError

@@ -109,9 +109,14 @@ def _may_differ(raw: bytes | bytearray) -> bool:
     return b"\\ud" in unpaired or b"\\uD" in unpaired
 
 
+def _has_few_brackets(raw: bytes | bytearray) -> bool:
+    """Whether no value can be nested deeper than `_MAX_DEPTH`, which most documents show quickly."""
+    return raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH
+
+
 def _may_be_deep(raw: bytes | bytearray) -> bool:
     """Whether values may be nested deeper than `_MAX_DEPTH`; brackets in strings count, too."""
-    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH:
+    if _has_few_brackets(raw):
         return False
     brackets = raw.translate(None, _NOT_BRACKETS)
     return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets))) > _MAX_DEPTH
@@ -151,7 +156,7 @@ def _parse_as_rapidjson(raw: bytes) -> object:
 
 def _without_deep_values(raw: bytes) -> bytes:
     """Replace the contents of arrays and objects at the depth `_MAX_DEPTH` by spaces, which keeps all offsets."""
-    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH:
+    if _has_few_brackets(raw):
         return raw
     shallow = bytearray(raw)
     depth = start = 0
