@@ -73,6 +73,7 @@ class OneModel:
     """As much of an engine as an endpoint asks for."""
 
     def __init__(self) -> None:
+        self.table = self
         self.echo = Echo()
         self.shared_memory = SharedMemory()
         self.tracer = Tracer(EventStream(), TraceOptions())
@@ -84,6 +85,8 @@ class OneModel:
         if name != "echo":
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return self.echo
+
+    get = model
 
     def is_live(self) -> bool:
         return True

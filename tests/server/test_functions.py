@@ -118,4 +118,4 @@ def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> 
             client.infer(name, [tensor])
             server.unload(name)
     assert server.endpoints.http is not None
-    assert set(server.endpoints.http._request_caches) == {("second", 1)}
+    assert server.endpoints.http.services.reader.cached_models() == [("second", 1)]

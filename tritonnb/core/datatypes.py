@@ -240,7 +240,7 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     InvalidArgumentError
         If there is none, such as for complex numbers.
     """
-    numpy = np.dtype(dtype)
+    numpy = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if numpy.kind in "SUO":
         return BYTES
     datatype = _BY_NUMPY.get(numpy.newbyteorder("<") if numpy.byteorder == ">" else numpy)

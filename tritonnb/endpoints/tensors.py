@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -53,7 +52,7 @@ class OutputFormat:
     region: Part | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class ResponseFormat:
     """The requested format of a response.
 
@@ -62,16 +61,21 @@ class ResponseFormat:
     binary : bool
         For outputs without an entry (``binary_data_output``).
     outputs : dict of str to OutputFormat
+        Complete before `only_bytes` is read.
     """
 
     binary: bool = False
     outputs: dict[str, OutputFormat] = field(default_factory=dict)
+    _only_bytes: bool | None = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def only_bytes(self) -> bool:
         """Whether every output is written to the body as bytes."""
-        formats = self.outputs.values()
-        return all(output_format == OutputFormat(binary=True) for output_format in formats) if formats else self.binary
+        if self._only_bytes is None:
+            formats = self.outputs.values()
+            binary = OutputFormat(binary=True)
+            self._only_bytes = all(requested == binary for requested in formats) if formats else self.binary
+        return self._only_bytes
 
 
 def binary_tensor(

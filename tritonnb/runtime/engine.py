@@ -69,6 +69,8 @@ class Engine:
         The metrics that models define.
     shared_memory : SharedMemory
         The regions that clients have registered.
+    table : ModelTable
+        The models, for code that looks one up for each request.
     tracer : Tracer
         Selects the requests to trace.
     """
@@ -85,7 +87,7 @@ class Engine:
         limiter = RateLimiter(options.rate_limit_resources) if options.rate_limit == "execution_count" else None
         shared_services = SharedServices(self.stream, self._calls, self.cache, limiter)
         self._repository = ModelRepository(options, shared_services)
-        self._table = self._repository.table
+        self.table = self._repository.table
         self._reconfiguration = Reconfiguration(self._repository, options)
         self._started = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
@@ -118,7 +120,7 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
-        logger.info(LogTable(("Model", "Version", "Status"), self._table.statuses()))
+        logger.info(LogTable(("Model", "Version", "Status"), self.table.statuses()))
         if self.load_errors and self.options.exit_on_error:
             raise InternalError("failed to load all models")
         self._started = True
@@ -172,23 +174,23 @@ class Engine:
         NotFoundError, UnavailableError
             If the version does not exist or is not ready.
         """
-        return self._table.get(name, version)
+        return self.table.get(name, version)
 
     def models(self) -> list[Served]:
         """Every version that is ready, by name and version."""
-        return list(self._table.served())
+        return list(self.table.served())
 
     def configs(self) -> dict[str, pb.ModelConfig]:
         """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
-        return {served.name: served.config for served in self._table.served()}
+        return {served.name: served.config for served in self.table.served()}
 
     def ready_versions(self, name: str) -> list[int]:
         """The versions of a model that are ready, ascending."""
-        return self._table.ready_versions(name)
+        return self.table.ready_versions(name)
 
     def model_metadata(self, name: str, version: int = -1) -> JsonDict:
         """The model metadata; without a version it lists all versions that are ready."""
-        served = self._table.get(name, version)
+        served = self.table.get(name, version)
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
@@ -201,19 +203,19 @@ class Engine:
             return False
         if not self.options.strict_readiness:
             return True
-        return self._table.all_ready() and all(await asyncio.gather(*map(_is_ready, self._table.served())))
+        return self.table.all_ready() and all(await asyncio.gather(*map(_is_ready, self.table.served())))
 
     def is_loaded(self, name: str, version: int = -1) -> bool:
         """Whether a model version is loaded."""
         try:
-            self._table.get(name, version)
+            self.table.get(name, version)
         except TritonError:
             return False
         return True
 
     async def model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model version is loaded, and its instances are ready."""
-        return self.is_loaded(name, version) and await _is_ready(self._table.get(name, version))
+        return self.is_loaded(name, version) and await _is_ready(self.table.get(name, version))
 
     def metadata(self) -> JsonDict:
         """Server metadata."""
@@ -229,8 +231,8 @@ class Engine:
         """
         self._refuse_when_stopping()
         if not name:
-            return {"model_stats": [served.statistics.to_dict() for served in self._table.served()]}
-        versions = self._table.ready_versions(name)
+            return {"model_stats": [served.statistics.to_dict() for served in self.table.served()]}
+        versions = self.table.ready_versions(name)
         if not versions:
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         if version not in (-1, *versions):
@@ -241,7 +243,7 @@ class Engine:
     def index(self, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository index."""
         self._refuse_when_stopping()
-        return self._table.index(self._repository.directories.counts(), ready_only)
+        return self.table.index(self._repository.directories.counts(), ready_only)
 
     # --- model control ------------------------------------------------------------------------
 
@@ -321,11 +323,11 @@ class Engine:
 
     def failure(self, name: str) -> str:
         """The error of a model that failed to load; empty for other models."""
-        return self._table.failure(name)
+        return self.table.failure(name)
 
     def failures(self) -> dict[str, str]:
         """The errors of the models that failed to load, by name."""
-        return self._table.failures()
+        return self.table.failures()
 
     async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
         """The effective configuration of a model if it had another configuration; nothing is changed.

@@ -140,7 +140,7 @@ class Replica:
         delegate = self._http.start_request(None, cast(httputil.HTTPConnection, exchange))
         exchange.delegate = delegate
         line = httputil.RequestStartLine(method, target, "HTTP/1.0")
-        delegate.headers_received(line, LightHeaders(dict(headers)))  # type: ignore[arg-type]
+        delegate.headers_received(line, LightHeaders(dict(headers)))
         if body:
             delegate.data_received(body)
         exchange.received = True

@@ -99,8 +99,9 @@ def describe(error: BaseException) -> str:
 
 def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     """The frames outside this backend: on Triton its utilities are written in C++ and have no frames."""
-    ours = str(Path(__file__).parent)
-    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(ours)]
+    package = __name__.rpartition(".")[0]
+    entries = zip(traceback.walk_tb(trace), traceback.extract_tb(trace), strict=True)
+    frames = [summary for (frame, _), summary in entries if frame.f_globals.get("__package__") != package]
     return list(itertools.dropwhile(lambda frame: frame.filename.startswith("<frozen importlib"), frames))
 
 

@@ -22,9 +22,11 @@ def check_types(parameters: object) -> None:
     TritonModelException
         If they are wrong; with Triton's text.
     """
-    if not isinstance(parameters, dict | None):
+    if parameters is None:
+        return
+    if not isinstance(parameters, dict):
         raise TritonModelException(f"Expect dict, got {type(parameters)}")
-    for name, value in (parameters or {}).items():
+    for name, value in parameters.items():
         if not isinstance(name, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
         if not isinstance(value, (bool, int, str)):
@@ -33,7 +35,9 @@ def check_types(parameters: object) -> None:
 
 def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
     """The error if parameters cannot be sent, else None."""
-    for value in (parameters or {}).values():
+    if not parameters:
+        return None
+    for value in parameters.values():
         if isinstance(value, int) and value not in _INTEGERS:
             return InternalError("Unsupported value type on parameters")
     return None

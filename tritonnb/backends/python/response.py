@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
@@ -32,7 +33,7 @@ class InferenceResponse:
         self,
         output_tensors: Sequence[Tensor] = (),
         error: TritonError | None = None,
-        parameters: dict[str, ParameterValue] | None = None,
+        parameters: Any = None,  # the compiled class would refuse other types than a dict with a text of its own
     ) -> None:
         # Nearly every model passes a list, and the general check is slow.
         if type(output_tensors) is not list and (
@@ -46,12 +47,12 @@ class InferenceResponse:
                 raise TritonModelException(
                     f"InferenceResponse: expected pb_utils.Tensor objects, got {type(tensor).__name__}"
                 )
-        if not isinstance(error, TritonError | None):
+        if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"InferenceResponse: expected a pb_utils.TritonError, got {type(error).__name__}")
         check_types(parameters)
         self._tensors = output_tensors
         self._error = error
-        self._parameters = parameters
+        self._parameters: dict[str, ParameterValue] | None = parameters
 
     def output_tensors(self) -> list[Tensor]:
         """The output tensors."""
@@ -80,8 +81,15 @@ class InferenceResponseSender:
         self._request = request
         self._outputs = outputs
 
-    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response, the final flag, or both."""
+    def send(self, response: Any = None, flags: Any = 0) -> None:
+        """Send a response, the final flag, or both.
+
+        Parameters
+        ----------
+        response : InferenceResponse, optional
+        flags : int, optional
+            0 or ``TRITONSERVER_RESPONSE_COMPLETE_FINAL``.
+        """
         if not isinstance(response, InferenceResponse | None):
             raise TypeError(f"InferenceResponseSender: expected an InferenceResponse, got {type(response).__name__}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL

@@ -20,11 +20,13 @@ from tritonnb.core.ownership import writeable_copy
 _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
 
 
-def decode_text(value: str | bytes) -> str:
+def decode_text(value: object) -> str:
     """A ``str``, also from UTF-8 bytes, such as an element of a string tensor."""
-    if not isinstance(value, (str, bytes)):
-        raise TypeError(f"expected str or bytes, got {type(value).__name__}")
-    return value.decode() if isinstance(value, bytes) else value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode()
+    raise TypeError(f"expected str or bytes, got {type(value).__name__}")
 
 
 class Tensor:
@@ -39,7 +41,8 @@ class Tensor:
 
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
-    def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
+    # The compiled class would refuse a name of another declared type with a text of its own.
+    def __init__(self, name: object, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
         if not name:
@@ -55,23 +58,19 @@ class Tensor:
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shared = False
 
-    @classmethod
-    def received(cls, tensor: CoreTensor, read_only: bool = False) -> Tensor:
+    @staticmethod
+    def received(tensor: CoreTensor, read_only: bool = False) -> Tensor:
         """Convert a tensor of the server, whose name and dtype are known to be right.
 
         The model may write to it, unless ``read_only``.
         """
-        received = cls.__new__(cls)
-        array = tensor.array
-        flags = array.flags
-        received._name = tensor.name
-        received._datatype = tensor.datatype
-        received._array = array if flags.c_contiguous else np.ascontiguousarray(array)
-        received._shared = not (flags.writeable or read_only)
+        received = Tensor(tensor.name, tensor.array)
+        received._datatype = tensor.datatype  # several datatypes may have the same dtype
+        received._shared = not (tensor.array.flags.writeable or read_only)
         return received
 
     @staticmethod
-    def from_dlpack(name: str, tensor: Any) -> Tensor:
+    def from_dlpack(name: object, tensor: Any) -> Tensor:
         """A tensor from an object that supports DLPack, or from a DLPack capsule."""
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")

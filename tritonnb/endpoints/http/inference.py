@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -13,14 +14,11 @@ from tritonnb.endpoints.http.compression import choose_encoding, compress, decom
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.transport.exchange import Exchange
+from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat, ResponseModel
 from tritonnb.runtime.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace, Tracer
-
-if TYPE_CHECKING:
-    from tritonnb.endpoints.http.endpoint import HttpEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -51,23 +49,49 @@ class InferenceModel(ResponseModel, Protocol):
 
     decoupled: bool
 
-    def check(self, request: InferRequest) -> None:
+    def check(self, request: InferRequest, /) -> None:
         """Raise an error if the model does not accept the request."""
 
-    def submit(self, request: InferRequest, trace: Trace | None = None) -> None:
+    def submit(self, request: InferRequest, trace: Trace | None = None, /) -> None:
         """Queue the request."""
 
 
 class Models(Protocol):
-    """The models of an engine.
+    """The models of an engine (`ModelTable`)."""
 
-    A protocol instead of the class: compiled code would check the class of the engine and the model for each request.
+    def get(self, name: str, version: int = -1, /) -> InferenceModel:
+        """A model version that is ready."""
+
+
+class InferenceServices:
+    """What the inferences of an endpoint use, at hand without a lookup in classes that are not compiled.
+
+    Attributes
+    ----------
+    models : Models
+    tracer : Tracer
+    reader : RequestReader
+    max_input_size : int
+        ``--http-max-input-size``, in bytes.
     """
 
-    tracer: Tracer
+    __slots__ = ("max_input_size", "models", "reader", "tracer")
 
-    def model(self, name: str, version: int = -1, /) -> InferenceModel:
-        """A served model."""
+    def __init__(self, models: Models, tracer: Tracer, reader: RequestReader, max_input_size: int) -> None:
+        self.models = models
+        self.tracer = tracer
+        self.reader = reader
+        self.max_input_size = max_input_size
+
+
+class RespondingConnection(Protocol):
+    """Where a response goes: an `Exchange`, or Tornado's ``HTTP1Connection`` with one more method."""
+
+    def respond(self, response: bytes, /) -> None:
+        """Send a complete response: status line, headers, and body."""
+
+    def set_close_callback(self, callback: Callable[[], None] | None, /) -> None:
+        """Set the function to call if the client disconnects before the response is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +125,22 @@ class Inference:
 
     Parameters
     ----------
-    endpoint : HttpEndpoint
+    services : InferenceServices
     head : InferenceHead
-    exchange : Exchange
+    exchange : RespondingConnection
         Where the response goes.
     received_ns : int
         When the head arrived, on the monotonic clock; 0 if no request is traced.
     """
 
     __slots__ = (
-        "_endpoint", "_exchange", "_head", "_received_ns", "_request", "_response_format", "_served", "_trace",
+        "_exchange", "_head", "_received_ns", "_request", "_response_format", "_served", "_services", "_trace",
     )  # fmt: skip
 
-    def __init__(self, endpoint: HttpEndpoint, head: InferenceHead, exchange: Exchange, received_ns: int) -> None:
-        self._endpoint = endpoint
+    def __init__(
+        self, services: InferenceServices, head: InferenceHead, exchange: RespondingConnection, received_ns: int
+    ) -> None:
+        self._services = services
         self._head = head
         self._exchange = exchange
         self._received_ns = received_ns
@@ -131,23 +157,24 @@ class Inference:
         chunks : list of bytes
             The body.
         """
-        engine: Models = self._endpoint.engine
+        services = self._services
         head = self._head
         content_type = TEXT
         try:
-            served = engine.model(head.model, version_number(head.version))
+            served = services.models.get(head.model, -1 if head.version is None else version_number(head.version))
             self._served = served
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
-            if engine.tracer.active:
+            if services.tracer.active:
                 self._start_trace()
-            # Views of a bytearray are writable: a model that writes to its inputs does not need a copy.
-            body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
+            # Views of a bytearray are writable: a model that may write to its inputs does not need a copy.
+            is_json = head.json_length is None
+            body: bytes | bytearray = chunks[0] if is_json and len(chunks) == 1 else bytearray().join(chunks)
             if head.content_encoding is not None:
-                body = decompress(body, head.content_encoding, self._endpoint.options.max_input_size)
+                body = decompress(body, head.content_encoding, services.max_input_size)
             length = header_length(head.json_length, body)
             content_type = JSON
-            request, self._response_format = self._endpoint.read(served, body, length, self._responded)
+            request, self._response_format = services.reader.read(served, body, length, self._responded)
             self._request = request
             if head.forwarded_headers:
                 request.parameters.update(check_forwarded(head.forwarded_headers))
@@ -206,7 +233,7 @@ class Inference:
         trace.finish()
 
     def _start_trace(self) -> None:
-        self._trace = self._endpoint.engine.tracer.sample(self._head.model, self._head.trace_context)
+        self._trace = self._services.tracer.sample(self._head.model, self._head.trace_context)
         if self._trace is not None:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", self._received_ns or now)

@@ -16,13 +16,12 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from tornado import httputil
 from tornado.iostream import StreamClosedError
 
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
-from tritonnb.endpoints.http.transport.exchange import Context, Exchange
+from tritonnb.endpoints.http.transport.exchange import Context, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
 from tritonnb.endpoints.http.transport.request_parser import DelegateError, MalformedRequestError, RequestParser
 
@@ -50,10 +49,20 @@ _TOO_MANY_CHUNKS = _refusal(
 )
 
 
+class ServerDelegate(Protocol):
+    """What receives the requests of a server: Tornado's ``HTTPServerConnectionDelegate``."""
+
+    def start_request(self, server_conn: object, request_conn: Any, /) -> MessageDelegate:
+        """Make the delegate of a new request."""
+
+
 class ConnectionOwner(Protocol):
     """What a connection needs from its server."""
 
-    delegate: httputil.HTTPServerConnectionDelegate
+    @property
+    def delegate(self) -> ServerDelegate:
+        """What receives the requests."""
+
     heads: HeadCache
     max_body_size: int
     connections: set[Http1Connection]
@@ -62,12 +71,19 @@ class ConnectionOwner(Protocol):
     busy_poller: BusyPoller
 
 
-class Http1Connection(asyncio.Protocol):
-    """One client's connection."""
+class Http1Connection:
+    """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
     def __init__(self, server: ConnectionOwner) -> None:
         self.context = Context("")
         self._server = server
+        # What each message needs is kept here: `server` is not compiled, so its attributes are slow.
+        self._delegate = server.delegate
+        self._heads = server.heads
+        self._time = server.loop.time
+        self._connections = server.connections
+        self._busy_poller = server.busy_poller
+        self._written = server.written
         self._exchanges: deque[Exchange] = deque()
         self._parser = RequestParser(self)
         self._transport: asyncio.Transport
@@ -85,18 +101,18 @@ class Http1Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
-        self._server.connections.add(self)
-        self._active_since = self._server.loop.time()
+        self._connections.add(self)
+        self._active_since = self._time()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a part of a request, of one, or of several have arrived."""
-        self._active_since = self._server.loop.time()
+        self._active_since = self._time()
         if self._closing:
             return
         self._keep_polling()
         parser = self._parser
         alone = parser.between and not self._exchanges
-        if alone and (cached := self._server.heads.find(data)) is not None:
+        if alone and (cached := self._heads.find(data)) is not None:
             self._start_cached(*cached)
             return
         heads = parser.heads
@@ -112,7 +128,7 @@ class Http1Connection(asyncio.Protocol):
         elif parser.heads != heads or not self._head_since:
             self._head_since = self._active_since
         if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
-            self._server.heads.store(data, parser.head)
+            self._heads.store(data, parser.head)
         self._update_reading()
 
     def _start_cached(self, head: Head, body: bytes) -> None:
@@ -120,8 +136,8 @@ class Http1Connection(asyncio.Protocol):
         exchange = Exchange(self, False, True)
         self._exchanges.append(exchange)
         try:
-            delegate = exchange.delegate = self._server.delegate.start_request(self, exchange)
-            delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
+            delegate = exchange.delegate = self._delegate.start_request(self, exchange)
+            delegate.headers_received(head.line, head.headers)
             if body:
                 delegate.data_received(body)
             exchange.received = True
@@ -143,7 +159,7 @@ class Http1Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client has disconnected: its requests are cancelled."""
         self._closing = True
-        self._server.connections.discard(self)
+        self._connections.discard(self)
         self.resume_writing()
         for exchange in self._exchanges:
             if exchange.on_close is not None:
@@ -186,8 +202,8 @@ class Http1Connection(asyncio.Protocol):
             if len(self._exchanges) == 1:
                 self._transport.write(_CONTINUE)
         self._repeatable = keep_alive
-        exchange.delegate = self._server.delegate.start_request(self, exchange)
-        exchange.delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
+        exchange.delegate = self._delegate.start_request(self, exchange)
+        exchange.delegate.headers_received(head.line, head.headers)
 
     def body(self, chunk: bytes) -> None:
         """A part of a request's body has arrived."""
@@ -223,19 +239,19 @@ class Http1Connection(asyncio.Protocol):
             return self._failed()
         if not self._exchanges or exchange is not self._exchanges[0]:
             exchange.waiting.append(data)
-            return self._server.written
+            return self._written
         if data:
             exchange.begun = True
             self._transport.write(data)
             self._keep_polling()
         if exchange.done:
             self._next(exchange)
-        return self._writable or self._server.written
+        return self._writable or self._written
 
     def _keep_polling(self) -> None:
         """Keep the loop polling: with a single client, its next message is probably near."""
-        if len(self._server.connections) == 1:
-            self._server.busy_poller.extend()
+        if len(self._connections) == 1:
+            self._busy_poller.extend()
 
     def _next(self, exchange: Exchange) -> None:
         exchanges = self._exchanges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from tornado import httputil
 
@@ -38,6 +38,22 @@ class LightHeaders:
         return headers
 
 
+class MessageDelegate(Protocol):
+    """What receives a request: Tornado's ``HTTPMessageDelegate``; the headers may be `LightHeaders`."""
+
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: Any, /) -> Any:
+        """The head has arrived."""
+
+    def data_received(self, chunk: bytes, /) -> Any:
+        """A part of the body has arrived."""
+
+    def finish(self) -> None:
+        """The request is complete."""
+
+    def on_connection_close(self) -> None:
+        """The client has disconnected before the request was complete."""
+
+
 class Context:
     """A connection's context, as Tornado's requests read it."""
 
@@ -57,8 +73,8 @@ class Writer(Protocol):
         """Send a part of a response, after all earlier responses; the future is done when more may be written."""
 
 
-class Exchange(httputil.HTTPConnection):
-    """One request and its response.
+class Exchange:
+    """One request and its response; has the methods of Tornado's ``HTTPConnection``, which is not compiled.
 
     Attributes
     ----------
@@ -82,7 +98,7 @@ class Exchange(httputil.HTTPConnection):
         self.done = False
         self.received = False
         self.expects_continue = False
-        self.delegate: httputil.HTTPMessageDelegate | None = None
+        self.delegate: MessageDelegate | None = None
         self.on_close: Callable[[], None] | None = None
         self.waiting: list[bytes] = []
         self._connection = connection

@@ -23,7 +23,7 @@ from tornado.netutil import bind_sockets
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
-from tritonnb.endpoints.http.transport.connection import Http1Connection
+from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
 from tritonnb.endpoints.listening import listen
@@ -56,7 +56,7 @@ class HttptoolsServer:
         idle_timeout: float,
         reuse_port: bool = False,
     ) -> None:
-        self.delegate = delegate
+        self.delegate: ServerDelegate = delegate
         self.heads = HeadCache()
         self.max_body_size = max_body_size
         self.connections: set[Http1Connection] = set()
@@ -77,7 +77,9 @@ class HttptoolsServer:
         OSError
             If the port is taken.
         """
-        self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
+        self._server, port = await listen(
+            lambda: cast(asyncio.Protocol, Http1Connection(self)), host, port, reuse_port=self._reuse_port
+        )
         self._sweep()
         return port
 

@@ -1,0 +1,170 @@
+"""What receives the requests of the HTTP endpoint: inference requests bypass the web framework.
+
+The classes have the methods of Tornado's ``HTTPMessageDelegate``, but do not inherit from it: it is not compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from tornado import httputil, web
+
+from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
+from tritonnb.endpoints.http.inference import (
+    Inference,
+    InferenceHead,
+    InferenceServices,
+    RespondingConnection,
+    response_bytes,
+)
+from tritonnb.endpoints.http.raw_path import routed_path
+from tritonnb.endpoints.http.transport.exchange import LightHeaders, MessageDelegate
+from tritonnb.endpoints.openai.application import PATHS
+
+if TYPE_CHECKING:
+    from tritonnb.endpoints.http.endpoint import HttpEndpoint
+
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
+#: The headers of a request: our parser's or Tornado's.
+RequestHeaders: TypeAlias = "LightHeaders | httputil.HTTPHeaders"
+_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
+
+
+class RequestDelegate:
+    """Receives one request: an inference is begun here, everything else goes to another delegate.
+
+    Parameters
+    ----------
+    endpoint : HttpEndpoint
+    connection : object
+        Tornado's connection, for its application.
+    exchange : Exchange or tornado.httputil.HTTPConnection
+        Where the response goes.
+    """
+
+    __slots__ = (
+        "_chunks", "_connection", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_services",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: HttpEndpoint, connection: object, exchange: RespondingConnection) -> None:
+        self._endpoint = endpoint
+        self._services: InferenceServices = endpoint.services
+        self._connection = connection
+        self._exchange = exchange
+        self._chunks: list[bytes] = []
+        self._delegate: MessageDelegate | None = None  # of a request that is not an inference
+        self._inference_head: InferenceHead | None = None
+        self._received_ns = 0
+
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+        """The head has arrived."""
+        # A client that repeats a head byte for byte gets the same headers object from the transport's head cache
+        # (`HeadCache`). Its `route` is set only after the host, origin and restriction checks have accepted the
+        # head. They depend on nothing but the head and the endpoint's constant options, so they are skipped here.
+        if isinstance(headers, LightHeaders) and isinstance(headers.route, InferenceHead):
+            self._expect_inference(headers.route)
+            return
+        endpoint = self._endpoint
+        if endpoint.has_openai and PATHS.fullmatch(start_line.path):  # has its own checks and errors
+            self._hand_to_application(start_line, headers)
+            return
+        if endpoint.host_origin_check is not None:
+            refusal = endpoint.host_origin_check.refusal(headers.get("Host"), headers.get("Origin"))
+            if refusal is not None:
+                self._delegate = _RefusingDelegate(self._exchange, refusal, JSON)
+                return
+        restriction = endpoint.restrictions.refusal(start_line.path, headers.get)
+        if restriction is not None:
+            self._delegate = _RefusingDelegate(self._exchange, restriction, TEXT)
+            return
+        match = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
+        if match is None:
+            self._hand_to_application(start_line, headers)
+            return
+        head = _parse_head(match, headers, endpoint.forward_pattern)
+        if isinstance(headers, LightHeaders):
+            headers.route = head
+        self._expect_inference(head)
+
+    def _expect_inference(self, head: InferenceHead) -> None:
+        self._inference_head = head
+        if self._services.tracer.active:
+            self._received_ns = time.monotonic_ns()
+
+    def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+        if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
+            # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
+            start_line = start_line._replace(method="OPTIONS")
+        exchange = cast(httputil.HTTPConnection, self._exchange)
+        delegate = self._delegate = self._endpoint.application.start_request(self._connection, exchange)
+        if isinstance(headers, LightHeaders):
+            headers = headers.full()
+            headers.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
+        delegate.headers_received(start_line, headers)
+
+    def data_received(self, chunk: bytes) -> None:
+        """A part of the body has arrived."""
+        if self._delegate is not None:
+            self._delegate.data_received(chunk)
+        else:
+            self._chunks.append(chunk)
+
+    def finish(self) -> None:
+        """The request is complete."""
+        if self._delegate is not None:
+            self._delegate.finish()
+        elif self._inference_head is not None:
+            chunks, self._chunks = self._chunks, []
+            Inference(self._services, self._inference_head, self._exchange, self._received_ns).begin(chunks)
+
+    def on_connection_close(self) -> None:
+        """The client has disconnected before the request was complete."""
+        if self._delegate is not None:
+            self._delegate.on_connection_close()
+        self._chunks.clear()  # a reference cycle may keep the delegate alive for a while, but not a large body
+
+
+class _RefusingDelegate:
+    """Reads a request to its end and refuses it with 403."""
+
+    def __init__(self, exchange: RespondingConnection, reason: str, content_type: str) -> None:
+        self._exchange = exchange
+        self._reason = reason
+        self._content_type = content_type
+
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+        """Nothing of the request matters any more."""
+
+    def data_received(self, chunk: bytes) -> None:
+        """Nothing of the request matters any more."""
+
+    def on_connection_close(self) -> None:
+        """Nothing was begun."""
+
+    def finish(self) -> None:
+        """The request is complete."""
+        self._exchange.respond(response_bytes(403, self._content_type, error_body(self._reason)))
+
+
+def _parse_head(
+    match: re.Match[str], headers: RequestHeaders, forward_pattern: re.Pattern[str] | None
+) -> InferenceHead:
+    model, version = match.groups()
+    return InferenceHead(
+        model,
+        version,
+        content_encoding=headers.get("Content-Encoding"),
+        accept_encoding=headers.get("Accept-Encoding"),
+        json_length=headers.get("Inference-Header-Content-Length"),
+        forwarded_headers=_forwarded_headers(headers, forward_pattern),
+        trace_context={name: value for name in _TRACE_CONTEXT if (value := headers.get(name)) is not None},
+    )
+
+
+def _forwarded_headers(headers: RequestHeaders, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
+    if pattern is None:
+        return None
+    full = headers.full() if isinstance(headers, LightHeaders) else headers
+    return {name.lower(): value for name, value in full.items() if pattern.search(name)}
