@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import chain
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -84,6 +83,32 @@ class BatchSent:
     slots: tuple[int, ...] | None
     facts: dict[str, Any]
 
+    def __init__(  # the one that `dataclass` writes is not compiled
+        self,
+        time_ns: int,
+        model: str,
+        version: int,
+        batch: int,
+        instance: str,
+        size: int,
+        rule: str,
+        queue_depth: int,
+        members: tuple[int | None, ...],
+        slots: tuple[int, ...] | None,
+        facts: dict[str, Any],
+    ) -> None:
+        self.time_ns = time_ns
+        self.model = model
+        self.version = version
+        self.batch = batch
+        self.instance = instance
+        self.size = size
+        self.rule = rule
+        self.queue_depth = queue_depth
+        self.members = members
+        self.slots = slots
+        self.facts = facts
+
 
 #: One request of an executed batch: serial, rows, time received (ns), time queued (ns), and the failure reason of
 #: the statistics, empty for a success.
@@ -105,6 +130,32 @@ class BatchExecuted:
     compute_end_ns: int
     exec_end_ns: int
     requests: tuple[ExecutedRequest, ...]
+
+    def __init__(  # the one that `dataclass` writes is not compiled
+        self,
+        time_ns: int,
+        model: str,
+        version: int,
+        batch: int,
+        instance: str,
+        size: int,
+        exec_start_ns: int,
+        compute_start_ns: int,
+        compute_end_ns: int,
+        exec_end_ns: int,
+        requests: tuple[ExecutedRequest, ...],
+    ) -> None:
+        self.time_ns = time_ns
+        self.model = model
+        self.version = version
+        self.batch = batch
+        self.instance = instance
+        self.size = size
+        self.exec_start_ns = exec_start_ns
+        self.compute_start_ns = compute_start_ns
+        self.compute_end_ns = compute_end_ns
+        self.exec_end_ns = exec_end_ns
+        self.requests = requests
 
 
 @dataclass(slots=True)
@@ -272,14 +323,37 @@ def positions(kind: type[Event]) -> SimpleNamespace:
 
 def pack(event: Event) -> Packed:
     """Pack an event as a flat tuple, which the garbage collector untracks at its first collection."""
-    kind = type(event)
-    fixed = _fixed_values[kind](event)
     if isinstance(event, BatchSent):
-        slots, facts = event.slots or (), event.facts
-        return ("BatchSent", *fixed, len(event.members), *event.members, len(slots), *slots, *facts, *facts.values())
+        return _pack_batch_sent(event)
     if isinstance(event, BatchExecuted):
-        return ("BatchExecuted", *fixed, *chain.from_iterable(event.requests))
-    return (kind.__name__, *fixed)
+        return _pack_batch_executed(event)
+    kind = type(event)
+    return (kind.__name__, *_fixed_values[kind](event))
+
+
+def _pack_batch_sent(event: BatchSent) -> Packed:
+    packed: list[Any] = [
+        "BatchSent", event.time_ns, event.model, event.version, event.batch,
+        event.instance, event.size, event.rule, event.queue_depth,
+    ]  # fmt: skip
+    slots, facts = event.slots or (), event.facts
+    packed.append(len(event.members))
+    packed += event.members
+    packed.append(len(slots))
+    packed += slots
+    packed += facts
+    packed += facts.values()
+    return tuple(packed)
+
+
+def _pack_batch_executed(event: BatchExecuted) -> Packed:
+    packed: list[Any] = [
+        "BatchExecuted", event.time_ns, event.model, event.version, event.batch, event.instance, event.size,
+        event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns,
+    ]  # fmt: skip
+    for request in event.requests:
+        packed += request
+    return tuple(packed)
 
 
 def pack_request_arrived(

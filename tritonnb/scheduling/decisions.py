@@ -7,7 +7,7 @@ small classes below. A scheduler never reads a clock and never runs a model.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
@@ -47,7 +47,12 @@ class Reason:
     """
 
     rule: str
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
+
+    # The one that `dataclass` writes is not compiled.
+    def __init__(self, rule: str, facts: dict[str, Any] | None = None) -> None:
+        self.rule = rule
+        self.facts = {} if facts is None else facts
 
 
 @final
@@ -72,7 +77,21 @@ class Execute:
     requests: Sequence[Any]  # Schedulable or None; Any, as each driver has its own type of requests
     size: int
     reason: Reason
-    slots: tuple[int, ...] | None = None
+    slots: tuple[int, ...] | None
+
+    def __init__(  # the one that `dataclass` writes is not compiled
+        self,
+        instance: int,
+        requests: Sequence[Any],
+        size: int,
+        reason: Reason,
+        slots: tuple[int, ...] | None = None,
+    ) -> None:
+        self.instance = instance
+        self.requests = requests
+        self.size = size
+        self.reason = reason
+        self.slots = slots
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Messages between the server and a child: a JSON header, and tensors inline or in shared memory.
+"""Messages between the server and a child: a header in MessagePack, and tensors inline or in shared memory.
 
 A frame is a fixed head, the header, and the inline payload. For a payload in shared memory it has the number of the
 region; the first frame with a number brings the descriptor of the region. No message makes the reader execute code.
@@ -7,7 +7,6 @@ region; the first frame with a number brings the descriptor of the region. No me
 from __future__ import annotations
 
 import array
-import json
 import socket
 import struct
 import threading
@@ -15,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgpack
 import numpy as np
 import numpy.typing as npt
 
@@ -31,9 +31,8 @@ ONCE = 2**32 - 1
 
 Header = list[Any]
 
-# Created once: `json.dumps` and `json.loads` choose among options each time.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
+#: Text from HTTP requests that is not UTF-8 has surrogates.
+_TEXT_ERRORS = "surrogatepass"
 
 
 class Message(NamedTuple):
@@ -69,6 +68,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._sending = threading.Lock()
+        self._encode = msgpack.Packer(unicode_errors=_TEXT_ERRORS).pack  # with the lock held
         self._received = bytearray()
         self._descriptors: deque[int] = deque()
         self._region: Region | None = None
@@ -85,7 +85,7 @@ class Channel:
         Parameters
         ----------
         header : list
-            Anything that JSON can express.
+            Anything that MessagePack can express; integers have at most 64 bits.
         payload : bytes, optional
             Tensors, inline.
         region : Region, optional
@@ -97,11 +97,13 @@ class Channel:
         ------
         OSError
             If the other process has ended.
+        OverflowError
+            If an integer of the header has more than 64 bits.
         """
-        text = _encode(header).encode()
         number, size = (0, 0) if region is None else (region.number, region.size)
-        frame = b"".join((_HEAD.pack(len(text), len(payload), number, size, new), text, payload))
         with self._sending:
+            encoded = self._encode(header)
+            frame = b"".join((_HEAD.pack(len(encoded), len(payload), number, size, new), encoded, payload))
             if new and region is not None:
                 sent = socket.send_fds(self._socket, [frame], [region.file])
                 if sent < len(frame):
@@ -136,7 +138,9 @@ class Channel:
         start, end = _HEAD.size + length, _HEAD.size + length + inline
         if len(received) < end:
             return None
-        header = _decode(received[_HEAD.size : start].decode())
+        header: Header = msgpack.unpackb(
+            received[_HEAD.size : start], unicode_errors=_TEXT_ERRORS, strict_map_key=False
+        )
         payload: npt.NDArray[np.uint8] = np.frombuffer(received[start:end], np.uint8) if inline else _EMPTY
         if len(received) == end:
             self._received = bytearray()

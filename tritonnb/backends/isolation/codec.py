@@ -1,4 +1,4 @@
-"""Requests, responses and errors as JSON headers, with their tensors in a `Packer`."""
+"""Requests, responses and errors as headers of messages, with their tensors in a `Packer`."""
 
 from __future__ import annotations
 
@@ -145,11 +145,14 @@ def _fields(fix: Fix) -> Sequence[str]:
 
 def _encode_cause(error: BaseException) -> Encoded:
     kind = type(error)
-    arguments = [
-        argument if isinstance(argument, (str, int, float, bool, type(None))) else None for argument in error.args
-    ]
+    arguments = [argument if _is_plain(argument) else None for argument in error.args]
     exact = arguments == list(error.args)
     return [kind.__name__, kind.__module__, arguments if exact else [str(error)], list(getattr(error, "__notes__", ()))]
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be part of a message as it is."""
+    return isinstance(value, (str, float, type(None))) or (isinstance(value, int) and -(2**63) <= value < 2**64)
 
 
 def _decode_cause(encoded: Encoded) -> BaseException:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 from tritonnb.backends.contract import ServerCalls
-from tritonnb.backends.isolation.channel import Channel, Header, Message
+from tritonnb.backends.isolation.channel import Header, Message
 from tritonnb.backends.isolation.codec import decode_error
+from tritonnb.backends.isolation.loop_reader import LoopReader
 from tritonnb.backends.isolation.model_calls import ModelCalls
 from tritonnb.backends.isolation.packer import Packer, SharedOutput
 from tritonnb.backends.isolation.process import ChildProcess
@@ -41,6 +42,10 @@ class Connection:
     Attributes
     ----------
     model_calls : ModelCalls
+    work : Channel
+        Carries the commands.
+    loop_reader : LoopReader or None
+        Reads ``work`` on the event loop, once a batch was begun there.
     ended : callable or None
         Called when the process has ended, on the thread that reads its calls.
     has_ended : bool
@@ -52,6 +57,8 @@ class Connection:
     def __init__(self, name: str, server: ServerCalls | None) -> None:
         self.ended: Callable[[], None] | None = None
         self._process = ChildProcess()
+        self.work = self._process.work
+        self.loop_reader: LoopReader | None = None
         self.model_calls = ModelCalls(name, server, self._process.calls)
         self.has_ended = False
         self.was_asked = False
@@ -61,11 +68,6 @@ class Connection:
         self.has_ended = True
         if self.ended is not None:
             self.ended()
-
-    @property
-    def work(self) -> Channel:
-        """The channel of the commands."""
-        return self._process.work
 
     @property
     def pid(self) -> int:
@@ -175,6 +177,8 @@ class Connection:
         timeout_s : float
             How long the process may take to end by itself.
         """
+        if self.loop_reader is not None:
+            self.loop_reader.close()
         self._process.close(timeout_s)
         self.model_calls.close(error)
 

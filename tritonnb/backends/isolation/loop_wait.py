@@ -11,6 +11,7 @@ from tritonnb.backends.contract import Continues, Ended
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.channel import Message
 from tritonnb.backends.isolation.connection import Connection
+from tritonnb.backends.isolation.loop_reader import LoopReader
 
 #: Processes the result of the batch; may raise the error of the execution.
 Complete = Callable[[Connection, Execution, Message], None]
@@ -62,7 +63,10 @@ class LoopWait:
         self._continues = continues
         self._loop = asyncio.get_running_loop()
         self._timer = None if timeout_s is None else self._loop.call_later(timeout_s, self.give_up)
-        self._loop.add_reader(connection.work, self._read)
+        if connection.loop_reader is None:
+            connection.loop_reader = LoopReader(self._loop, connection.work)
+        self._reader = connection.loop_reader
+        self._reader.call(self._read)
 
     def give_up(self) -> None:
         """Let the instance's thread continue, unless the batch has ended."""
@@ -77,7 +81,7 @@ class LoopWait:
 
     def _stop(self) -> None:
         self.is_waiting = False
-        self._loop.remove_reader(self.connection.work)
+        self._reader.call(None)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -58,13 +58,17 @@ def write_response(
 
 
 def _only_bytes(served: ResponseModel, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
-    tail = [contents(tensor) for tensor in outputs]
-    descriptions = [
-        (tensor.name, tensor.datatype, tensor.array.shape, len(content))
-        for tensor, content in zip(outputs, tail, strict=True)
-    ]
-    head = _head_of_bytes(served.name, served.version, tuple(descriptions))
-    return [head, *tail], len(head) if any(map(len, tail)) else 0
+    body: list[bytes | memoryview] = [b""]
+    descriptions: list[tuple[str, DataType, tuple[int, ...], int]] = []
+    size = 0
+    for tensor in outputs:
+        content = contents(tensor)
+        length = len(content)
+        size += length
+        body.append(content)
+        descriptions.append((tensor.name, tensor.datatype, tensor.array.shape, length))
+    head = body[0] = _head_of_bytes(served.name, served.version, tuple(descriptions))
+    return body, len(head) if size else 0
 
 
 @functools.lru_cache(maxsize=4096)

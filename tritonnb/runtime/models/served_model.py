@@ -224,7 +224,9 @@ class ServedModel(ServedWithInstances):
             if instance.pending_loss is not None:
                 self._end_sequences(instance, instance.pending_loss.message, now)
             self._carry_out(self._idle(instance, now), now)
-        for request, response in zip(execution.requests, execution.responses, strict=True):
+        responses = execution.responses
+        for index, request in enumerate(execution.requests):
+            response = responses[index]
             if response is not None and not request.is_null:
                 self._respond_in_order(request, response)
 

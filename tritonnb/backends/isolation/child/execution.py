@@ -84,7 +84,7 @@ class ChildExecution(Execution):
         return list(range(len(self.requests))) if is_decoupled else sorted(self.senders)
 
     def result(self, senders: list[int]) -> list[Any]:
-        """The result as JSON; its tensors are in `packer`."""
+        """The result as a part of a message; its tensors are in `packer`."""
         return [
             self._encoded,
             sorted(self.rescheduled),
