@@ -24,6 +24,7 @@ import h2.events
 import h2.settings
 from hpack import Encoder
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.frames import (
     DATA,
     END_HEADERS,
@@ -121,6 +122,7 @@ class _Server:
     def __init__(self) -> None:
         self.connections: set[Http2Connection] = set()
         self.stopping = False
+        self.busy_poller = BusyPoller(asyncio.get_running_loop())
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
         assert headers[":method"] == "POST"

@@ -51,7 +51,7 @@ TRICKS = {
         ((f"{_HTTP}/request_cache.py", "template = self._templates.get(bytes(body[:length]))", "template = None"),)
     ),
     "the event loop polls after a request": Trick(
-        ((f"{_HTTP}/transport/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
+        (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
     "events are kept as flat tuples": Trick(
         (

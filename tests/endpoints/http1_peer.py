@@ -8,8 +8,8 @@ from typing import cast
 
 from tornado import httputil
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport import connection
-from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 

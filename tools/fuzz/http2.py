@@ -13,6 +13,7 @@ from tests.endpoints.http1_peer import Loop, Wire
 from tools.fuzz.http import Models
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import UnexpectedErrors, require
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.dispatch import Rpcs
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
@@ -47,6 +48,7 @@ def connections() -> Iterator[Try]:
         options = GrpcOptions()
         server = Http2Server(Rpcs(engine, options), options)
         server.loop = loop
+        server.busy_poller = BusyPoller(loop)
 
         def receive(connection: Http2Connection, wire: Wire, part: bytes) -> None:
             if wire.state == "open":  # a transport that is closed does not read

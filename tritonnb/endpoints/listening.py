@@ -6,17 +6,18 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable
+from typing import Any
 
 
 async def listen(
-    make_protocol: Callable[[], asyncio.Protocol], host: str, port: int, *, reuse_port: bool
+    make_protocol: Callable[[], Any], host: str, port: int, *, reuse_port: bool
 ) -> tuple[asyncio.Server, int]:
     """Listen on a port, and return the server and the port; the system chooses one if it is 0.
 
     Parameters
     ----------
     make_protocol : callable
-        Makes the protocol of a connection.
+        Makes the protocol of a connection: an object with the methods of ``asyncio.Protocol``.
     host : str
     port : int
     reuse_port : bool

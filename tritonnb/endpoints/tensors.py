@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
 from tritonnb.endpoints.classification import classify
+from tritonnb.endpoints.models import ResponseModel
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import Part, fill
 
 _MAX_INT64 = 2**63 - 1
-
-
-class ResponseModel(Protocol):
-    """The model of a response, as the response writers see it."""
-
-    name: str
-    version: int
-    config: pb.ModelConfig
-    spec: ModelSpec
-
-    def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None if it has none."""
 
 
 @dataclass(slots=True)

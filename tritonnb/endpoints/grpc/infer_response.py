@@ -11,8 +11,8 @@ import functools
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.endpoints.models import ResponseModel
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
-from tritonnb.runtime.models.served_base import Served
 
 #: Protobuf's wire type of fields with a length (strings, bytes, messages).
 LENGTH_DELIMITED = 2
@@ -22,13 +22,13 @@ _UNCHANGED = OutputFormat()
 
 
 def response_message(
-    served: Served, request: InferRequest, response: InferResponse, response_format: ResponseFormat
+    served: ResponseModel, request: InferRequest, response: InferResponse, response_format: ResponseFormat
 ) -> pb.ModelInferResponse:
     """Make the message that answers a request.
 
     Parameters
     ----------
-    served : Served
+    served : ResponseModel
     request : InferRequest
     response : InferResponse
         Not an error.
@@ -71,7 +71,7 @@ def response_message(
 
 
 def common_response_bytes(
-    served: Served, request: InferRequest, response: InferResponse, response_format: ResponseFormat
+    served: ResponseModel, request: InferRequest, response: InferResponse, response_format: ResponseFormat
 ) -> bytes | None:
     """Serialize a ``ModelInferResponse`` without protobuf.
 

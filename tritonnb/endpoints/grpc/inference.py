@@ -13,10 +13,9 @@ from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
 from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
+from tritonnb.endpoints.models import InferenceEngine, InferenceModel
 from tritonnb.endpoints.requests import check_forwarded, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class Inference:
 
     request: InferRequest
 
-    def __init__(self, served: Served, on_response: OnResponse) -> None:
+    def __init__(self, served: InferenceModel, on_response: OnResponse) -> None:
         self.message: pb.ModelInferRequest | None = None
         self.ordered = not served.decoupled
         self.wants_empty_final = False
@@ -55,7 +54,7 @@ class Inference:
     @classmethod
     def begin(
         cls,
-        engine: Engine,
+        engine: InferenceEngine,
         message: pb.ModelInferRequest,
         on_response: OnResponse,
         *,
@@ -83,7 +82,7 @@ class Inference:
         TritonError
             If the request is refused at once.
         """
-        served = engine.model(message.model_name, version_number(message.model_version))
+        served = engine.table.get(message.model_name, version_number(message.model_version))
         if served.decoupled and not streaming:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
         self = cls(served, on_response)

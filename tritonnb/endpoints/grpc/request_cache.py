@@ -9,11 +9,10 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, Respond, discard_response
 from tritonnb.endpoints.grpc.infer_response import LENGTH_DELIMITED, encode_varint
+from tritonnb.endpoints.models import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_cache import LONGEST_HEAD, RequestTemplate, is_repeatable, store_bounded
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.served_base import Served
 
 _MAX_ENTRIES = 256
 _RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
@@ -40,11 +39,13 @@ class _Entry:
 class GrpcRequestCache:
     """The known requests to one endpoint."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: InferenceEngine) -> None:
+        self._models = engine.table
         self._entries: dict[bytes, _Entry] = {}
 
-    def find(self, message: bytes | bytearray, respond: Respond) -> tuple[Served, InferRequest, ResponseFormat] | None:
+    def find(
+        self, message: bytes | bytearray, respond: Respond
+    ) -> tuple[InferenceModel, InferRequest, ResponseFormat] | None:
         """The request of a message; None if its head is not known.
 
         Raises
@@ -59,7 +60,7 @@ class GrpcRequestCache:
             if not message.startswith(prefix, offset):
                 return None
         request = entry.template.request
-        served = self._engine.model(request.model_name, request.model_version)
+        served = self._models.get(request.model_name, request.model_version)
         if served.spec is not entry.spec:
             return None
         return served, entry.template.fill(message, respond), entry.template.response_format
@@ -68,7 +69,7 @@ class GrpcRequestCache:
         self,
         message: bytes | bytearray,
         version: int,
-        served: Served,
+        served: InferenceModel,
         request: InferRequest,
         response_format: ResponseFormat,
     ) -> None:
@@ -79,7 +80,7 @@ class GrpcRequestCache:
         message : bytes
         version : int
             The version that the client named, -1 for none.
-        served : Served
+        served : InferenceModel
             The model that accepted the request.
         request : InferRequest
         response_format : ResponseFormat

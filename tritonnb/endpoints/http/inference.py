@@ -15,8 +15,9 @@ from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader
+from tritonnb.endpoints.models import Models, ResponseModel
 from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
-from tritonnb.endpoints.tensors import ResponseFormat, ResponseModel
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace, Tracer
 
@@ -42,25 +43,6 @@ def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[s
     """A complete response: status line, headers, and body."""
     lines = [*headers, f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
     return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
-
-
-class InferenceModel(ResponseModel, Protocol):
-    """A model that requests are read for and submitted to."""
-
-    decoupled: bool
-
-    def check(self, request: InferRequest, /) -> None:
-        """Raise an error if the model does not accept the request."""
-
-    def submit(self, request: InferRequest, trace: Trace | None = None, /) -> None:
-        """Queue the request."""
-
-
-class Models(Protocol):
-    """The models of an engine (`ModelTable`)."""
-
-    def get(self, name: str, version: int = -1, /) -> InferenceModel:
-        """A model version that is ready."""
 
 
 class InferenceServices:

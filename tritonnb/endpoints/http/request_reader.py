@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tritonnb.core.messages import InferRequest, Respond
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.http.request_cache import HttpRequestCache
+from tritonnb.endpoints.models import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory
-
-if TYPE_CHECKING:
-    from tritonnb.endpoints.http.inference import InferenceModel
 
 
 class RequestReader:

@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
@@ -80,6 +81,7 @@ class Http2Server:
             If the port is taken.
         """
         self.loop = asyncio.get_running_loop()
+        self.busy_poller = BusyPoller(self.loop)
         self._server, port = await listen(lambda: Http2Connection(self), host, port, reuse_port=self._reuse_port)
         return port
 

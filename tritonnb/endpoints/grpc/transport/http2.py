@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from hpack import HPACKError
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.frames import (
     ACK,
     COMPRESSION_ERROR,
@@ -76,17 +77,20 @@ class Server(Protocol):
 
     connections: set[Http2Connection]
     stopping: bool
+    busy_poller: BusyPoller
 
     def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
         """Make the call of a new stream."""
 
 
-class Http2Connection(asyncio.Protocol):
-    """One client's connection."""
+class Http2Connection:
+    """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
     def __init__(self, server: Server) -> None:
         self.calls: dict[int, Call] = {}
         self._server = server
+        self._connections = server.connections
+        self._busy_poller = server.busy_poller
         self._transport: asyncio.Transport
         self._buffer = bytearray()
         self._in_preface = True
@@ -117,7 +121,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._transport, self.calls)
         self.send = self._sender.send
-        self._server.connections.add(self)
+        self._connections.add(self)
         settings = struct.pack(
             ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
         )
@@ -128,10 +132,13 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client has disconnected: its calls are cancelled."""
         self._handshake.cancel()
-        self._server.connections.discard(self)
+        self._connections.discard(self)
         for call in list(self.calls.values()):
             call.cancelled()
         self.calls.clear()
+
+    def eof_received(self) -> None:
+        """The client has stopped sending; the connection is closed."""
 
     def pause_writing(self) -> None:
         """The client reads too slowly: nothing is read from it until it catches up."""
@@ -148,6 +155,8 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
+        if len(self._connections) == 1:  # with a single client, its next message is probably near
+            self._busy_poller.extend()
         buffer = self._buffer
         try:
             if buffer:

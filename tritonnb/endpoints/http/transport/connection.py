@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
 from tritonnb.endpoints.http.transport.request_parser import DelegateError, MalformedRequestError, RequestParser

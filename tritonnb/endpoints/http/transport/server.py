@@ -22,7 +22,7 @@ from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
@@ -77,9 +77,7 @@ class HttptoolsServer:
         OSError
             If the port is taken.
         """
-        self._server, port = await listen(
-            lambda: cast(asyncio.Protocol, Http1Connection(self)), host, port, reuse_port=self._reuse_port
-        )
+        self._server, port = await listen(lambda: Http1Connection(self), host, port, reuse_port=self._reuse_port)
         self._sweep()
         return port
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-#: How long the loop polls: longer than a small model or its client takes, and too short to cost noticeable CPU time.
-POLL_NS = 50_000
+#: How long the loop polls: longer than a small model or its client takes, also if the model has a process of its own,
+#: and too short to cost noticeable processor time.
+POLL_NS = 100_000
 
 
 class BusyPoller:

@@ -1,0 +1,61 @@
+"""What the endpoints need of an engine and its models.
+
+Protocols instead of the classes: compiled code would check the class of the model for each request.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tritonnb.core.messages import InferRequest
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.telemetry.tracing import Trace, Tracer
+
+
+class ResponseModel(Protocol):
+    """The model of a response, as the response writers see it."""
+
+    name: str
+    version: int
+    config: pb.ModelConfig
+    spec: ModelSpec
+
+    def labels(self, output_name: str) -> list[str] | None:
+        """The lines of an output's ``label_filename``; None if it has none."""
+
+
+class InferenceModel(ResponseModel, Protocol):
+    """A model that requests are read for and submitted to."""
+
+    decoupled: bool
+
+    def check(self, request: InferRequest, /) -> None:
+        """Raise an error if the model does not accept the request."""
+
+    def submit(self, request: InferRequest, trace: Trace | None = None, /) -> None:
+        """Queue the request."""
+
+
+class Models(Protocol):
+    """The models of an engine (`ModelTable`)."""
+
+    def get(self, name: str, version: int = -1, /) -> InferenceModel:
+        """A model version that is ready; -1 is the newest."""
+
+
+class InferenceEngine(Protocol):
+    """An engine, as far as inferences use it."""
+
+    @property
+    def table(self) -> Models:
+        """The models."""
+
+    @property
+    def tracer(self) -> Tracer:
+        """Selects the requests that are traced."""
+
+    @property
+    def shared_memory(self) -> SharedMemory:
+        """The regions that clients have registered."""
