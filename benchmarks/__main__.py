@@ -22,6 +22,7 @@ from benchmarks.models import models
 from benchmarks.peers import peers
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
+from benchmarks.stages import stages
 from benchmarks.tricks import tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "memory": memory,
     "kernel": kernel,
     "isolation": isolation,
+    "stages": stages,
     "watch": watch,
     "footprint": footprint,
     "peers": peers,

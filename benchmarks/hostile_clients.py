@@ -54,6 +54,11 @@ class Target:
         self.slowest = 0.0
         self._process = process
 
+    def limit_descriptors(self, more: int) -> None:
+        """Let the server open only so many more files and connections."""
+        _, hard = self._process.rlimit(psutil.RLIMIT_NOFILE)
+        self._process.rlimit(psutil.RLIMIT_NOFILE, (self._process.num_fds() + more, hard))
+
     async def send(self, port: int, *parts: bytes, pause: float = 0.0) -> None:
         """Open a connection, send parts, and wait for its end; the outcome is the first line, or how it ended."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -188,12 +193,24 @@ async def settings(target: Target) -> None:
     await asyncio.gather(*(target.send(target.grpc, flood) for _ in range(50)))
 
 
+async def descriptors(target: Target) -> None:
+    """200 connections to a server with 50 file descriptors left, for 5 s; then a new client asks for an inference."""
+    target.limit_descriptors(50)
+    writers = [(await asyncio.open_connection("127.0.0.1", target.http))[1] for _ in range(200)]
+    await asyncio.sleep(5)
+    for writer in writers:
+        writer.close()
+    await asyncio.sleep(1)
+    request = b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_INFER), _INFER)
+    await target.send(target.http, _HEAD + request)
+
+
 Attack = Callable[[Target], Awaitable[None]]
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         *(idle, slow_heads, slow_prefaces, head_floods, huge_lengths, announced, bombs, resets, pings),
-        *(continuations, settings),
+        *(continuations, settings, descriptors),
     )
 }
 

@@ -74,14 +74,20 @@ ensemble_scheduling {
 """
 
 
-def _both(scratch: Path, width: int) -> dict[str, Start]:
-    """Start the identity model, with fixed dims, on a real Triton and on this server."""
+def identity_repository(scratch: Path, width: int) -> Path:
+    """A repository with the identity model, with fixed dims."""
     repository = scratch / f"identity-{width}"
     model = repository / "identity_fp32"
     if not repository.exists():
         shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", model)
         config = (model / "config.pbtxt").read_text()
         (model / "config.pbtxt").write_text(config.replace("dims: [ -1 ]", f"dims: [ {width} ]"))
+    return repository
+
+
+def _both(scratch: Path, width: int) -> dict[str, Start]:
+    """Start the identity model on a real Triton and on this server."""
+    repository = identity_repository(scratch, width)
     return {
         "triton": lambda: servers.triton(repository, scratch),
         "tritonnb": lambda: servers.tritonnb(repository, "identity_fp32"),

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import servers
+from benchmarks.stages import STAGES, THREAD_TIMES
 from tritonnb.compiled import STATE
 
 PAGE = servers.ROOT / "docs" / "performance.md"
@@ -169,6 +170,25 @@ def _chats(figures: dict[str, Any]) -> str:
     )
 
 
+def _stages(figures: dict[str, Any]) -> str:
+    one = {where: by_count["1"] for where, by_count in figures.items()}
+    chain = [(stage, *(f"{values[stage]:.1f}" for values in one.values())) for stage in STAGES]
+    chain.append(("all, from the rate", *(f"{1e6 / values['rate']:.1f}" for values in one.values())))
+    threads = [
+        (where, count, f"{values['rate']:.0f}", *(f"{values[name]:.1f}" for name in THREAD_TIMES))
+        for where, by_count in figures.items()
+        for count, values in by_count.items()
+    ]
+    return (
+        "The stages of a request over one connection, medians in microseconds. The first one contains the work of the "
+        "load generator; to the instance and back, a thread or a process has to be woken up.\n\n"
+        + table(("stage", *figures), chain)
+        + "\nProcessor time of the server's threads per request in microseconds, in user mode and in the kernel. With "
+        "one connection the event loop polls while it waits.\n\n"
+        + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
+    )
+
+
 def _watch(figures: dict[str, Any]) -> str:
     rows = [
         (
@@ -226,6 +246,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "isolation": ("Models in processes of their own", _isolation),
     "chats": ("Continuous batching", _chats),
     "watch": ("Cost of watching", _watch),
+    "stages": ("Where a request's microseconds go", _stages),
     "tricks": ("What each optimisation is worth", _tricks),
     "footprint": ("Import, start and memory", _footprint),
     "memory": ("Memory under load", _memory),

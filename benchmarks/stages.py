@@ -1,0 +1,103 @@
+"""Where a request's microseconds go: the stages of a request over one connection, and the processor time of threads.
+
+The server runs in this process and is loaded by ``wrk``. Over one connection the stages follow one another, so they add
+up to the time from one request to the next; they are taken from the server's events.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.http import identity_repository
+from benchmarks.load import Request, wrk
+from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrived, positions
+from tritonnb.server.server import Server
+
+CONNECTIONS = (1, 8, 32)
+STAGES = (
+    "response sent, client, next request read",
+    "in the queue",
+    "to the instance",
+    "execution",
+    "back to the event loop",
+)
+_THREADS = {"tritonnb": "event loop", "tritonnb identity_fp32_0_0": "instance"}
+THREAD_TIMES = tuple(f"{name}, {mode}" for name in _THREADS.values() for mode in ("user", "kernel"))
+
+
+def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """An identity model of 1x16 FP32, in the server's process and in one of its own."""
+    repository = identity_repository(scratch, 16)
+    request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)  # as `tritonnb serve` does
+    figures: dict[str, object] = {}
+    for where, isolate in (("in process", False), ("isolated", True)):
+        measured: list[dict[str, Any]] = []
+        for _ in range(rounds):
+            with Server(repository, port=0, isolate=isolate) as server:
+                wrk(server.url, request, 8, 2, scratch)  # warm up
+                measured.append(
+                    {str(count): _measure(server, request, count, seconds, scratch) for count in CONNECTIONS}
+                )
+        figures[where] = _medians(measured)
+        print(f"{where}: {figures[where]}", flush=True)
+    return figures
+
+
+def _measure(server: Server, request: Request, count: int, seconds: int, scratch: Path) -> dict[str, float]:
+    events: list[Packed] = []
+    server.call(server.engine.stream.attach, events.append)
+    before = _processor_s()
+    rate = wrk(server.url, request, count, seconds, scratch).rate
+    spent = {name: after - before[name] for name, after in _processor_s().items()}
+    server.call(server.engine.stream.detach, events.append)
+    per_request = {name: seconds_spent / (rate * seconds) * 1e6 for name, seconds_spent in spent.items()}
+    return {"rate": rate, **per_request, **(_stages(events) if count == 1 else {})}
+
+
+def _stages(events: Iterable[Packed]) -> dict[str, float]:
+    """The median of each stage, in microseconds."""
+    arrived, sent, executed = (positions(kind) for kind in (RequestArrived, BatchSent, BatchExecuted))
+    times: dict[str, list[int]] = {name: [] for name in STAGES}
+    reported = arrival = start = 0
+    for packed in events:
+        if packed[0] == RequestArrived.__name__:
+            arrival = packed[arrived.time_ns]
+        elif packed[0] == BatchSent.__name__:
+            start = packed[sent.time_ns]
+        elif packed[0] == BatchExecuted.__name__:
+            begun, ended, now = packed[executed.exec_start_ns], packed[executed.exec_end_ns], packed[executed.time_ns]
+            if reported:
+                spans = (arrival - reported, start - arrival, begun - start, ended - begun, now - ended)
+                for name, span in zip(STAGES, spans, strict=True):
+                    times[name].append(span)
+            reported = now
+    return {name: statistics.median(spans) / 1e3 for name, spans in times.items()}
+
+
+def _processor_s() -> dict[str, float]:
+    """The processor time of each thread of the server in seconds, in user mode and in the kernel."""
+    spent = {}
+    for thread in threading.enumerate():
+        name = _THREADS.get(thread.name)
+        if name is not None:
+            fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
+            for mode, ticks in zip(("user", "kernel"), fields[11:13], strict=True):
+                spent[f"{name}, {mode}"] = int(ticks) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def _medians(measured: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    return {
+        count: {name: statistics.median(values[count][name] for values in measured) for name in measured[0][count]}
+        for count in measured[0]
+    }
