@@ -24,7 +24,8 @@ import numpy as np
 import psutil
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchExecuted, InstanceStateChanged, Packed, failures_of, positions
+from tritonnb.core.events import BatchExecuted, InstanceStateChanged
+from tritonnb.core.packed_events import Packed, failures_of, positions
 from tritonnb.server.server import Server
 
 CLIENTS = 16

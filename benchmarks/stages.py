@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.http import identity_repository
 from benchmarks.load import Request, wrk
-from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrived, positions
+from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
+from tritonnb.core.packed_events import Packed, positions
 from tritonnb.server.server import Server
 
 CONNECTIONS = (1, 8, 32)

@@ -59,8 +59,8 @@ TRICKS = {
             ("tritonnb/telemetry/stream.py", "self.recent: deque[Packed]", "self.recent: deque[object]"),
             (
                 "tritonnb/telemetry/stream.py",
-                "from tritonnb.core.events import Event, Packed, pack",
-                "from tritonnb.core.events import Event, Packed, pack, unpack",
+                "from tritonnb.core.packed_events import Packed, pack",
+                "from tritonnb.core.packed_events import Packed, pack, unpack",
             ),
         )
     ),

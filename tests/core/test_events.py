@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.core import events
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    RequestArrived,
-    StepSent,
-    facts_of,
-    failures_of,
-    members_of,
-    pack,
-    positions,
-    slots_of,
-    unpack,
-)
+from tritonnb.core import packed_events
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, StepSent
+from tritonnb.core.packed_events import facts_of, failures_of, members_of, pack, positions, slots_of, unpack
 
 # Compiled classes know the types of their simple fields only.
 VALUES = {
@@ -39,7 +28,7 @@ def event_of(kind: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{name: VALUES[name] if name in VALUES else st.from_type(types[name]) for name in types})
 
 
-@given(st.sampled_from(get_args(events.Event)).flatmap(event_of))
+@given(st.sampled_from(get_args(Event)).flatmap(event_of))
 def test_a_packed_event_is_restored_and_its_fields_are_at_their_positions(event: Any) -> None:
     packed = pack(event)
     assert unpack(packed) == event
@@ -60,7 +49,7 @@ def test_failures_are_counted_without_unpacking(event: BatchExecuted) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "pack_directly"),
-    [(RequestArrived, events.pack_request_arrived), (StepSent, events.pack_step_sent)],
+    [(RequestArrived, packed_events.pack_request_arrived), (StepSent, packed_events.pack_step_sent)],
 )
 def test_packing_fields_directly_gives_what_packing_the_event_gives(kind: type[Any], pack_directly: Any) -> None:
     types = get_type_hints(kind)

@@ -26,7 +26,8 @@ from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.core.events import Packed, RequestArrived, RequestCancelled, unpack
+from tritonnb.core.events import RequestArrived, RequestCancelled
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server.server import Server
 

@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tritonnb.core.events import BatchExecuted, pack
+from tritonnb.core.events import BatchExecuted
+from tritonnb.core.packed_events import pack
 from tritonnb.endpoints.metrics import system
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions

@@ -11,7 +11,8 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted, pack
+from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted
+from tritonnb.core.packed_events import pack
 from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES, MOST_MEMBERS
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.view_encoding import TICKS

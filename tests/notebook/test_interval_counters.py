@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
-from tritonnb.core.events import pack
+from tritonnb.core.packed_events import pack
 from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.interval_counters import (

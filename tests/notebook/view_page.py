@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonnb.core.events import pack
+from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.feed import Feed
 from tritonnb.recording.recording import Recording

@@ -9,7 +9,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, Packed, RequestRefused, pack, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused
+from tritonnb.core.packed_events import Packed, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 

@@ -24,8 +24,9 @@ from tests.runtime.ensembles import (
 from tests.runtime.gated import Gate
 from tritonnb.backends.execution import ResponseSender
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
-from tritonnb.core.events import EnsembleExecuted, StepSent, unpack
+from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.packed_events import unpack
 
 
 def test_data_flows_from_step_to_step(driver: Driver) -> None:

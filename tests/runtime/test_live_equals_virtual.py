@@ -18,17 +18,9 @@ from hypothesis import strategies as st
 from tests.runtime.gated import Gate, GatedBackend, gated_config
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    Event,
-    Packed,
-    RequestArrived,
-    RequestCancelled,
-    RequestRefused,
-    unpack,
-)
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.runtime.engine import Engine

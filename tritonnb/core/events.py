@@ -1,17 +1,14 @@
 """The types of the event stream: everything that happens to requests, batches and models, in order.
 
 Statistics, recordings, traces and views are computed from these events only. Times are nanoseconds of the monotonic
-clock. Events hold numbers and strings, never tensors, and are stored packed (`pack`), as flat tuples of them: the
-garbage collector does not scan such tuples, so that a long history causes no pauses.
+clock. Events hold numbers and strings, never tensors, and are stored as flat tuples of them: see
+`tritonnb.core.packed_events`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from operator import attrgetter
-from types import SimpleNamespace
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -277,164 +274,3 @@ Event = (
     | ModelStateChanged
     | InstanceStateChanged
 )
-
-#: An event as one flat tuple: the name of its type, then its fields in the order of the class, those of variable
-#: length last. `positions` says where a field of fixed length is.
-Packed = tuple[Any, ...]
-
-_KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-_VARIABLE = {"members", "slots", "facts", "requests"}
-#: Names of the fields of fixed length of each type of event.
-_FIXED: dict[type[Event], tuple[str, ...]] = {
-    kind: tuple([field.name for field in fields(kind) if field.name not in _VARIABLE]) for kind in _KINDS.values()
-}
-_fixed_values: dict[type[Event], Callable[[Event], Packed]] = {
-    kind: attrgetter(*names) for kind, names in _FIXED.items()
-}
-_POSITIONS: dict[type[Event], SimpleNamespace] = {
-    kind: SimpleNamespace(**{name: position for position, name in enumerate(names, start=1)})
-    for kind, names in _FIXED.items()
-}
-_END_OF_BATCH_SENT = 1 + len(_FIXED[BatchSent])
-_END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
-
-
-def positions(kind: type[Event]) -> SimpleNamespace:
-    """Where the fields of a type of event are in its packed form.
-
-    Parameters
-    ----------
-    kind : type
-        Such as `RequestArrived`.
-
-    Returns
-    -------
-    types.SimpleNamespace
-        An index for each field of fixed length, by name.
-
-    Examples
-    --------
-    >>> cancelled = pack(RequestCancelled(time_ns=5, model="m", version=1, serial=7))
-    >>> cancelled[positions(RequestCancelled).serial]
-    7
-    """
-    return _POSITIONS[kind]
-
-
-def pack(event: Event) -> Packed:
-    """Pack an event as a flat tuple, which the garbage collector untracks at its first collection."""
-    if isinstance(event, BatchSent):
-        return _pack_batch_sent(event)
-    if isinstance(event, BatchExecuted):
-        return _pack_batch_executed(event)
-    kind = type(event)
-    return (kind.__name__, *_fixed_values[kind](event))
-
-
-def _pack_batch_sent(event: BatchSent) -> Packed:
-    packed: list[Any] = [
-        "BatchSent", event.time_ns, event.model, event.version, event.batch,
-        event.instance, event.size, event.rule, event.queue_depth,
-    ]  # fmt: skip
-    slots, facts = event.slots or (), event.facts
-    packed.append(len(event.members))
-    packed += event.members
-    packed.append(len(slots))
-    packed += slots
-    packed += facts
-    packed += facts.values()
-    return tuple(packed)
-
-
-def _pack_batch_executed(event: BatchExecuted) -> Packed:
-    packed: list[Any] = [
-        "BatchExecuted", event.time_ns, event.model, event.version, event.batch, event.instance, event.size,
-        event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns,
-    ]  # fmt: skip
-    for request in event.requests:
-        packed += request
-    return tuple(packed)
-
-
-def pack_request_arrived(
-    *,
-    time_ns: int,
-    model: str,
-    version: int,
-    serial: int,
-    size: int,
-    priority: int,
-    timeout_us: int,
-    id: str,
-    correlation_id: int | str,
-    flags: int,
-    shape_key: int,
-) -> Packed:
-    """``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
-    # fmt: off
-    return (
-        "RequestArrived", time_ns, model, version, serial, size,
-        priority, timeout_us, id, correlation_id, flags, shape_key,
-    )
-    # fmt: on
-
-
-def pack_step_sent(
-    *,
-    time_ns: int,
-    model: str,
-    version: int,
-    serial: int,
-    step: int,
-    step_model: str,
-    step_version: int,
-    step_serial: int,
-    iteration: int,
-    rule: str,
-) -> Packed:
-    """``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
-    # fmt: off
-    return (
-        "StepSent", time_ns, model, version, serial,
-        step, step_model, step_version, step_serial, iteration, rule,
-    )
-    # fmt: on
-
-
-def unpack(packed: Packed) -> Event:
-    """Restore a packed event."""
-    name = packed[0]
-    if name == "BatchSent":
-        return BatchSent(*(*packed[1:_END_OF_BATCH_SENT], members_of(packed), slots_of(packed), facts_of(packed)))
-    if name == "BatchExecuted":
-        flat = iter(packed[_END_OF_BATCH_EXECUTED:])
-        requests = tuple(zip(flat, flat, flat, flat, flat, strict=True))
-        return BatchExecuted(*(*packed[1:_END_OF_BATCH_EXECUTED], requests))
-    event: Event = _KINDS[name](*packed[1:])
-    return event
-
-
-def members_of(batch_sent: Packed) -> tuple[int | None, ...]:
-    """The ``members`` of a packed `BatchSent`."""
-    at = _END_OF_BATCH_SENT + 1
-    return batch_sent[at : at + batch_sent[at - 1]]
-
-
-def slots_of(batch_sent: Packed) -> tuple[int, ...] | None:
-    """The ``slots`` of a packed `BatchSent`."""
-    at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
-    return batch_sent[at : at + batch_sent[at - 1]] or None
-
-
-def facts_of(batch_sent: Packed) -> dict[str, Any]:
-    """The ``facts`` of a packed `BatchSent`."""
-    at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
-    rest = batch_sent[at + batch_sent[at - 1] :]
-    half = len(rest) // 2
-    return dict(zip(rest[:half], rest[half:], strict=True))
-
-
-def failures_of(batch_executed: Packed) -> int:
-    """The number of failed requests of a packed `BatchExecuted`."""
-    reasons = batch_executed[_END_OF_BATCH_EXECUTED + 4 :: 5]
-    return len(reasons) - reasons.count("")

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, Packed, unpack
+from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.model_intervals import Interval, ModelIntervals
 from tritonnb.telemetry.quantiles import quantile

@@ -15,7 +15,7 @@ import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import pack
+from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import repeat, starmap
 
-from tritonnb.core.events import Packed
+from tritonnb.core.packed_events import Packed
 
 #: Events that wait to be taken; of more, the oldest are lost. A thread takes them several times a second.
 _MOST_EVENTS = 1_000_000

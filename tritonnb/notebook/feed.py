@@ -21,15 +21,11 @@ from tritonnb.core.events import (
     BatchSent,
     CacheHit,
     EnsembleExecuted,
-    Packed,
     RequestArrived,
     RequestRefused,
     ResponseSent,
-    failures_of,
-    members_of,
-    slots_of,
-    unpack,
 )
+from tritonnb.core.packed_events import Packed, failures_of, members_of, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.delivery_budget import DeliveryBudget
 from tritonnb.notebook.generated_tokens import GeneratedTokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tritonnb.core.events import Packed, ResponseSent, positions
+from tritonnb.core.events import ResponseSent
+from tritonnb.core.packed_events import Packed, positions
 
 #: Requests that are remembered; a response after the end of its execution is not counted.
 _REMEMBERED = 4096

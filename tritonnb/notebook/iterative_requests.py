@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tritonnb.core.events import Packed
+from tritonnb.core.packed_events import Packed
 from tritonnb.core.sequence_flags import SEQUENCE_START
 from tritonnb.notebook.view_encoding import FLAGS, SEQUENCE, SERIAL, STEP, TIME
 

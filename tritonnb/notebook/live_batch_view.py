@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import Packed, unpack
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.event_queue import EventQueue

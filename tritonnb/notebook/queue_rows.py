@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tritonnb.core.events import Packed
+from tritonnb.core.packed_events import Packed
 from tritonnb.notebook.view_encoding import SERIAL, TIME, DrawnBatch
 
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.

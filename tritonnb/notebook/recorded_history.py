@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonnb.core.events import pack
+from tritonnb.core.packed_events import pack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.feed import INTERVAL_NS, Feed, Json
 

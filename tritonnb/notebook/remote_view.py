@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import pack
+from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.cards import statistics_card
 from tritonnb.notebook.feed import Feed

@@ -11,16 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    Packed,
-    RequestArrived,
-    RequestRefused,
-    facts_of,
-    failures_of,
-    slots_of,
-)
+from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived, RequestRefused
+from tritonnb.core.packed_events import Packed, facts_of, failures_of, slots_of
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason

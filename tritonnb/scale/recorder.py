@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 
-from tritonnb.core.events import Packed, unpack
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.telemetry.stream import EventStream
 
 #: The stages of a recording; empty in between.

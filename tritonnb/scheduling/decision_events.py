@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchSent, Packed, RequestRefused, pack_request_arrived
+from tritonnb.core.events import BatchSent, RequestRefused
+from tritonnb.core.packed_events import Packed, pack_request_arrived
 from tritonnb.scheduling.decisions import Execute, Schedulable
 
 

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.listeners import Endpoints, ListenOptions
 from tritonnb.inprocess.inference import Submitter
 from tritonnb.recording.recording import Recording

@@ -15,7 +15,8 @@ from operator import attrgetter
 from typing import cast
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, ResponseSent, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, ResponseSent
+from tritonnb.core.packed_events import unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.diagnose import ProblemContext

@@ -14,16 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from tritonnb.core.events import (
-    BatchExecuted,
-    CacheHit,
-    CacheMiss,
-    EnsembleExecuted,
-    ModelStateChanged,
-    Packed,
-    ResponseSent,
-    unpack,
-)
+from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, EnsembleExecuted, ModelStateChanged, ResponseSent
+from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.telemetry.quantiles import quantile
 
 #: The window of a summary: this many seconds, and at most this many observations.

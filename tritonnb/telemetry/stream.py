@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from tritonnb.core.events import Event, Packed, pack
+from tritonnb.core.events import Event
+from tritonnb.core.packed_events import Packed, pack
 
 Sink = Callable[[Packed], None]
 

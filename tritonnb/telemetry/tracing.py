@@ -20,17 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    Packed,
-    RequestArrived,
-    facts_of,
-    members_of,
-    positions,
-    unpack,
-)
+from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.packed_events import Packed, facts_of, members_of, positions, unpack
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_entry import BATCH_SENT, TraceBatch, TraceEntry, TraceTensor

@@ -15,8 +15,9 @@ from typing import cast
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import EnsembleExecuted, pack_step_sent
+from tritonnb.core.events import EnsembleExecuted
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.packed_events import pack_step_sent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
