@@ -49,6 +49,7 @@ def positions(kind: type[Event]) -> SimpleNamespace:
 
     Examples
     --------
+    >>> from tritonnb.core.events import RequestCancelled
     >>> cancelled = pack(RequestCancelled(time_ns=5, model="m", version=1, serial=7))
     >>> cancelled[positions(RequestCancelled).serial]
     7

@@ -17,7 +17,7 @@ class GeneratedTokens:
 
     Examples
     --------
-    >>> from tritonnb.core.events import pack
+    >>> from tritonnb.core.packed_events import pack
     >>> tokens = GeneratedTokens()
     >>> for time_ns, serial in [(10, 1), (10, 2), (20, 1)]:
     ...     tokens.responded(pack(ResponseSent(time_ns, "m", 1, serial, 0, "success", 0)))
