@@ -67,3 +67,17 @@ def test_the_newest_job_replaces_those_that_wait() -> None:
     release.set()
     jobs.join()
     assert done == [(1, True), (4, False)]
+
+
+def test_a_thread_is_joined_only_after_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, done = LatestJob("test"), threading.Event()
+    start = threading.Thread.start
+
+    def join_first(thread: threading.Thread) -> None:
+        jobs.join()  # as another thread may at this moment
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", join_first)
+    jobs.submit(done.set)
+    assert done.wait(60)
+    jobs.join()

@@ -43,6 +43,8 @@ class FakeCuda:
         self.copies = self.closes = self.ranges = Status.cudaSuccess
 
     def cudaSetDevice(self, device: int) -> tuple[Status]:
+        if device >= 2**31:
+            raise OverflowError("value too large to convert to int")  # as CUDA's bindings do
         return (Status.cudaSuccess if device == 0 else Status.cudaErrorInvalidValue,)
 
     def cudaIpcOpenMemHandle(self, handle: cudaIpcMemHandle_t, flags: int) -> tuple[Status, int | None]:
@@ -98,6 +100,7 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
         ("g", HANDLE, 0, 1, "shared memory region 'g' already in manager"),
         ("h", b"other", 0, 1, "failed to register shared memory region: invalid args"),
         ("h", HANDLE, 7, 1, "failed to register shared memory region: invalid args"),
+        ("h", HANDLE, 2**31, 1, "failed to register shared memory region: invalid args"),
         ("h", HANDLE, 0, 65, "failed to register shared memory region 'h': invalid args"),
     ],
 )

@@ -38,9 +38,10 @@ class LatestJob:
         with self._lock:
             self._next = job
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 atexit.register(self.join)
-                self._thread.start()
+                thread.start()  # it waits for the lock
+                self._thread = thread  # `join` may be called on another thread, and needs one that was started
 
     @property
     def outdated(self) -> bool:

@@ -105,7 +105,10 @@ class CudaMemory:
             raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
 
     def _call(self, function: Callable[..., tuple[Any, ...]], *arguments: object) -> tuple[int, ...]:
-        error, *results = function(*arguments)
+        try:
+            error, *results = function(*arguments)
+        except OverflowError as overflow:  # a number of the request is too large for the interface
+            raise CudaError(str(overflow)) from None
         if int(error):
             raise CudaError(f"{error.name}")
         return tuple(int(result) for result in results)
