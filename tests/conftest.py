@@ -5,6 +5,8 @@ Browser tests run last, and share one browser: Playwright occupies the event loo
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -21,6 +23,13 @@ settings.load_profile("tritonnb")
 
 #: A test that uses the fixture has the marker.
 MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "wheel": "wheel"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Whatever a test loads, the main thread keeps its stack for signal handlers."""
+    with signal_stack.restored():
+        return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

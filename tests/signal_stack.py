@@ -6,9 +6,11 @@ thread only. Compiled code does not check the depth of recursion.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
+from collections.abc import Iterator
 
 #: Bytes: enough for the registers of any processor, and for the report.
 _SIZE = 1 << 17
@@ -26,6 +28,26 @@ def _run_with_signal_stack(thread: threading.Thread) -> None:
     libc.sigaltstack(ctypes.byref(_Stack(ctypes.addressof(memory), 0, _SIZE)), ctypes.byref(before))
     try:
         _bootstrap(thread)
+    finally:
+        libc.sigaltstack(ctypes.byref(before), None)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Leave the thread with the stack for signal handlers that it has now (Linux).
+
+    OpenVINO's CPU plugin sets one on the thread that creates it, and frees it on the thread that destroys it. If these
+    are different threads, the first one keeps an address that is no longer mapped, and its next signal ends the process
+    without a word.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    before = _Stack()
+    libc.sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
     finally:
         libc.sigaltstack(ctypes.byref(before), None)
 
