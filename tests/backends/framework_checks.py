@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.models import Loaded, request, rows
+from tests.backends.models import TENSORS, Loaded, request, rows
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import Tensor
@@ -35,6 +35,20 @@ def truncate(path: Path) -> None:
 BAD_FILES: dict[str, Callable[[Path], object]] = {
     "truncated file": truncate,
     "other file": lambda path: path.write_text("{}"),
+}
+
+
+#: Configured tensors that are not those of a model with the input IN0 and the output OUT0, and the error.
+WRONG_TENSORS = {
+    "unknown input": (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs are: IN0"),
+    "unknown output": (
+        TENSORS.replace("OUT0", "OTHER"),
+        "unexpected inference output 'OTHER', allowed outputs are: OUT0",
+    ),
+    "too many inputs": (
+        f'{TENSORS} input {{ name: "IN1" data_type: TYPE_FP32 dims: 1 }}',
+        "unable to load model 'm', configuration expects 2 inputs, model provides 1",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, save_model
 
+from tests.backends.framework_checks import WRONG_TENSORS
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.onnxruntime_options import providers
@@ -76,11 +77,7 @@ def test_a_configuration_with_tensors_is_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "complaint"),
     [
-        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs are: IN0"),
-        (
-            TENSORS.replace("OUT0", "OTHER"),
-            "unexpected inference output 'OTHER', allowed outputs are: OUT0",
-        ),
+        *WRONG_TENSORS.values(),
         (
             TENSORS.replace("FP32", "INT64"),
             "configuration expects datatype TYPE_INT64 for input 'IN0', model provides TYPE_FP32",

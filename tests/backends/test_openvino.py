@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from tests.backends.framework_checks import BAD_FILES, STATE, Breakage, check_refusal, parameters
+from tests.backends.framework_checks import BAD_FILES, STATE, WRONG_TENSORS, Breakage, check_refusal, parameters
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tests.backends.serving import check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
@@ -198,26 +198,9 @@ CONTROL = (
             pytest.param({}, {}, breakage, "openvino error in reading model '.*model.xml'", id=name)
             for name, breakage in BAD_FILES.items()
         ),
-        pytest.param(
-            {},
-            {"tensors": TENSORS.replace("IN0", "OTHER")},
-            None,
-            "unexpected inference input 'OTHER', allowed inputs are: IN0",
-            id="unknown input",
-        ),
-        pytest.param(
-            {},
-            {"tensors": TENSORS.replace("OUT0", "OTHER")},
-            None,
-            "unexpected inference output 'OTHER', allowed outputs are: OUT0",
-            id="unknown output",
-        ),
-        pytest.param(
-            {},
-            {"tensors": TENSORS + 'input { name: "IN1" data_type: TYPE_FP32 dims: 1 }'},
-            None,
-            "unable to load model 'm', configuration expects 2 inputs, model provides 1",
-            id="too many inputs",
+        *(
+            pytest.param({}, {"tensors": tensors}, None, message, id=name)
+            for name, (tensors, message) in WRONG_TENSORS.items()
         ),
         pytest.param(
             {},

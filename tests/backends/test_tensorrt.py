@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from tests.backends.fake_tensorrt import Cuda, fake_tensorrt
-from tests.backends.framework_checks import BAD_FILES, Breakage, OneState, check_refusal, totals_of_a_sequence
+from tests.backends.framework_checks import (
+    BAD_FILES,
+    WRONG_TENSORS,
+    Breakage,
+    OneState,
+    check_refusal,
+    totals_of_a_sequence,
+)
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
@@ -138,9 +145,6 @@ def test_instances_run_on_gpus_only(tmp_path: Path) -> None:
         model.create_instance(InstanceSpec("m_0_1", 1, "KIND_GPU", 7)).initialize()
 
 
-INPUT_1 = 'input { name: "IN1" data_type: TYPE_FP32 dims: 1 }'
-
-
 @pytest.mark.parametrize(
     ("plan", "config", "breakage", "message"),
     [
@@ -149,22 +153,9 @@ INPUT_1 = 'input { name: "IN1" data_type: TYPE_FP32 dims: 1 }'
             pytest.param({}, {}, breakage, "unable to load plan file '.*model.plan' of model 'm': Serializ", id=name)
             for name, breakage in BAD_FILES.items()
         ),
-        pytest.param(
-            {},
-            {"tensors": TENSORS.replace("IN0", "OTHER")},
-            None,
-            "unexpected inference input 'OTHER', allowed inputs are: IN0",
-            id="unknown input",
-        ),
-        pytest.param(
-            {},
-            {"tensors": TENSORS.replace("OUT0", "OTHER")},
-            None,
-            "unexpected inference output 'OTHER', allowed outputs are: OUT0",
-            id="unknown output",
-        ),
-        pytest.param(
-            {}, {"tensors": TENSORS + INPUT_1}, None, "configuration expects 2 inputs, model provides 1", id="too many"
+        *(
+            pytest.param({}, {"tensors": tensors}, None, message, id=name)
+            for name, (tensors, message) in WRONG_TENSORS.items()
         ),
         pytest.param(
             {},

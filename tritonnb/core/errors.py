@@ -19,7 +19,7 @@ _END = ".; \n"
 
 
 class Status(enum.Enum):
-    """Triton's error codes, each with its HTTP status.
+    """Triton's error codes in the order of their numbers (``TRITONSERVER_errorcode_enum``), each with its HTTP status.
 
     ``Status.INVALID_ARG.label`` is the code as Triton prints it inside longer messages
     (``TRITONSERVER_ErrorCodeString``).

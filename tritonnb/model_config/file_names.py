@@ -1,4 +1,4 @@
-"""The files that a configuration names: with a load request they come from outside."""
+"""The names in a load request, which come from outside: of the model, and of the files in its configuration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from pathlib import PurePosixPath
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import parse_json
+
+
+def check_model_name(name: str) -> None:
+    """Check the name of a model that is to be loaded.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is blank or a path; with Triton's text.
+    """
+    trimmed = name.strip()
+    if not trimmed:
+        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+    if trimmed == ".." or "/" in trimmed:
+        raise InvalidArgumentError(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
 
 
 def check_override(name: str, override: str) -> None:

@@ -15,7 +15,7 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
-from tritonnb.model_config.file_names import check_override
+from tritonnb.model_config.file_names import check_model_name, check_override
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
@@ -274,7 +274,7 @@ class Engine:
             As Triton's load API.
         """
         self._refuse_when_stopping()
-        _check_name(name)
+        check_model_name(name)
         override, files = None, {}
         for parameter, value in (parameters or {}).items():
             if parameter == "config":
@@ -384,20 +384,3 @@ async def _is_ready(served: Served) -> bool:
         logger.debug("Model '%s' version %d is not ready: %s", served.name, served.version, reason)
         return False
     return True
-
-
-def _check_name(name: str) -> None:
-    """Check the name of a model that is to be loaded.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is blank or a path; with Triton's text.
-    """
-    trimmed = name.strip()
-    if not trimmed:
-        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
-    if trimmed == ".." or "/" in trimmed:
-        raise InvalidArgumentError(
-            f"invalid model name '{name}', model name must not contain path traversal characters"
-        )

@@ -15,18 +15,8 @@ from typing import Any
 from tritonnb.backends.native import build
 from tritonnb.core.errors import Status, TritonError, UnsupportedError
 
-#: TRITONSERVER_Error_Code of each status, by position.
-STATUSES = (
-    Status.UNKNOWN,
-    Status.INTERNAL,
-    Status.NOT_FOUND,
-    Status.INVALID_ARG,
-    Status.UNAVAILABLE,
-    Status.UNSUPPORTED,
-    Status.ALREADY_EXISTS,
-    Status.CANCELLED,
-)
-
+#: By number, as libraries return them.
+STATUSES = tuple(Status)
 #: TRITONSERVER_InstanceGroupKind and TRITONSERVER_MemoryType, by position.
 INSTANCE_KINDS = ("KIND_AUTO", "KIND_CPU", "KIND_GPU", "KIND_MODEL")
 MEMORY_TYPES = ("CPU", "CPU_PINNED", "GPU")

@@ -49,16 +49,7 @@ class TritonError:
         return self._code
 
 
-_STATUSES = (
-    Status.UNKNOWN,
-    Status.INTERNAL,
-    Status.NOT_FOUND,
-    Status.INVALID_ARG,
-    Status.UNAVAILABLE,
-    Status.UNSUPPORTED,
-    Status.ALREADY_EXISTS,
-    Status.CANCELLED,
-)
+_STATUSES = tuple(Status)
 
 
 def to_core_error(error: TritonError) -> ServerError:
