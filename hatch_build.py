@@ -1,8 +1,9 @@
 """Compiles what a request passes through, and the shim for C++ backends, where there is a C compiler.
 
 The modules are the same Python; mypyc makes C extensions of them beside their sources, which stay to be
-read. A wheel gets them when it is built; `python hatch_build.py` makes them in a checkout. The list of
-modules is in pyproject.toml; one of them may not be inherited from by a class that is not compiled.
+read. A wheel gets them when it is built; `python hatch_build.py` makes them in a checkout, and a wheel of that
+checkout has the same ones. The list of modules is in pyproject.toml; one of them may not be inherited from by a class
+that is not compiled.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,8 +36,6 @@ _OPTIONS = (
     "--follow-imports=silent",
     "--disallow-subclassing-any",
 )
-#: The environment variable with the C compiler's level of optimisation; 0 compiles in half of the time.
-OPTIMIZATION = "TRITONNB_OPTIMIZATION"
 _SETUP = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +53,7 @@ def compile_in_parallel(self, sources, *arguments, **options):
         return [file for files in compiled for file in files]
 
 CCompiler.compile = compile_in_parallel
-options = {{"opt_level": {level!r}, "debug_level": "0", "multi_file": True, "group_name": "tritonnb"}}
+options = {{"opt_level": "2", "debug_level": "0", "multi_file": True, "group_name": "tritonnb"}}
 extensions = mypycify({options!r} + {modules!r}, **options)
 add_docstrings({modules!r})
 setup(name="compiled", ext_modules=extensions)
@@ -74,7 +74,7 @@ class CompileHook(BuildHookInterface[object]):
         if version == "editable":
             return
         scratch = Path(self._scratch.name)
-        compiled = compile_in(scratch, self.config["modules"])
+        compiled = copy_compiled(scratch, self.config["modules"]) or compile_in(scratch, self.config["modules"])
         if not compiled:
             self.app.display_warning(_WITHOUT)
         compiled += compile_shim(scratch)
@@ -88,6 +88,36 @@ class CompileHook(BuildHookInterface[object]):
     def finalize(self, version: str, build_data: dict[str, object], artifact_path: str) -> None:
         """Leave nothing behind."""
         self._scratch.cleanup()
+
+
+def copy_compiled(scratch: Path, modules: Sequence[str]) -> list[Path]:
+    """Copy what this checkout was compiled to.
+
+    Parameters
+    ----------
+    scratch : pathlib.Path
+        The directory to copy to.
+    modules : sequence of str
+        Paths in the checkout.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The extension modules, relative to ``scratch``; none if one is missing, or older than what it was made of.
+    """
+    suffix = EXTENSION_SUFFIXES[0]
+    extensions = [Path(module).with_suffix(suffix) for module in modules]
+    extensions += [shared.relative_to(ROOT) for shared in ROOT.glob(f"*__mypyc{suffix}")]
+    sources = [*modules, "pyproject.toml", "hatch_build.py"]
+    changed_ns = max((ROOT / source).stat().st_mtime_ns for source in sources)
+    for extension in extensions:
+        compiled = ROOT / extension
+        if not compiled.is_file() or compiled.stat().st_mtime_ns < changed_ns:
+            return []
+    for extension in extensions:
+        (scratch / extension).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / extension, scratch / extension)
+    return extensions
 
 
 def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
@@ -111,7 +141,6 @@ def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
         root=str(ROOT),
         options=[*_OPTIONS],
         modules=[*modules],
-        level=os.environ.get(OPTIMIZATION, "2"),
         processes=os.cpu_count(),
     )
     (copy / "setup.py").write_text(script)

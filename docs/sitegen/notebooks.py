@@ -1,6 +1,6 @@
 """The notebooks with their outputs: executed once for each version of a notebook, and kept in ``build/notebooks``.
 
-The notebook tests keep their executed copies there too, so a documentation build after the tests executes none.
+The notebook tests keep there what JupyterLab saved, so a documentation build after the tests executes none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ def paths() -> list[Path]:
     return sorted(SOURCES.glob("*.ipynb"))
 
 
+def read(path: Path) -> NotebookNode:
+    """Read a notebook file."""
+    return nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-any-return]
+
+
 def execute(path: Path) -> NotebookNode:
     """Run a notebook from top to bottom in its own directory, and keep the result.
 
@@ -43,20 +48,25 @@ def execute(path: Path) -> NotebookNode:
     nbclient.exceptions.CellExecutionError
         If a cell fails.
     """
-    notebook = _read(path)
+    notebook = read(path)
     resources = {"metadata": {"path": path.parent}}
     NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3", resources=resources).execute()
+    keep(path, notebook)
+    return notebook
+
+
+def keep(path: Path, notebook: NotebookNode) -> None:
+    """Keep a notebook that was executed, until its source ``path`` changes."""
     notebook.metadata["source_sha256"] = _digest(path)
     EXECUTED.mkdir(parents=True, exist_ok=True)
     _write(notebook, EXECUTED / path.name)
-    return notebook
 
 
 def executed(path: Path) -> NotebookNode:
     """The kept result if the notebook has not changed since, a new one otherwise."""
     kept = EXECUTED / path.name
     if kept.exists():
-        notebook = _read(kept)
+        notebook = read(kept)
         if notebook.metadata.get("source_sha256") == _digest(path):
             return notebook
     print(f"executing {path.name}", flush=True)
@@ -73,10 +83,6 @@ def write_pages(directory: Path) -> None:
             if cell.cell_type == "code":
                 cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
         _write(notebook, directory / path.name)
-
-
-def _read(path: Path) -> NotebookNode:
-    return nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-any-return]
 
 
 def _write(notebook: NotebookNode, path: Path) -> None:

@@ -28,11 +28,12 @@ def returned_classes() -> list[type]:
         Sorted by name. Found through return annotations, from class to class.
     """
     waiting = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
+    names = _all_classes()
     known = {item for item in waiting if inspect.isclass(item)}
     returned: set[type] = set()
     while waiting:
         for function in _functions(waiting.pop()):
-            new = set(_classes(_return_annotation(function))) - known
+            new = set(_classes(_return_annotation(function, names))) - known
             known |= new
             returned |= new
             waiting += new
@@ -64,15 +65,16 @@ def _functions(item: object) -> Iterator[Callable[..., object]]:
             yield function
 
 
-def _return_annotation(function: Callable[..., object]) -> object:
-    """The type that a function returns; names that are imported for type checking only are looked up everywhere."""
+def _return_annotation(function: Callable[..., object], names: dict[str, type]) -> object:
+    """The type that a function returns; ``names`` has those that its module imports for type checking only."""
     try:
-        return get_type_hints(function, {**_all_classes(), **function.__globals__}).get("return")
+        return get_type_hints(function, {**names, **function.__globals__}).get("return")
     except NameError:  # a class of an optional package
         return None
 
 
 def _all_classes() -> dict[str, type]:
+    """The classes in all modules of this package that are imported, by name."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("tritonnb.")]
     return {name: item for module in modules for name, item in vars(module).items() if inspect.isclass(item)}
 

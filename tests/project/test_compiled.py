@@ -68,6 +68,7 @@ def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.
     command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
+    command += ["-m", "not isolated"]  # which repeat the others with models in processes of their own
     mistakes = ["server/test_mistakes.py", "server/test_configuration_mistakes.py", "simulation/test_mistakes.py"]
     tests = ["core", "endpoints", "scheduling", *mistakes]
     process = subprocess.run(

@@ -54,14 +54,12 @@ def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: 
     assert links.site_problems(site) == ["_static/style.css: expected a style sheet without external references"]
 
 
-@pytest.mark.slow
 def test_every_public_name_is_documented_and_on_the_page() -> None:
     assert public_names.undocumented() == []
     page = reference.api_page()
     assert [name for name in tritonnb.__all__ if name != "__version__" and f"tritonnb.{name}" not in page] == []
 
 
-@pytest.mark.slow
 def test_classes_that_public_methods_return_are_found() -> None:
     names = {item.__name__ for item in public_names.returned_classes()}
     assert {"ModelHandle", "ConfigHandle", "Trial"} <= names  # of a method, of a property of that class, in a list

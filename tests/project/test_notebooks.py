@@ -1,8 +1,7 @@
-"""Every notebook runs from top to bottom, and is committed without outputs."""
+"""Every notebook runs from top to bottom also without a browser, and is committed without outputs."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -12,23 +11,19 @@ import pytest
 from PIL import Image
 
 from docs.sitegen import notebooks
+from tests import lessons
+from tests.notebook.browser import CHROMIUM
 
 NOTEBOOKS = notebooks.paths()
 ROOT = Path(__file__).parents[2]
-#: What `make` installs beside what `pip install "tritonnb[all]"` does.
-NEEDED = {"07_ensembles_and_bls": "rapidocr_onnxruntime"}
 
 
 @pytest.mark.kernel
+@pytest.mark.skipif(CHROMIUM is not None, reason="runs in JupyterLab: notebook/test_browser_notebooks.py")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_from_top_to_bottom(path: Path) -> None:
-    needed = NEEDED.get(path.stem)
-    if needed is not None and importlib.util.find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed")
-    notebook = notebooks.execute(path)  # the documentation site shows this copy
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    assert [output for output in shown if output.get("name") == "stderr"] == []
-    assert any("image/png" in output.get("data", {}) for output in shown)
+    lessons.require_packages(path)
+    lessons.check_outputs(notebooks.execute(path))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

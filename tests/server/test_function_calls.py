@@ -1,4 +1,4 @@
-"""Models that call models of their own process: through handles, in circles, and while the server stops."""
+"""Models that call models of their own process: through handles, in cycles, and while the server stops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.server import background as background_server
 from tritonnb.server.server import Server
 
-CIRCLE = r"^all instances of model '{}' wait for one another"
+CYCLE = r"^all instances of model '{}' wait for one another"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def countdown(server: Server, name: str, next_name: str, instances: int = 1) -> 
         ({"me": ("other", 2), "other": ("me", 1)}, 3, False),
     ],
 )
-def test_a_call_that_closes_a_circle_fails_and_one_that_a_free_instance_can_answer_succeeds(
+def test_a_call_that_closes_a_cycle_fails_and_one_that_a_free_instance_can_answer_succeeds(
     server: Server, models: dict[str, tuple[str, int]], x: int, succeeds: bool
 ) -> None:
     for name, (next_name, instances) in models.items():
@@ -57,7 +57,7 @@ def test_a_call_that_closes_a_circle_fails_and_one_that_a_free_instance_can_answ
     assert server["me"](x=[0.0])["OUTPUT"].tolist() == [0]
 
 
-def test_a_circle_over_two_servers_fails_too(server: Server) -> None:
+def test_a_cycle_over_two_servers_fails_too(server: Server) -> None:
     with Server(port=0) as second:
 
         @server.model

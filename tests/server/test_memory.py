@@ -1,4 +1,4 @@
-"""What a request took is free when it is answered: no circle of objects waits for the garbage collector."""
+"""What a request took is freed when it is answered: no reference cycle waits for the garbage collector."""
 
 from __future__ import annotations
 
@@ -89,9 +89,10 @@ def server(write_model: Callable[..., Path]) -> Iterator[Server]:
 
 
 @pytest.fixture
-def circles() -> Iterator[Callable[[], int]]:
+def cycles() -> Iterator[Callable[[], int]]:
     """How many requests only the garbage collector would free."""
     gc.collect()
+    gc.freeze()  # only what is allocated from now on is searched for cycles
     gc.disable()
 
     def leaked_requests() -> int:
@@ -103,6 +104,7 @@ def circles() -> Iterator[Callable[[], int]]:
     yield leaked_requests
     gc.garbage.clear()
     gc.enable()
+    gc.unfreeze()
 
 
 def in_process(server: Server, model: str, rows: int) -> None:
@@ -161,27 +163,27 @@ FAILING = [
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_an_answered_request_is_in_no_circle(
-    server: Server, circles: Callable[[], int], ask: Callable[..., None]
+def test_an_answered_request_is_in_no_cycle(
+    server: Server, cycles: Callable[[], int], ask: Callable[..., None]
 ) -> None:
     for model in ["one", "asks"] * 3:
         ask(server, model, 1)
-    assert circles() == 0
+    assert cycles() == 0
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
+def test_nor_is_one_that_failed(server: Server, cycles: Callable[[], int], ask: Callable[..., None]) -> None:
     """What is raised holds the frames that it came through, and these hold the request."""
     for model in FAILING * 2:
         ask(server, model, 1)
-    assert circles() == 0
+    assert cycles() == 0
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
+def test_nor_is_one_that_was_refused(server: Server, cycles: Callable[[], int], ask: Callable[..., None]) -> None:
     for _ in range(3):
         ask(server, "one", 9)
-    assert circles() == 0
+    assert cycles() == 0
 
 
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
@@ -209,14 +211,14 @@ class TritonPythonModel:
         gc.enable()
 
 
-def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]) -> None:
+def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, cycles: Callable[[], int]) -> None:
     head = b"POST /v2/models/one/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head + bytes(500_000))
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1000):
             pass
-    circles()
+    cycles()
     assert not [leaked for leaked in gc.garbage if isinstance(leaked, list) and len(b"".join(_bytes(leaked))) > 100_000]
 
 

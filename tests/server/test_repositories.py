@@ -127,11 +127,11 @@ def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server:
     assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
-def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path) -> None:
-    write_ensemble(repository, "circle", "back", "one")
-    write_ensemble(repository, "back", "both", "circle")
-    with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: circle -> ... -> back"):
-        server.load("circle")
+def test_a_cycle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path) -> None:
+    write_ensemble(repository, "cycle", "back", "one")
+    write_ensemble(repository, "back", "both", "cycle")
+    with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: cycle -> ... -> back"):
+        server.load("cycle")
     assert ready(server) == ["both", "one", "ten"]
 
 

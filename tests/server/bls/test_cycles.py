@@ -17,7 +17,7 @@ def test_a_model_with_an_instance_to_spare_may_call_itself(
     assert ask(2) == [2]
 
 
-def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(
+def test_a_call_that_closes_a_cycle_of_waiting_instances_fails_instead_of_waiting_for_ever(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
@@ -27,7 +27,7 @@ def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiti
     assert ask(1) == [1]
 
 
-def test_a_circle_over_several_models_is_noticed_too(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_a_cycle_over_several_models_is_noticed_too(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     scripted('return value(ask("first", x).exec())', name="second")
     ask = scripted('return value(ask("second", x).exec())', name="first")
     with pytest.raises(TritonError, match="wait for one another"):
