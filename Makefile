@@ -18,7 +18,7 @@ BOTH := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-
 STARTING := browser or kernel or wheel
 FAST := --hypothesis-profile=fast -m "not ($(STARTING) or isolated or slow)"
 # About half of the time of the fast tests.
-HALF := tests/backends tests/server tests/figures tests/recording tests/profile tests/runtime
+HALF := tests/backends tests/server tests/figures tests/recording tests/runtime
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 

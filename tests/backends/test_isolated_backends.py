@@ -13,6 +13,7 @@ from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["python", "onnxruntime", "pytorch"])
 def test_a_backend_runs_a_batch_in_a_child(backend: str, tmp_path: Path) -> None:
     write_identity(backend, tmp_path)

@@ -83,6 +83,7 @@ def test_only_percentiles_of_enough_requests_are_labelled(rec: tnb.Recording) ->
     assert "too few requests for percentiles" in describe_latencies([1.0] * 19)
 
 
+@pytest.mark.slow
 def test_figures_draw_into_given_axes_and_have_a_description(
     rec: tnb.Recording, runs: list[tnb.Recording], sweep: tnb.SweepResult
 ) -> None:

@@ -147,6 +147,7 @@ def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Se
     editor.close()
 
 
+@pytest.mark.slow
 def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEditor) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 99
@@ -154,6 +155,7 @@ def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEdito
     until(editor, lambda: "max_queue_delay_microseconds: 99" in editor.text)
 
 
+@pytest.mark.slow
 def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor) -> None:
     server.unload(editor.model)
     until(editor, lambda: "has been unloaded" in editor.status["outcome"])
@@ -172,6 +174,7 @@ def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path) -
     assert sorted(path.name for path in file.parent.iterdir()) == ["1", "config.pbtxt"]
 
 
+@pytest.mark.slow
 def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(
     editor: ConfigEditor, file: Path
 ) -> None:
@@ -293,6 +296,7 @@ def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server
     again.close()
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server) -> None:
     editor = server["add_sub"].edit()
     server.stop()

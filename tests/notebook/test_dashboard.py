@@ -98,6 +98,7 @@ def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard) -
     until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
 
 
+@pytest.mark.slow
 def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard: Dashboard) -> None:
     parts = Parts(dashboard)
     charts = parts.tab("Live").children[-1]
@@ -112,6 +113,7 @@ def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard
     assert counted == {"add_sub": 1, "identity_fp32": 0}
 
 
+@pytest.mark.slow
 def test_an_applied_configuration_is_marked_in_the_charts(server: Server, dashboard: Dashboard) -> None:
     charts = Parts(dashboard).tab("Live").children[-1]
     config = server["add_sub"].config
@@ -153,6 +155,7 @@ def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboar
     assert parts.editor.text.endswith("# mine\n")
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     (tmp_path / "twice" / "1").mkdir(parents=True)

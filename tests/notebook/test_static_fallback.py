@@ -95,6 +95,7 @@ def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end() -> None:
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])
 
 
+@pytest.mark.slow
 def test_a_sweep_that_was_shown_while_it_ran_shows_its_result_at_the_end() -> None:
     sweep = 'sweep = tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4)'
     _, (shown,), *_ = execute(SERVE, f"{sweep}; sweep", "sweep.wait(); None")

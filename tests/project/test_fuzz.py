@@ -13,6 +13,7 @@ from tools.fuzz.targets import TARGETS, open_target
 MUTATIONS = 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_corpus_causes_no_unexpected_error(target: str) -> None:
     inputs = inputs_of(target)

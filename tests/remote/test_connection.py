@@ -58,6 +58,7 @@ def test_a_model_has_statistics_and_their_figures(remote: tnb.Remote) -> None:
     assert "rows in" in repr(model)
 
 
+@pytest.mark.slow
 def test_load_sweep_and_theory_take_a_remote_model(remote: tnb.Remote) -> None:
     model = remote["one"]
     result = tnb.load(model, clients=4, requests=100).wait(60)

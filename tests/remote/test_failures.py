@@ -236,6 +236,7 @@ def test_without_explicit_model_control_nothing_is_applied(tmp_path: Path, trito
         assert remote["one"].config.text == before
 
 
+@pytest.mark.slow
 def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: Path) -> None:
     with server_to_kill(tmp_path, False, trace=["rate=1"]) as server, tnb.connect(server.http) as remote:
         with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH"):

@@ -127,6 +127,7 @@ def test_a_memory_limit_fails_the_batch(tmp_path: Path) -> None:
         assert states(server) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_keeps_ending_is_started_with_growing_delays_and_batches_fail_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_process_that_keeps_ending_is_started_with_growing_delays_and_batches_
         _wait(lambda: _succeeds(server["m"]))
 
 
+@pytest.mark.slow
 def test_an_instance_that_cannot_start_takes_no_batches_while_another_one_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_sequences_in_the_slots_of_a_lost_instance_end_with_an_error(tmp_path: P
         assert [send(id, 1.0, sequence_end=True) for id in (1, 2)] == [2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_a_child_ends_when_the_servers_process_is_killed_even_in_an_endless_loop(tmp_path: Path) -> None:
     write(tmp_path, "m", ISOLATED, MODEL.replace("def loop", "def spin(self):\n        pass\n\n    def loop"))
     program = (

@@ -15,10 +15,9 @@ from tools.fuzz.unexpected import UnexpectedErrors, require
 from tritonnb.core.errors import TritonError
 from tritonnb.endpoints.http.handlers.metadata import _load_parameters
 from tritonnb.endpoints.http.json_reader import parse_request
-from tritonnb.model_config.file_names import check_override
+from tritonnb.model_config.file_names import check_model_name, check_override
 from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_data_files, model_file
-from tritonnb.runtime.engine import _check_name
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.directories import ModelDirectories
 
@@ -96,7 +95,7 @@ def _load(directories: ModelDirectories, name: str, body: bytes) -> None:
     """What the server does until it creates instances."""
     try:
         parameters = _load_parameters(parse_request(body, 1 << 20))
-        _check_name(name)
+        check_model_name(name)
         override = parameters.pop("config", None)
         files = {
             path.removeprefix("file:"): content for path, content in parameters.items() if isinstance(content, bytes)

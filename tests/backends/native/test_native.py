@@ -70,6 +70,7 @@ def concurrently(server: Server, values: Sequence[int]) -> list[int]:
         return list(pool.map(lambda value: server["probe"](IN=[[value]])["OUT"].item(), values))
 
 
+@pytest.mark.slow
 def test_requests_over_http_and_grpc_share_batches(tmp_path: Path) -> None:
     compiled("probe.cc")
     write(tmp_path, text=TENSORS + one_batch(4))
@@ -243,6 +244,7 @@ def test_a_crash_in_cpp_costs_the_request_that_causes_it(tmp_path: Path) -> None
         assert server["probe"](IN=[3])["OUT"].tolist() == [6]
 
 
+@pytest.mark.slow
 def test_a_replaced_library_is_loaded_when_the_model_is(tmp_path: Path) -> None:
     source = Path(__file__).with_name("probe.cc").read_text()
     with served(tmp_path) as server:
