@@ -12,17 +12,17 @@ RAY := build/ray
 FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
-# Runs two targets at the same time, also if one fails; the output of each is shown when it ends.
-BOTH := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Runs targets at the same time, also if one fails; the output of each is shown when it ends.
+TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # The markers of tests whose work is mostly done by other processes.
 STARTING := browser or kernel or wheel
 FAST := --hypothesis-profile=fast -m "not ($(STARTING) or isolated or slow)"
-# About half of the time of the fast tests.
-HALF := tests/backends tests/server tests/figures tests/recording tests/runtime
+# About half of the fast tests, and a third of the others.
+HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-others test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-half test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -30,19 +30,22 @@ lab: $(MODELS) $(COMPILED)
 demo: $(MODELS) $(COMPILED)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
-# Two pytest processes, for two cores.
+# Three pytest processes for two cores, since none of them keeps one busy.
 test: $(MODELS) $(COMPILED)
-	$(BOTH) test-starting test-others
+	$(TOGETHER) test-starting test-half test-rest
 
 test-starting: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "$(STARTING)"
 
-test-others: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))"
+test-half: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF)
+
+test-rest: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%)
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
-	$(BOTH) test-fast-half test-fast-rest
+	$(TOGETHER) test-fast-half test-fast-rest
 
 test-fast-half: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(FAST) $(HALF)

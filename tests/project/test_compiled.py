@@ -68,7 +68,8 @@ def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.
     command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
-    command += ["-m", "not isolated"]  # which repeat the others with models in processes of their own
+    # `isolated` repeats others with models in processes of their own, `slow` are random runs of the same schedulers.
+    command += ["-m", "not (isolated or slow)"]
     mistakes = ["server/test_mistakes.py", "server/test_configuration_mistakes.py", "simulation/test_mistakes.py"]
     tests = ["core", "endpoints", "scheduling", *mistakes]
     process = subprocess.run(
