@@ -1,4 +1,4 @@
-"""The switch interval while a cell runs."""
+"""The switch interval while a cell runs or a view works."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tritonnb.notebook.switch_interval import INTERVAL_S, SharedInterpreter, share_interpreter
+from tritonnb.notebook.switch_interval import CELL_S, VIEW_S, SharedInterpreter, share_interpreter
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def interval() -> float:
 
 def test_the_interval_is_short_while_a_cell_runs_and_restored_afterwards(shared: SharedInterpreter) -> None:
     shared.begin()
-    assert interval() == INTERVAL_S
+    assert interval() == CELL_S
     shared.end()
     assert interval() == 0.005
 
@@ -33,9 +33,28 @@ def test_cells_may_be_nested(shared: SharedInterpreter) -> None:
     shared.begin()
     shared.begin()
     shared.end()
-    assert interval() == INTERVAL_S
+    assert interval() == CELL_S
     shared.end()
     assert interval() == 0.005
+
+
+def test_a_view_that_works_shortens_it_further_also_during_a_cell(shared: SharedInterpreter) -> None:
+    with shared.shared():
+        assert interval() == VIEW_S
+        shared.begin()
+        assert interval() == VIEW_S
+    assert interval() == CELL_S
+    with shared.shared():
+        assert interval() == VIEW_S
+    shared.end()
+    assert interval() == 0.005
+
+
+def test_an_interval_that_a_cell_chose_is_kept(shared: SharedInterpreter) -> None:
+    shared.begin()
+    sys.setswitchinterval(0.01)
+    shared.end()
+    assert interval() == 0.01
 
 
 def test_a_shorter_interval_is_kept(shared: SharedInterpreter) -> None:
