@@ -33,7 +33,7 @@ class InferenceResponse:
         self,
         output_tensors: Sequence[Tensor] = (),
         error: TritonError | None = None,
-        parameters: Any = None,  # the compiled class would refuse other types than a dict with a text of its own
+        parameters: Any = None,  # the compiled class would refuse other types than a dict with its own message
     ) -> None:
         # Nearly every model passes a list, and the general check is slow.
         if type(output_tensors) is not list and (

@@ -41,7 +41,7 @@ class Tensor:
 
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
-    # The compiled class would refuse a name of another declared type with a text of its own.
+    # The compiled class would refuse a name of another type with a message of its own.
     def __init__(self, name: object, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
