@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.scale.manifests import TRITON_IMAGE, Workload, dockerfile, kserve, kubernetes
 from tritonnb.scale.serve_config import ray_service, serve_config
 from tritonnb.scale.yaml import write_documents
@@ -63,7 +63,7 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
     add("--server-flag", action="append", default=[], metavar="FLAG", help="a further flag of the server")
 
 
-def _documents(options: argparse.Namespace) -> list[dict[str, Any]]:
+def _documents(options: argparse.Namespace) -> list[Json]:
     if options.target == "ray":
         config = serve_config(options.model_repository, options.name, replicas=options.replicas)
         return [ray_service(config, options.name, options.claim, options.replicas)] if options.kuberay else [config]

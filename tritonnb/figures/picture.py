@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
+from tritonnb.core.json_types import Json
 from tritonnb.figures.dark import on_dark
 from tritonnb.figures.palette import DARK_PAGES, PAPER
 
@@ -62,7 +63,7 @@ class Picture(Figure):
         opened = text[start:head].replace("<svg ", '<svg role="img" ', 1)
         return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Json:
         png = base64.b64encode(self._png()).decode()
         shown = self._image("tnb-on-light")
         if same_color(self.get_facecolor(), PAPER):

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from tritonnb.core.json_types import JsonValue
 from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.fields import is_map
-from tritonnb.model_config.json_text import Json, JsonObject
+from tritonnb.model_config.json_text import JsonObject, ParsedJson
 
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: "an integer from -2**31 to 2**31 - 1",
@@ -45,7 +45,7 @@ def expected_value(field: FieldDescriptor) -> str:
     return _SCALARS[field.cpp_type]
 
 
-def hint_for(field: FieldDescriptor, value: Json) -> str:
+def hint_for(field: FieldDescriptor, value: ParsedJson) -> str:
     """A hint for a value of the wrong type, as the end of a message; empty if there is none."""
     if field.message_type is not None:
         return "give {} for its defaults" if value is True else ""
@@ -68,12 +68,12 @@ def similar_constant(word: str, constants: Iterable[str]) -> str:
     return whole[0] if whole else similar_name(word.upper(), known)
 
 
-def shown_value(value: Json) -> str:
+def shown_value(value: ParsedJson) -> str:
     """The ``repr`` of a JSON value as Python objects, shortened."""
     return _SHORT.repr(_plain(value))
 
 
-def _plain(value: Json) -> JsonValue:
+def _plain(value: ParsedJson) -> JsonValue:
     if isinstance(value, JsonObject):
         return {name: _plain(member) for name, member in value.members}
     return [_plain(element) for element in value] if isinstance(value, list) else value

@@ -23,7 +23,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import Scalar, is_map
-from tritonnb.model_config.json_text import Json, JsonObject, JsonSyntaxError, json_value, read_json
+from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, json_value, read_json
 
 _RANGES = {
     FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31),
@@ -146,13 +146,15 @@ class _Writer:
                     members_set[field.containing_oneof.name] = name
                 self._field(message, field, member, _below(path, field.name))
 
-    def _nameless(self, message: Message, member: Json, path: str) -> None:
+    def _nameless(self, message: Message, member: ParsedJson, path: str) -> None:
         if not path:
             self._complain(": Proto fields must have a name.", "the configuration has no field ''")
         elif member is not None and not isinstance(member, (JsonObject, list)):
             self._reject(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path, "a dict of fields")
 
-    def _fits(self, field: FieldDescriptor, name: str, member: Json, path: str, members_set: dict[str, str]) -> bool:
+    def _fits(
+        self, field: FieldDescriptor, name: str, member: ParsedJson, path: str, members_set: dict[str, str]
+    ) -> bool:
         """Check the kind of a value, and that no other member of the oneof is set; False after an error."""
         where = f"({path})" if path else ""
         oneof = field.containing_oneof
@@ -174,7 +176,7 @@ class _Writer:
             return True
         return False
 
-    def _field(self, message: Message, field: FieldDescriptor, member: Json, path: str) -> None:
+    def _field(self, message: Message, field: FieldDescriptor, member: ParsedJson, path: str) -> None:
         if is_map(field):
             self._map(message, field, member, path)
         elif field.is_repeated:
@@ -191,7 +193,7 @@ class _Writer:
             if scalar is not None:
                 setattr(message, field.name, scalar)
 
-    def _element(self, message: Message, field: FieldDescriptor, value: Json, path: str) -> None:
+    def _element(self, message: Message, field: FieldDescriptor, value: ParsedJson, path: str) -> None:
         container = getattr(message, field.name)
         if value is None:
             return
@@ -203,14 +205,14 @@ class _Writer:
         elif (scalar := self._scalar(field, value, path)) is not None:
             container.append(scalar)
 
-    def _child(self, child: Message, field: FieldDescriptor, value: Json, path: str) -> None:
+    def _child(self, child: Message, field: FieldDescriptor, value: ParsedJson, path: str) -> None:
         if isinstance(value, JsonObject):
             self.message(child, value, path)
         else:
             type_name = f"type.googleapis.com/{field.message_type.full_name}"
             self._reject(value, type_name, path, expected_value(field), hint_for(field, value))
 
-    def _map(self, message: Message, field: FieldDescriptor, member: Json, path: str) -> None:
+    def _map(self, message: Message, field: FieldDescriptor, member: ParsedJson, path: str) -> None:
         container, entry = getattr(message, field.name), field.message_type
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         if not isinstance(member, JsonObject):
@@ -246,11 +248,11 @@ class _Writer:
                 if scalar is not None:
                     container[key] = scalar
 
-    def _reject_list_in_map(self, name: str, value: list[Json], path: str, mistake: str) -> None:
+    def _reject_list_in_map(self, name: str, value: list[ParsedJson], path: str, mistake: str) -> None:
         complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
         self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
-    def _scalar(self, field: FieldDescriptor, value: Json, path: str) -> Scalar | None:
+    def _scalar(self, field: FieldDescriptor, value: ParsedJson, path: str) -> Scalar | None:
         try:
             return _scalar(field, value)
         except _WrongTypeError as error:
@@ -261,7 +263,7 @@ class _Writer:
         where = f"({path})" if path else ""
         self._complain(f"{where}: invalid value Starting an object on a scalar field for type {field.name}", mistake)
 
-    def _reject(self, value: Json, type_name: str, path: str, expected: str, hint: str = "") -> None:
+    def _reject(self, value: ParsedJson, type_name: str, path: str, expected: str, hint: str = "") -> None:
         complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
         self._complain(complaint, _type_error(path, expected, value), hint)
 
@@ -269,7 +271,7 @@ class _Writer:
         self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
 
 
-def _scalar(field: FieldDescriptor, value: Json) -> Scalar:
+def _scalar(field: FieldDescriptor, value: ParsedJson) -> Scalar:
     if field.type in _RANGES:
         return _integer(value, *_RANGES[field.type])
     if field.type == FieldDescriptor.TYPE_ENUM:
@@ -286,7 +288,7 @@ def _scalar(field: FieldDescriptor, value: Json) -> Scalar:
     return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
 
 
-def _integer(value: Json, type_name: str, smallest: int, end: int) -> int:
+def _integer(value: ParsedJson, type_name: str, smallest: int, end: int) -> int:
     if isinstance(value, str):
         value = _quoted_integer(value)
     if isinstance(value, float) and value.is_integer():
@@ -302,7 +304,7 @@ def _quoted_integer(text: str) -> int | str:
     return text if match is None else int("".join(match.groups()))
 
 
-def _float(value: Json, type_name: str) -> float:
+def _float(value: ParsedJson, type_name: str) -> float:
     if isinstance(value, str) and value in _FLOATS:
         return _FLOATS[value]
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -315,7 +317,7 @@ def _float(value: Json, type_name: str) -> float:
     raise _WrongTypeError(type_name)
 
 
-def _enum(value: Json, enum: EnumDescriptor) -> int:
+def _enum(value: ParsedJson, enum: EnumDescriptor) -> int:
     type_name = f"type.googleapis.com/{enum.full_name}"
     if isinstance(value, str):
         name = value if value in enum.values_by_name else value.upper().replace("-", "_")
@@ -328,11 +330,11 @@ def _enum(value: Json, enum: EnumDescriptor) -> int:
     return _integer(value, type_name, -(2**31), 2**31)
 
 
-def _flat(elements: list[Json]) -> list[Json]:
+def _flat(elements: list[ParsedJson]) -> list[ParsedJson]:
     return [leaf for element in elements for leaf in (_flat(element) if isinstance(element, list) else [element])]
 
 
-def _type_error(path: str, expected: str, value: Json) -> str:
+def _type_error(path: str, expected: str, value: ParsedJson) -> str:
     return f"field '{path}' expected {expected}, got {shown_value(value)}"
 
 
@@ -344,7 +346,7 @@ def _at(path: str) -> str:
     return f"({path}) " if path else ""
 
 
-def _shown(value: Json) -> str:
+def _shown(value: ParsedJson) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

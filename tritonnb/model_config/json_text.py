@@ -38,14 +38,14 @@ class JsonSyntaxError(ValueError):
 class JsonObject:
     """The members of an object in order, including members with the same name."""
 
-    members: list[tuple[str, Json]]
+    members: list[tuple[str, ParsedJson]]
 
 
 #: A JSON value as `read_json` returns it.
-Json: TypeAlias = JsonObject | list["Json"] | str | int | float | bool | None
+ParsedJson: TypeAlias = JsonObject | list["ParsedJson"] | str | int | float | bool | None
 
 
-def read_json(text: str) -> Json:
+def read_json(text: str) -> ParsedJson:
     """Parse JSON.
 
     Raises
@@ -60,7 +60,7 @@ def read_json(text: str) -> Json:
     return value
 
 
-def json_value(value: object, path: str = "") -> Json:
+def json_value(value: object, path: str = "") -> ParsedJson:
     """Convert a Python value to what `read_json` returns: dicts, iterables, messages, NumPy scalars and arrays.
 
     Raises
@@ -100,7 +100,7 @@ class _Reader:
         segment = self._text[begin : self._at + _CONTEXT]
         return JsonSyntaxError(f"{complaint}\n{segment}\n{' ' * (self._at - begin)}^")
 
-    def value(self, expected: str) -> Json:
+    def value(self, expected: str) -> ParsedJson:
         character = self.peek()
         if character and character in "{[":
             return self._nested(character)
@@ -117,7 +117,7 @@ class _Reader:
             self._shown_from = self._at
         raise self.error("Unexpected token.")
 
-    def _nested(self, opening: str) -> Json:
+    def _nested(self, opening: str) -> ParsedJson:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self.error("Message too deep. Max recursion depth reached.")
@@ -125,8 +125,8 @@ class _Reader:
         self._depth -= 1
         return value
 
-    def _members(self) -> list[tuple[str, Json]]:
-        members: list[tuple[str, Json]] = []
+    def _members(self) -> list[tuple[str, ParsedJson]]:
+        members: list[tuple[str, ParsedJson]] = []
         self._at += 1
         while self.peek() != "}":
             name = self._name()
@@ -141,8 +141,8 @@ class _Reader:
         self._at += 1
         return members
 
-    def _elements(self) -> list[Json]:
-        elements: list[Json] = []
+    def _elements(self) -> list[ParsedJson]:
+        elements: list[ParsedJson] = []
         self._at += 1
         while self.peek() != "]":
             elements.append(self.value("Expected a value or ] within an array."))

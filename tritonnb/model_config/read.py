@@ -14,7 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import set_fields
-from tritonnb.model_config.json_text import Json, JsonObject, JsonSyntaxError, read_json
+from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, read_json
 from tritonnb.model_config.normalize import without_defaults
 
 #: A message, the text of a *config.pbtxt*, JSON, the path of a file with either, or a dict like the JSON.
@@ -133,7 +133,7 @@ def _is_wrapped(text: str) -> bool:
     return isinstance(value, JsonObject) and [name for name, _ in value.members] == [_WRAPPER]
 
 
-def _parsed_json(text: str) -> Json:
+def _parsed_json(text: str) -> ParsedJson:
     try:
         value = read_json(text)
     except JsonSyntaxError as error:

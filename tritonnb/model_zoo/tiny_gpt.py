@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.model_zoo.sources import bundled_repository
 
 #: What `state_of` returns for weights that need not be trained again.
@@ -103,7 +104,7 @@ def recipe_in(path: Path) -> str:
         raise ValueError(f"{path}: expected a file of weights") from error
 
 
-def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None = None) -> dict[str, Any]:
+def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None = None) -> Json:
     """Train the network, on one thread: several would wait for each other on a busy machine.
 
     Parameters
@@ -135,7 +136,7 @@ def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | N
         torch.set_num_threads(threads)
 
 
-def _train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None) -> dict[str, Any]:
+def _train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None) -> Json:
     import torch
     from torch.nn import functional
 

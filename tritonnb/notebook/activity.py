@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.notebook.interval_counters import Execution
 from tritonnb.notebook.model_intervals import Interval, ModelIntervals
@@ -57,7 +57,7 @@ class Activity:
             self.of(model).count(executions[model], requests=requests[model])
 
 
-def measures(intervals: list[Interval], instances: int) -> dict[str, Any]:
+def measures(intervals: list[Interval], instances: int) -> Json:
     """Return rate (requests/s), p50 and p99 (ms, None without requests), busy share and mean batch size of intervals.
 
     Examples

@@ -14,10 +14,10 @@ import traitlets
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.es_modules import join_modules
-from tritonnb.notebook.feed import Json
 from tritonnb.notebook.latest_job import LatestJob
 from tritonnb.notebook.recorded_history import recorded_history
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback

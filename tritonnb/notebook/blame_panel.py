@@ -7,9 +7,10 @@ simulations that find them take longer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import Blame
 from tritonnb.recording.latency_split import CAUSES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 #: What the panel shows: see `describe_blame`.
-Report = dict[str, Any]
+Report = Json
 
 
 def label_of(request: RequestRecord) -> str:

@@ -19,6 +19,7 @@ import anywidget
 import traitlets
 
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.text_edit import edit_text
@@ -198,7 +199,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         super().close()
 
     @traitlets.validate("text")
-    def _with_plain_lines(self, proposal: dict[str, Any]) -> str:
+    def _with_plain_lines(self, proposal: Json) -> str:
         """The text with the line ends of a browser."""
         text: str = proposal["value"]
         return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -331,7 +332,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _show_outcome(self, level: str, outcome: str) -> None:
         self.status = {**self.status, "outcome": outcome, "level": level}
 
-    def _report(self, text: str) -> dict[str, Any]:
+    def _report(self, text: str) -> Json:
         return report_on(text, self._checked, self._model().name, self._running, self._running_text, self._failure)
 
     def _checked(self, config: pb.ModelConfig) -> pb.ModelConfig:
@@ -358,7 +359,7 @@ def _scheduling(config: Any) -> Any:
     return None if config is None else config.WhichOneof("scheduling_choice")
 
 
-def _on_message(editor: ConfigEditor, content: dict[str, Any], buffers: Any) -> None:
+def _on_message(editor: ConfigEditor, content: Json, buffers: Any) -> None:
     """Handle a button or a field of the form, without blocking the main thread."""
     action = content.get("action")
     if action == "set":

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
-Entry = dict[str, Any]
+Entry = Json
 
 _STEP = re.compile(r"(\w+)(?:\[(\d+)\])?")
 _SCHEDULERS = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from tritonnb.core.json_types import Json
 from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
@@ -21,7 +22,7 @@ Check = Callable[[Any], Any]
 
 def report_on(
     text: str, check: Check, name: str, running: Any, running_text: str, failure: tuple[str, str] | None
-) -> dict[str, Any]:
+) -> Json:
     """Check the text of a configuration.
 
     Parameters
@@ -68,7 +69,7 @@ def text_of(running: Any, file_text: str | None, check: Check) -> str:
     return edit_text(file_text, replaced(diagnosis.parsed.config, running, changed_fields(diagnosis.checked, running)))
 
 
-def _as_dict(problem: Problem) -> dict[str, Any]:
+def _as_dict(problem: Problem) -> Json:
     fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
     return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anywidget
 import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.feed import Feed
@@ -29,8 +30,6 @@ _STATIC = Path(__file__).parent / "static"
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
 _SHARE_OF_FUTURE = 0.15
-
-Json = dict[str, Any]
 
 
 class DebuggerPanel(anywidget.AnyWidget):

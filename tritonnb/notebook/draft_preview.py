@@ -8,9 +8,10 @@ traffic goes on, it replays the latest requests in a thread: only the newest dra
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.latest_job import LatestJob
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Events of the model from which the service times are taken.
 _MOST_EVENTS = 6000
-
-Json = dict[str, Any]
 
 
 class DraftPreview:

@@ -25,6 +25,7 @@ from tritonnb.core.events import (
     RequestRefused,
     ResponseSent,
 )
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, failures_of, members_of, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.delivery_budget import DeliveryBudget
@@ -46,6 +47,7 @@ from tritonnb.notebook.view_encoding import (
     SIZE,
     TIME,
     DrawnBatch,
+    Encoded,
     ViewEncoder,
     columns,
 )
@@ -63,8 +65,6 @@ MOST_SLOTS = 64
 #: Batches that are encoded without a pause.
 _BATCHES_PER_PART = 5
 _ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
-
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -141,11 +141,11 @@ class Feed:
         self._counted = 0, 0  # totals at the last delivery
         self._queue_rows = QueueRows()
         self._slots = SlotHistory({model: config})
-        self._occupancy: dict[tuple[str, int, int], list[Any]] = {}
+        self._occupancy: dict[tuple[str, int, int], Encoded] = {}
         self._instances: list[str] = instances_of(model, config)
-        self._kept: deque[list[Any]] = deque(maxlen=keep)
-        self._pending: list[list[Any]] = []
-        self._refused: deque[list[Any]] = deque(maxlen=keep)
+        self._kept: deque[Encoded] = deque(maxlen=keep)
+        self._pending: list[Encoded] = []
+        self._refused: deque[Encoded] = deque(maxlen=keep)
         self._depths: deque[list[int]] = deque(maxlen=4 * keep)
         self._number = 0  # of the last delivery
         self._since_ns = begin_ns
@@ -281,7 +281,7 @@ class Feed:
         pending = list(islice(self._waiting.values(), MOST_PENDING))
         queue_rows = self._queue_rows.assign(drawn_waits(chosen, refused, pending))
         self._pause()
-        batches: list[list[Any]] = []
+        batches: list[Encoded] = []
         for batch in chosen:
             batches.append(encoder.batch(batch, queue_rows))
             if len(batches) % _BATCHES_PER_PART == 0:
@@ -374,7 +374,7 @@ class Feed:
         self._depths.extend(encoded)
         return encoded
 
-    def _new_occupancy(self, now_ns: int) -> list[list[Any]]:
+    def _new_occupancy(self, now_ns: int) -> list[Encoded]:
         """The slot occupancy that has changed since the last delivery."""
         running = [arrived for batch in self._running.values() for _, arrived in batch.requests]
         live = {arrived[SEQUENCE] for arrived in (*self._waiting.values(), *filter(None, running))}

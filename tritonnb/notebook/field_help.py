@@ -9,6 +9,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
 #: Descriptions by message (without its package) and field.
@@ -119,24 +120,24 @@ _TYPES = {
 }
 
 
-def schema() -> dict[str, dict[str, dict[str, Any]]]:
+def schema() -> dict[str, dict[str, Json]]:
     """Return the fields of each message of a configuration, by message name without its package.
 
     A field has its ``type`` as text, its ``help``, the name of its ``message`` if it is one, and the ``values`` of an
     enum.
     """
-    known: dict[str, dict[str, dict[str, Any]]] = {}
+    known: dict[str, dict[str, Json]] = {}
     _add(pb.ModelConfig.DESCRIPTOR, known)
     return known
 
 
-def _add(message: Any, known: dict[str, dict[str, dict[str, Any]]]) -> None:
+def _add(message: Any, known: dict[str, dict[str, Json]]) -> None:
     name = _name(message)
     if name in known:
         return
     fields = known[name] = {}
     for field in message.fields:
-        entry: dict[str, Any] = {"type": _type(field), "help": HELP.get(f"{name}.{field.name}", "")}
+        entry: Json = {"type": _type(field), "help": HELP.get(f"{name}.{field.name}", "")}
         if field.message_type is not None:
             entry["message"] = _name(field.message_type)
             _add(field.message_type, known)

@@ -15,11 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.event_queue import EventQueue
-from tritonnb.notebook.feed import MOST_PENDING, Feed, Json
+from tritonnb.notebook.feed import MOST_PENDING, Feed
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.switch_interval import interpreter
 from tritonnb.notebook.view_encoding import MODEL

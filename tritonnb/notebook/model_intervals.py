@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
     QUEUE_COUNTERS,
@@ -104,7 +104,7 @@ class ModelIntervals:
         requests, queue_ns, compute_ns, latencies_ns = self._requests.at(at) or (0, 0, 0, ())
         return Interval(requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns)
 
-    def encode(self) -> dict[str, Any]:
+    def encode(self) -> Json:
         """Return all counters of the picture, with longer intervals where they are old."""
         return {
             "queue": self._queue.encode(),
@@ -113,7 +113,7 @@ class ModelIntervals:
         }
 
 
-def encode_counters(counted: Counters) -> dict[str, Any]:
+def encode_counters(counted: Counters) -> Json:
     """Return counters of the picture encoded."""
     return {
         "queue": encode_columns(list(QUEUE_COUNTERS), counted.queue),

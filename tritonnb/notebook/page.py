@@ -18,6 +18,7 @@ from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import label_of
 from tritonnb.notebook.es_modules import join_modules
@@ -78,7 +79,7 @@ def _section(rec: Recording, model: str, remedies: int) -> str:
 </section>"""
 
 
-def _data(rec: Recording, model: str, remedies: int) -> dict[str, Any]:
+def _data(rec: Recording, model: str, remedies: int) -> Json:
     config = rec.configs.get(model)
     blames = [] if config is None else blame_slowest(rec, config, _MOST_REQUESTS)
     latencies = {
@@ -88,7 +89,7 @@ def _data(rec: Recording, model: str, remedies: int) -> dict[str, Any]:
     return {"history": recorded_history(rec), "latencies": latencies, "meanings": dict(CAUSES)}
 
 
-def _latency(blame: Blame, *, with_remedies: bool) -> dict[str, Any]:
+def _latency(blame: Blame, *, with_remedies: bool) -> Json:
     remedies = blame.remedies if with_remedies else {}
     return {
         "title": blame.title,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.feed import INTERVAL_NS, Feed, Json
+from tritonnb.notebook.feed import INTERVAL_NS, Feed
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording

@@ -6,11 +6,12 @@ import html
 import time
 from collections import deque
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.cards import statistics_card
@@ -184,7 +185,7 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
 
 
-def _interval(new: dict[str, Any], begin_s: float, seconds: float) -> list[str]:
+def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
     """Cells of one interval: its begin, requests and rows per second, mean batch, mean queue and compute time."""
     parts = new["inference_stats"]
     executions = new["execution_count"]

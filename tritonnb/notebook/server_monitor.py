@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.notebook.activity import CURVE, INTERVAL_NS, KEPT, RECENT, Activity, measures
@@ -25,8 +26,6 @@ _IDLE = 3
 _MARKS = 20
 #: Characters of a value in the description of a change.
 _VALUE = 60
-
-Json = dict[str, Any]
 
 
 class ServerMonitor:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived, RequestRefused
+from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, facts_of, failures_of, slots_of
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
@@ -45,8 +46,11 @@ TIME_FIELDS = (
 #: The flags of a member of an iterative sequence are at least so many times the number of its step, counted from 1.
 STEP = 256
 
+#: The values of a batch, a request, a refusal or an occupied slot, in the order of its fields.
+Encoded: TypeAlias = list[Any]
+
 #: What a view needs to decode what it gets.
-ENCODING: dict[str, Any] = {
+ENCODING: Json = {
     "ticks": TICKS,
     "times": TIME_FIELDS,
     "member": MEMBER_FIELDS,
@@ -88,7 +92,7 @@ class DrawnBatch:
     requests: list[tuple[int | None, Packed | None]]
     executed: Packed | None = None
     generated: list[list[int]] | None = None
-    encoded: list[Any] = field(default_factory=list)
+    encoded: Encoded = field(default_factory=list)
 
 
 class ViewEncoder:
@@ -105,7 +109,7 @@ class ViewEncoder:
         """Encode a time."""
         return (time_ns - self._begin_ns) // _TICK_NS
 
-    def batch(self, batch: DrawnBatch, queue_rows: Mapping[int, int]) -> list[Any]:
+    def batch(self, batch: DrawnBatch, queue_rows: Mapping[int, int]) -> Encoded:
         """Encode a batch with an explanation of why it was sent; see `BATCH_FIELDS`."""
         sent = batch.sent
         sent_ticks = self.ticks(sent[TIME])
@@ -125,7 +129,7 @@ class ViewEncoder:
         ]
         return batch.encoded
 
-    def execution(self, batch: DrawnBatch) -> list[Any]:
+    def execution(self, batch: DrawnBatch) -> Encoded:
         """Encode when a batch was executed, how many requests failed, and what they generated: `EXECUTION_FIELDS`."""
         packed, ticks = batch.executed, self.ticks
         if packed is None:
@@ -140,21 +144,21 @@ class ViewEncoder:
 
     def _member(
         self, sent_ticks: int, serial: int | None, arrived: Packed | None, queue_rows: Mapping[int, int]
-    ) -> list[Any]:
+    ) -> Encoded:
         if serial is None:
             return []  # a null request
         if arrived is None:
             return [str(serial), 1, 0, sent_ticks, 0, 0, 0]
         return self.request(arrived, queue_rows[serial])
 
-    def request(self, arrived: Packed, queue_row: int) -> list[Any]:
+    def request(self, arrived: Packed, queue_row: int) -> Encoded:
         """Encode a request and the row in which its wait is drawn; see `MEMBER_FIELDS`."""
         return [
             arrived[ID] or str(arrived[SERIAL]), arrived[ROWS], arrived[PRIORITY] or self._default_priority,
             self.ticks(arrived[TIME]), queue_row, arrived[SEQUENCE], arrived[FLAGS],
         ]  # fmt: skip
 
-    def refusal(self, event: RequestRefused, arrived: Packed | None, queue_rows: Mapping[int, int]) -> list[Any]:
+    def refusal(self, event: RequestRefused, arrived: Packed | None, queue_rows: Mapping[int, int]) -> Encoded:
         """Encode a request that will not be executed; see `REFUSAL_FIELDS`."""
         label, sequence = (arrived[ID], arrived[SEQUENCE]) if arrived else ("", 0)
         return [
@@ -162,7 +166,7 @@ class ViewEncoder:
             queue_rows.get(event.serial, 0), event.message or "cancelled", sequence,
         ]  # fmt: skip
 
-    def occupancy(self, occupancy: SlotOccupancy) -> list[Any]:
+    def occupancy(self, occupancy: SlotOccupancy) -> Encoded:
         """Encode a sequence in its slot; see `OCCUPANCY_FIELDS`."""
         released = None if occupancy.released_ns is None else self.ticks(occupancy.released_ns)
         last = self.ticks(occupancy.requests[-1][1].queued_ns)
@@ -172,6 +176,6 @@ class ViewEncoder:
         ]  # fmt: skip
 
 
-def columns(names: Collection[str], rows: Collection[list[Any]]) -> dict[str, list[Any]]:
+def columns(names: Collection[str], rows: Collection[Encoded]) -> dict[str, list[Any]]:
     """Transpose rows into one list per field; empty without rows."""
     return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}

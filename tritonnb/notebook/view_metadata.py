@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures import palette
 from tritonnb.notebook.view_encoding import ENCODING
@@ -11,7 +10,7 @@ from tritonnb.recording.sequences import slot_count
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 
 
-def describe_config(model: str, config: pb.ModelConfig) -> dict[str, Any]:
+def describe_config(model: str, config: pb.ModelConfig) -> Json:
     """Return the metadata of a view of a model with this configuration; times in ms."""
     sequences = config.HasField("sequence_batching")
     batching = config.sequence_batching.oldest if sequences else config.dynamic_batching

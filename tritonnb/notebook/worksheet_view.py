@@ -14,6 +14,7 @@ import anywidget
 import traitlets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.teaching.grading import ACTIONS, describe_sheet, grade
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tritonnb.teaching.worksheet import Worksheet
 
 _STATIC = Path(__file__).parent / "static"
-
-Json = dict[str, Any]
 
 
 class WorksheetView(StaticFallback, anywidget.AnyWidget):

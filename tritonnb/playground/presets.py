@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tritonnb.playground.scenario import Json, write_arrival
+from tritonnb.core.json_types import Json
+from tritonnb.playground.scenario import write_arrival
 from tritonnb.simulation.arrivals import Arrival, sequences
 
 _CONTROLS = """\

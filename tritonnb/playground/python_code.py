@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonnb.playground.scenario import GENERATORS, Json, read_arrivals, read_service, read_table
+from tritonnb.core.json_types import Json
+from tritonnb.playground.scenario import GENERATORS, read_arrivals, read_service, read_table
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop
 
 _FUNCTIONS = {"constant": "constant", "poisson": "poisson", "bursts": "bursts", "closed": "ClosedLoop"}

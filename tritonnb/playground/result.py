@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.recorded_history import recorded_history
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.playground.control_inputs import control_inputs
-from tritonnb.playground.scenario import Json, write_arrival
+from tritonnb.playground.scenario import write_arrival
 from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording

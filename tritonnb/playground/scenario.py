@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson
 from tritonnb.simulation.service import ServiceTime, fixed, linear, table
 
 #: A page stays responsive up to this number of requests.
 MOST_REQUESTS = 5000
 
-Json = dict[str, Any]
 
 #: The parameters of each kind of arrivals that is generated; the others are in ``requests``.
 GENERATORS: Mapping[str, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.parse import parse_text
@@ -26,7 +27,7 @@ from tritonnb.notebook.field_help import schema
 from tritonnb.playground.presets import PRESETS
 from tritonnb.playground.python_code import python_code
 from tritonnb.playground.result import batch_table, describe
-from tritonnb.playground.scenario import Json, read_arrivals, read_service, read_table, write_arrival
+from tritonnb.playground.scenario import read_arrivals, read_service, read_table, write_arrival
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.remote.from_trace import from_trace

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.access import error_text
 from tritonnb.profile.over_http import HttpTarget
@@ -78,7 +79,7 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def read(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def read(self, data: bytes) -> Iterator[Json]:
         """Return the events that end in this part of the stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -94,6 +95,6 @@ def _elements(array: Any) -> Any:
     return elements[0] if len(elements) == 1 else elements
 
 
-def _counted_tokens(event: dict[str, Any]) -> int:
+def _counted_tokens(event: Json) -> int:
     count = event.get(TOKEN_COUNT, 0)
     return int(count[0] if isinstance(count, list) else count)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.simulation.arrivals import require_positive
 
 #: What is asked without texts of your own.
@@ -82,7 +83,7 @@ def prompts(
     ]
 
 
-def _inputs(text: str, tokens: int, sampling: dict[str, Any]) -> dict[str, list[Any]]:
+def _inputs(text: str, tokens: int, sampling: Json) -> dict[str, list[Any]]:
     options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
     return {
         "text_input": [[text]],

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.access import Access, grpc_errors
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
@@ -37,7 +38,7 @@ class RemoteServer(Protocol):
     def url(self) -> str:
         """The URL of the server."""
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """Name, version and extensions."""
 
     def is_ready(self) -> bool:
@@ -46,7 +47,7 @@ class RemoteServer(Protocol):
     def index(self) -> list[dict[str, str]]:
         """Name, version, state and reason of each model in the repository."""
 
-    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+    def model_metadata(self, name: str, version: int = -1) -> Json:
         """Platform, versions, inputs and outputs of a model."""
 
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
@@ -58,10 +59,10 @@ class RemoteServer(Protocol):
     def load(self, name: str, config: str | None = None) -> None:
         """Load a model, with a configuration in JSON in place of the one of the repository."""
 
-    def trace_settings(self, model: str = "") -> dict[str, Any]:
+    def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
 
-    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
         """Change trace settings; None clears one. Returns the settings."""
 
 
@@ -86,9 +87,9 @@ class HttpServer:
         """The URL of the server."""
         return f"{self.scheme}://{self.authority}{self.prefix}"
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """Name, version and extensions."""
-        metadata: dict[str, Any] = self._get("")
+        metadata: Json = self._get("")
         return metadata
 
     def is_ready(self) -> bool:
@@ -104,9 +105,9 @@ class HttpServer:
         index: list[dict[str, str]] = self._post("/repository/index", {})
         return index
 
-    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+    def model_metadata(self, name: str, version: int = -1) -> Json:
         """Platform, versions, inputs and outputs of a model."""
-        metadata: dict[str, Any] = self._get(model_path(name, version))
+        metadata: Json = self._get(model_path(name, version))
         return metadata
 
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
@@ -127,14 +128,14 @@ class HttpServer:
         body = {} if config is None else {"parameters": {"config": config}}
         self._post(f"/repository/models/{quote(name, safe='')}/load", body)
 
-    def trace_settings(self, model: str = "") -> dict[str, Any]:
+    def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
-        settings: dict[str, Any] = self._get(f"{model_path(model) if model else ''}/trace/setting")
+        settings: Json = self._get(f"{model_path(model) if model else ''}/trace/setting")
         return settings
 
-    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
         """Change trace settings; None clears one. Returns the settings."""
-        settings: dict[str, Any] = self._post(f"{model_path(model) if model else ''}/trace/setting", changes)
+        settings: Json = self._post(f"{model_path(model) if model else ''}/trace/setting", changes)
         return settings
 
     def _get(self, path: str) -> Any:
@@ -158,7 +159,7 @@ class GrpcServer:
         """The URL of the server."""
         return f"{self.scheme}://{self.authority}"
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """Name, version and extensions."""
         response = self._call("ServerMetadata")
         return {"name": response.name, "version": response.version, "extensions": list(response.extensions)}
@@ -173,7 +174,7 @@ class GrpcServer:
         fields = ("name", "version", "state", "reason")
         return [{name: value for name in fields if (value := getattr(model, name))} for model in models]
 
-    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+    def model_metadata(self, name: str, version: int = -1) -> Json:
         """Platform, versions, inputs and outputs of a model."""
         response = self._call("ModelMetadata", name=name, version=_version_text(version))
         tensors = {
@@ -200,11 +201,11 @@ class GrpcServer:
         parameters = {} if config is None else {"config": {"string_param": config}}
         self._call("RepositoryModelLoad", model_name=name, parameters=parameters)
 
-    def trace_settings(self, model: str = "") -> dict[str, Any]:
+    def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
         return self.update_trace_settings({}, model)
 
-    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
         """Change trace settings; None clears one. Returns the settings."""
         settings = {name: {"value": _values(value)} for name, value in changes.items()}
         response = self._call("TraceSetting", settings=settings, model_name=model)

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.core.json_types import Json
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.token_times import TokenTimes
 from tritonnb.telemetry.quantiles import quantile
@@ -114,7 +115,7 @@ class LoadResult:
         """A percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
         return quantile(self._sorted_ms, percent / 100) if self._sorted_ms else math.nan
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """Return the key figures of the measurement.
 
         Returns
@@ -140,7 +141,7 @@ class LoadResult:
                 executed a batch.
         """
         succeeded = self.responses[:, ERROR] == 0
-        figures: dict[str, Any] = {
+        figures: Json = {
             "requests": self.requests,
             "rows": int(self.responses[succeeded, ROWS].sum()),
             "failed": self.failed,

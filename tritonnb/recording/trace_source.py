@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.scheduling.reasons import pluralize
 
 
@@ -97,7 +98,7 @@ class TraceSource:
             total += agreement
         return total
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """The JSON form in recording files."""
         return asdict(self)
 

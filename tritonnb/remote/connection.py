@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.profile.access import TIMEOUT_S, Access
@@ -128,7 +129,7 @@ class Remote:
         return RemoteModel.parse(self.url, name, access=self.server.access)
 
     @with_short_traceback
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """Server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
         self._require_open()
         return self.server.metadata()
@@ -146,7 +147,7 @@ class Remote:
         return self.server.is_ready()
 
     @with_short_traceback
-    def stats(self, name: str = "") -> dict[str, Any]:
+    def stats(self, name: str = "") -> Json:
         """The response of the statistics extension, for one model or for all: ``model_stats``.
 
         Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
@@ -155,7 +156,7 @@ class Remote:
         return {"model_stats": self.server.statistics(name)}
 
     @with_short_traceback
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> list[Json]:
         """The replicas of a deployment; see `ScaledServer.replicas`.
 
         Raises
@@ -191,7 +192,7 @@ class Remote:
         return ReplicasView(self)
 
     @with_short_traceback
-    def trace_settings(self, model: str = "") -> dict[str, Any]:
+    def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
         self._require_open()
         self.require_extension("trace")

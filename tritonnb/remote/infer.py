@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.profile.access import grpc_errors
@@ -44,8 +45,8 @@ def infer(model: RemoteModel, request: InferRequest, timeout_s: float | None) ->
     return (_over_grpc if model.protocol == "grpc" else _over_http)(model, request, limit_s)
 
 
-def _parameters(request: InferRequest) -> dict[str, Any]:
-    parameters: dict[str, Any] = dict(request.parameters)
+def _parameters(request: InferRequest) -> Json:
+    parameters: Json = dict(request.parameters)
     if request.correlation_id:
         parameters["sequence_id"] = request.correlation_id
         parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
@@ -57,7 +58,7 @@ def _parameters(request: InferRequest) -> dict[str, Any]:
     return parameters
 
 
-def _tensors(request: InferRequest) -> Iterator[tuple[dict[str, Any], bytes]]:
+def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
     """Name, datatype and shape of each input, and its bytes."""
     for tensor in request.inputs.values():
         array = np.ascontiguousarray(tensor.array)
@@ -67,7 +68,7 @@ def _tensors(request: InferRequest) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 def _over_http(model: RemoteModel, request: InferRequest, limit_s: float) -> Outputs:
     tensors = list(_tensors(request))
-    head: dict[str, Any] = {
+    head: Json = {
         "inputs": [{**fields, "parameters": {"binary_data_size": len(content)}} for fields, content in tensors],
         "parameters": {**_parameters(request), "binary_data_output": True},
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.model_config.diagnose import ProblemContext
@@ -101,7 +102,7 @@ class RemoteModelHandle:
         return any(row["name"] == self.name and row.get("state") == "READY" for row in self._remote.index())
 
     @with_short_traceback
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """The model metadata of the v2 protocol."""
         return self._remote.server.model_metadata(self.name, self.version)
 

@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
 from tritonnb.remote.traced_request import ReportedBatch, TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import BATCH_SENT
@@ -39,7 +40,7 @@ class Span:
     id: str | bytes
     parent_id: str | bytes
     name: str
-    attributes: dict[str, Any]
+    attributes: Json
     events: list[tuple[str, int]]
 
 
@@ -90,7 +91,7 @@ def spans_of_json(content: str | bytes) -> Iterator[Span]:
         raise InvalidArgumentError(f"expected an OTLP trace message in JSON, got an error: {error!r}") from None
 
 
-def _json_span(span: dict[str, Any]) -> Span:
+def _json_span(span: Json) -> Span:
     attributes = {item["key"]: next(iter(item.get("value", {}).values()), "") for item in span.get("attributes", ())}
     events = [(str(event["name"]), int(event["timeUnixNano"])) for event in span.get("events", ())]
     return Span(str(span["spanId"]), str(span.get("parentSpanId", "")), str(span.get("name", "")), attributes, events)

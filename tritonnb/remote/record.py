@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.json_types import Json
 from tritonnb.profile.remote_server import RemoteServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
@@ -85,7 +86,7 @@ def changed_settings(server: RemoteServer, models: Sequence[str], changes: Mappi
         If the server does not accept the changes; no setting is changed then.
     """
     shared = server.trace_settings()
-    changed: list[tuple[str, dict[str, Any]]] = []
+    changed: list[tuple[str, Json]] = []
     try:
         for name in models:
             own = server.trace_settings(name)
@@ -99,7 +100,7 @@ def changed_settings(server: RemoteServer, models: Sequence[str], changes: Mappi
     _restore(server, changed)
 
 
-def _restoration(own: Mapping[str, Any], shared: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _restoration(own: Mapping[str, Any], shared: Mapping[str, Any], changes: Mapping[str, Any]) -> Json:
     """The update that restores settings: None for those that a model has from the server."""
     return {name: None if own.get(name) == shared.get(name) else own.get(name) for name in changes}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
+from tritonnb.core.json_types import Json
 from tritonnb.profile.remote_server import HttpServer, RemoteServer
 from tritonnb.recording.event_types import event_of
 from tritonnb.recording.recording import Recording
@@ -35,7 +36,7 @@ def is_deployment(server: RemoteServer) -> bool:
     return True
 
 
-def replicas_of(server: RemoteServer) -> list[dict[str, Any]]:
+def replicas_of(server: RemoteServer) -> list[Json]:
     """The replicas of a deployment; see `ScaledServer.replicas`.
 
     Raises
@@ -45,7 +46,7 @@ def replicas_of(server: RemoteServer) -> list[dict[str, Any]]:
     """
     if not isinstance(server, HttpServer):
         raise InvalidArgumentError(f"the replicas of {server.url} are listed over HTTP: connect to http://HOST:PORT")
-    replicas: list[dict[str, Any]] = server.access.fetch_json(f"{server.url}/v2/replicas")
+    replicas: list[Json] = server.access.fetch_json(f"{server.url}/v2/replicas")
     return replicas
 
 

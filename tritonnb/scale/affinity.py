@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from tritonnb.core.json_types import Json
 
 _ENVOY_IMAGE = "envoyproxy/envoy:v1.32.1"
 _NGINX_IMAGE = "nginx:1.27"
@@ -27,7 +28,7 @@ class Backend:
     header: str
 
 
-def envoy(backend: Backend) -> list[dict[str, Any]]:
+def envoy(backend: Backend) -> list[Json]:
     """An Envoy in front of a headless service: ``RING_HASH`` by the header."""
     listeners = [
         _envoy_listener("http", backend, backend.http_port),
@@ -38,7 +39,7 @@ def envoy(backend: Backend) -> list[dict[str, Any]]:
     return _proxy(backend, _ENVOY_IMAGE, "/etc/envoy", {"envoy.yaml": json.dumps(config, indent=2)})
 
 
-def nginx(backend: Backend) -> list[dict[str, Any]]:
+def nginx(backend: Backend) -> list[Json]:
     """An nginx in front of a headless service: ``hash … consistent`` by the header.
 
     It resolves the pods when it starts, and must be restarted when pods are added.
@@ -78,10 +79,10 @@ http {{
 
 
 #: The proxies by name.
-INGRESSES: dict[str, Callable[[Backend], list[dict[str, Any]]]] = {"envoy": envoy, "nginx": nginx}
+INGRESSES: dict[str, Callable[[Backend], list[Json]]] = {"envoy": envoy, "nginx": nginx}
 
 
-def _envoy_listener(name: str, backend: Backend, port: int) -> dict[str, Any]:
+def _envoy_listener(name: str, backend: Backend, port: int) -> Json:
     route = {
         "match": {"prefix": "/"},
         "route": {
@@ -112,9 +113,9 @@ def _envoy_listener(name: str, backend: Backend, port: int) -> dict[str, Any]:
     }
 
 
-def _envoy_cluster(name: str, backend: Backend, port: int) -> dict[str, Any]:
+def _envoy_cluster(name: str, backend: Backend, port: int) -> Json:
     address = {"socket_address": {"address": backend.service, "port_value": port}}
-    cluster: dict[str, Any] = {
+    cluster: Json = {
         "name": name,
         "type": "STRICT_DNS",
         "lb_policy": "RING_HASH",
@@ -145,7 +146,7 @@ def _envoy_cluster(name: str, backend: Backend, port: int) -> dict[str, Any]:
     return cluster
 
 
-def _proxy(backend: Backend, image: str, directory: str, files: dict[str, str]) -> list[dict[str, Any]]:
+def _proxy(backend: Backend, image: str, directory: str, files: dict[str, str]) -> list[Json]:
     name = f"{backend.service}-affinity"
     labels = {"app.kubernetes.io/name": name}
     ports = {"http": backend.http_port, "grpc": backend.grpc_port}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.scale.affinity import INGRESSES, Backend
 
-Manifest = dict[str, Any]
+Manifest = Json
 
 #: Triton's image of the release whose behaviour this server has.
 TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tritonnb.core.json_types import Json
+
 #: Members of a statistics entry that are not totals, with how those of several replicas are combined.
 _LATEST = ("last_inference",)
 _LISTS = {"batch_stats": ("batch_size",), "memory_usage": ("type", "id")}
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (.+)")
 
 
-def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> Json:
     """The statistics of all replicas: totals are added, the latest ``last_inference`` counts.
 
     Parameters
@@ -32,7 +34,7 @@ def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     >>> sum_statistics([one, two])["model_stats"][0]["inference_count"]
     6
     """
-    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    entries: dict[tuple[str, str], Json] = {}
     for response in responses:
         for entry in response["model_stats"]:
             key = entry["name"], entry["version"]
@@ -40,7 +42,7 @@ def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"model_stats": list(entries.values())}
 
 
-def _add(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+def _add(left: Mapping[str, Any], right: Mapping[str, Any]) -> Json:
     return {name: _sum(name, left.get(name), right.get(name)) for name in {**left, **right}}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.scale.yaml import write_documents
 
 #: Of Ray's own image, with Python and Ray at versions that `tritonnb.scale.ray` needs.
@@ -14,7 +15,7 @@ _RAY_IMAGE = f"rayproject/ray:{RAY_VERSION}-py312"
 _SERVICER_FUNCTIONS = [f"tritonnb.scale.ray.grpc_service:{name}" for name in ("add_service", "add_health")]
 
 
-def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) -> dict[str, Any]:
+def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) -> Json:
     """The configuration of Serve.
 
     Parameters
@@ -50,7 +51,7 @@ def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) 
     }
 
 
-def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> dict[str, Any]:
+def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> Json:
     """KubeRay's RayService with a configuration of Serve.
 
     Parameters
@@ -92,16 +93,16 @@ def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: 
     }
 
 
-def _pod(container_name: str, claim: str, path: str) -> dict[str, Any]:
+def _pod(container_name: str, claim: str, path: str) -> Json:
     # Ray's image has no tritonnb: it is installed when the pod starts, before Ray.
     install = 'pip install --quiet "tritonnb[ray,onnxruntime]"'
-    container: dict[str, Any] = {
+    container: Json = {
         "name": container_name,
         "image": _RAY_IMAGE,
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},
         "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
     }
-    pod: dict[str, Any] = {
+    pod: Json = {
         "initContainers": [
             {
                 "name": "install",

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import Json
 from tritonnb.profile.access import Access
 from tritonnb.remote.connection import Remote, connect
 from tritonnb.server.options import StrPath
@@ -130,7 +131,7 @@ class ScaledServer:
         """Connect to the deployment: handles of models, statistics, recordings, a dashboard; see `tritonnb.connect`."""
         return connect(self.url, f"{self.url}/metrics")
 
-    def replicas(self) -> list[dict[str, Any]]:
+    def replicas(self) -> list[Json]:
         """The replicas: where they run, how many requests they have, which sequences live on them.
 
         Returns
@@ -139,7 +140,7 @@ class ScaledServer:
             ``replica``, ``group``, ``node``, ``state``, ``in_flight``, ``queued``, ``sequences``, ``url``,
             ``grpc_url``. Replicas report every second.
         """
-        replicas: list[dict[str, Any]] = Access().fetch_json(f"{self.url}/v2/replicas")
+        replicas: list[Json] = Access().fetch_json(f"{self.url}/v2/replicas")
         return replicas
 
     @with_short_traceback

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
+from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
@@ -148,7 +149,7 @@ class ModelHandle:
         return self._server.run(self._server.engine.model_ready(self.name, self.version))
 
     @with_short_traceback
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Json:
         """The model metadata of the v2 protocol."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 

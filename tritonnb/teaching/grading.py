@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tritonnb.core.json_types import Json
 from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ ACTIONS = ("check", "hint", "reveal")
 _NULL = "-"
 
 
-def describe_sheet(worksheet: Worksheet) -> dict[str, Any]:
+def describe_sheet(worksheet: Worksheet) -> Json:
     """The exercise.
 
     Returns
@@ -34,7 +35,7 @@ def describe_sheet(worksheet: Worksheet) -> dict[str, Any]:
     }
 
 
-def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) -> dict[str, Any]:
+def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) -> Json:
     """Check an answer, give a hint for its first mistake, or reveal the batch that it should be.
 
     Parameters
@@ -80,7 +81,7 @@ def _detail(text: str) -> str:
     return pluralize(int(text), "row") if text.isdigit() else text
 
 
-def _describe(batch: Batch, members: list[str]) -> dict[str, Any]:
+def _describe(batch: Batch, members: list[str]) -> Json:
     return {
         "names": [name for name in members if name != _NULL],
         "instance": batch.instance,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tritonnb.core.json_types import Json
 
-def difference(after: Mapping[str, object], before: Mapping[str, object]) -> dict[str, Any]:
+
+def difference(after: Mapping[str, object], before: Mapping[str, object]) -> Json:
     """Return the statistics of a model between two times.
 
     Parameters

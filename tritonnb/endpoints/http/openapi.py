@@ -6,14 +6,13 @@ tool.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tritonnb.core.datatypes import BY_NAME
+from tritonnb.core.json_types import Json
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.telemetry.log_settings import FORMATS
 
-Schema = dict[str, Any]
+Schema = Json
 
 _STRING: Schema = {"type": "string"}
 _BOOLEAN: Schema = {"type": "boolean"}
@@ -187,7 +186,7 @@ def _paths() -> dict[str, Schema]:
     }
 
 
-def description() -> dict[str, Any]:
+def description() -> Json:
     """The OpenAPI document."""
     patterns = {"model": "^[^/]+$", "version": "^[0-9]{1,18}$", "region": "^[^/]+$"}
     paths = _paths()

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.errors import OpenAiError
 
 #: The name that Hugging Face uses; it is searched for in the version directory, then in that of the model.
@@ -14,7 +15,7 @@ FILE_NAME = "chat_template.jinja"
 _ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 
-def chat_prompt(directories: tuple[Path, ...], messages: list[dict[str, Any]]) -> str:
+def chat_prompt(directories: tuple[Path, ...], messages: list[Json]) -> str:
     """The prompt that a model completes with the next message of the assistant.
 
     Parameters
@@ -41,7 +42,7 @@ def chat_prompt(directories: tuple[Path, ...], messages: list[dict[str, Any]]) -
     return _rendered(path, messages)
 
 
-def _rendered(path: Path, messages: list[dict[str, Any]]) -> str:
+def _rendered(path: Path, messages: list[Json]) -> str:
     try:
         from jinja2 import TemplateError
     except ImportError:

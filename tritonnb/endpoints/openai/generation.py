@@ -7,9 +7,9 @@ import codecs
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.openai.errors import from_triton
 from tritonnb.endpoints.openai.generation_request import GenerationRequest
@@ -37,7 +37,7 @@ class Choice:
     index: int
     text: str = ""
     finish_reason: str | None = None
-    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[Json] = field(default_factory=list)
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import Fields
 from tritonnb.endpoints.openai.request_fields import (
@@ -47,9 +47,9 @@ class GenerationRequest:
     stream: bool
     include_usage: bool
     logprobs: int | None
-    sampling: dict[str, Any]
+    sampling: Json
     prompts: list[str] = field(default_factory=list)
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[Json] = field(default_factory=list)
     echo: bool = False
 
 
@@ -96,7 +96,7 @@ def read_chat(body: bytes) -> GenerationRequest:
     )
 
 
-def _common(fields: Fields) -> dict[str, Any]:
+def _common(fields: Fields) -> Json:
     stream = fields.value("stream", (bool,), False)
     options = fields.value("stream_options", (dict,), {})
     if options and not stream:
@@ -111,7 +111,7 @@ def _common(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> dict[str, Any]:
+def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> Json:
     stop = fields.strings("stop", MOST_STOPS)
     values = {
         "max_tokens": max_tokens,
@@ -139,14 +139,14 @@ def _prompts(fields: Fields) -> list[str]:
     return list(prompts)
 
 
-def _messages(fields: Fields) -> list[dict[str, Any]]:
+def _messages(fields: Fields) -> list[Json]:
     messages = fields.required("messages", (list,))
     if not messages:
         raise OpenAiError("Invalid 'messages': expected at least one message, got an empty array", "messages")
     return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
-def _message(message: object, where: str) -> dict[str, Any]:
+def _message(message: object, where: str) -> Json:
     roles = ("developer", "system", "user", "assistant", "tool")
     if not isinstance(message, dict) or message.get("role") not in roles:
         raise OpenAiError(f"Invalid '{where}': expected an object with a role of {', '.join(roles)}", where)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.generation import Choice
 from tritonnb.endpoints.openai.generation_request import GenerationRequest
-
-Json = dict[str, Any]
 
 
 class ResponseForm(Protocol):
@@ -129,7 +128,7 @@ def _usage(choices: Sequence[Choice]) -> Json:
     return {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total}}
 
 
-def _tokens(entry: dict[str, Any]) -> list[tuple[str, float]]:
+def _tokens(entry: Json) -> list[tuple[str, float]]:
     """The chosen token and the most probable ones, with their log probabilities."""
     return [(str(token["decoded_token"]), float(token["logprob"])) for token in entry.values()]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.json_types import Json
 from tritonnb.core.version import VERSION
 from tritonnb.scale.ray.options import EngineSettings, check_engine_options, model_names
 from tritonnb.scale.ray.version import require_ray
@@ -155,10 +156,10 @@ def _fixed(deployment: Any, *arguments: object) -> Any:
     return deployment
 
 
-def _engine_deployment(place: Mapping[str, Any], drain_timeout: float) -> dict[str, Any]:
+def _engine_deployment(place: Mapping[str, Any], drain_timeout: float) -> Json:
     from ray.serve.config import RequestRouterConfig
 
-    options: dict[str, Any] = {
+    options: Json = {
         "max_ongoing_requests": MAX_ONGOING_REQUESTS,
         "graceful_shutdown_timeout_s": drain_timeout,
         "request_router_config": RequestRouterConfig(request_router_class="tritonnb.scale.ray.router:TargetRouter"),
@@ -183,9 +184,7 @@ def _check_models(placed: Mapping[str, Mapping[str, Any]], repositories: Sequenc
                 )
 
 
-def _engine_options(
-    keywords: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]
-) -> dict[str, Any]:
+def _engine_options(keywords: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]) -> Json:
     options = {"model_control_mode": "explicit", **keywords}
     if options["model_control_mode"] != "explicit":
         if placed:
