@@ -50,6 +50,12 @@ def test_a_view_that_works_shortens_it_further_also_during_a_cell(shared: Shared
     assert interval() == 0.005
 
 
+def test_a_view_beside_a_busy_server_shortens_it_as_a_cell_does(shared: SharedInterpreter) -> None:
+    with shared.shared(is_busy=True):
+        assert interval() == CELL_S
+    assert interval() == 0.005
+
+
 def test_an_interval_that_a_cell_chose_is_kept(shared: SharedInterpreter) -> None:
     shared.begin()
     sys.setswitchinterval(0.01)

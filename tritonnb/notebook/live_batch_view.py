@@ -21,6 +21,7 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.notebook.feed import MOST_PENDING, Feed
+from tritonnb.notebook.garbage_collector import collector
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.switch_interval import interpreter
 from tritonnb.notebook.view_encoding import MODEL
@@ -79,6 +80,7 @@ class LiveBatchView(BatchView):
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         atexit.register(self.stop)  # a kernel that exits closes its sockets: stop sending before
+        collector.begin()
         self._thread.start()
 
     def recording(self) -> Recording | None:
@@ -171,6 +173,7 @@ class LiveBatchView(BatchView):
         try:
             self._follow()
         finally:
+            collector.end()
             self._finish()
 
     def _follow(self) -> None:
@@ -191,13 +194,13 @@ class LiveBatchView(BatchView):
             if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
                 undrawn = undrawn or not self._feed.quiet
                 now = time.monotonic_ns()
-                with interpreter.shared():
+                with interpreter.shared(self._busy):
                     self.send({**self._flush(now), **state})
                 batches = self._feed.counts.batches
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
             elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
-                with interpreter.shared():
+                with interpreter.shared(self._busy):
                     self.keep_last_state(at_once=True)
                 figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
                 undrawn = False
@@ -206,7 +209,7 @@ class LiveBatchView(BatchView):
                 saved_ns, unsaved = now, False
 
     def _drain(self) -> None:
-        with interpreter.shared(), self._folding:
+        with interpreter.shared(self._busy), self._folding:
             own = [event for event in self._events.take() if event[MODEL] == self._name]
             self._recent.extend(own[-_RECENT:])
             for start in range(0, len(own), _EVENTS_PER_SLICE):
@@ -218,7 +221,7 @@ class LiveBatchView(BatchView):
             return self._feed.flush(now_ns)
 
     def _save_history(self, now_ns: int, slots: Json | None = None) -> None:
-        with interpreter.shared(), self._folding:
+        with interpreter.shared(self._busy), self._folding:
             history = self._feed.history(now_ns)
         self.history = history if slots is None else {**history, "slot_state": slots}
 

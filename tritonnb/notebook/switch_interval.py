@@ -3,7 +3,7 @@
 A thread gets the interpreter lock after the switch interval, by default 5 ms, and a request crosses threads several
 times. While a cell runs in a kernel that serves models, the interval is shorter, which slows the cell down by a few
 percent at most. While a live view counts what has happened, which takes some milliseconds of a second, it is shorter
-still. Otherwise the interval is restored.
+still, unless the server is busy: then switching itself costs more than waiting. Otherwise the interval is restored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
-#: The switch interval while a cell runs, and while a view works, in seconds.
+#: The switch interval while a cell runs or a view works beside a busy server, and while a view works, in seconds.
 CELL_S, VIEW_S = 0.0005, 0.00005
 
 
@@ -28,13 +28,14 @@ class SharedInterpreter:
         self._shorter: list[float] = []
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """The interval is `VIEW_S` until the block ends; on any thread."""
-        self._shorten(VIEW_S)
+    def shared(self, is_busy: bool = False) -> Iterator[None]:
+        """The interval is short until the block ends, as for a cell if the server is busy; on any thread."""
+        interval_s = CELL_S if is_busy else VIEW_S
+        self._shorten(interval_s)
         try:
             yield
         finally:
-            self._restore(VIEW_S)
+            self._restore(interval_s)
 
     def begin(self, *info: Any) -> None:
         """Called when a cell starts."""
