@@ -54,7 +54,7 @@ class SharedInterpreter:
 
     def _restore(self, interval_s: float) -> None:
         with self._lock:
-            if interval_s not in self._shorter:  # the cell that installed the hook began before it
+            if interval_s not in self._shorter:  # a cell that began before the hook was installed
                 return
             self._shorter.remove(interval_s)
             if self._shorter:
