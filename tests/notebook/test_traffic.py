@@ -69,6 +69,23 @@ def test_the_numbers_are_updated_by_themselves(panel: Traffic) -> None:
     assert seen.wait(60)
 
 
+def test_the_last_numbers_wait_until_a_click_that_is_being_handled_has_taken_effect(
+    panel: Traffic, server: Server
+) -> None:
+    """Handling a click reads the status and writes it again: what was written in between would be lost."""
+    panel.sending = True
+    load = answered(panel.load, server)
+    (follower,) = [thread for thread in threading.enumerate() if thread.name == "tritonnb-traffic"]
+    with panel._following:
+        panel.sending = False
+        load.wait(60)
+        follower.join(0.2)
+        assert follower.is_alive()
+        assert panel.status["outcome"] == ""
+    follower.join(60)
+    assert "Last:" in panel.status["outcome"]
+
+
 def test_the_last_numbers_stay(panel: Traffic, server: Server) -> None:
     over = threading.Event()
     panel.observe(lambda change: "Last:" in change["new"]["outcome"] and over.set(), "status")  # type: ignore[func-returns-value]

@@ -95,7 +95,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self._handle = model
         self._used: dict[str, Any] | None = None  # the options of the running load
         self._revision = 0  # of the settings that took effect
-        self._following = threading.RLock()  # messages of the browser may arrive on several threads
+        self._following = threading.RLock()  # for `status`: messages of the browser may arrive on several threads
         config = model.served.config
         self._sequences = config.HasField("sequence_batching")
         super().__init__(
@@ -172,15 +172,19 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
 
     def _follow(self, current: Load) -> None:
         while not current.done and current is self.load:
-            self.status = {"outcome": "", "revision": self._revision, **measure(current)}
+            numbers = measure(current)
+            with self._following:
+                self.status = {"outcome": "", "revision": self._revision, **numbers}
             self.keep_last_state()
             with suppress(Exception):  # `_outcome` shows the exception that ended the load
                 current.wait(_UPDATE_S)
-        if current is self.load:
+        with self._following:  # or `_follow_settings` could write the status that it has read before
+            if current is not self.load:
+                return
             self._used = None
             self.sending = False
             self._show_outcome(*_outcome(current))
-            self.keep_last_state(at_once=True)
+        self.keep_last_state(at_once=True)
 
     def _show_outcome(self, outcome: str, level: str) -> None:
         self.status = {"outcome": outcome, "level": level, "revision": self._revision}
