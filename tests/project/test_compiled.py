@@ -45,6 +45,22 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+def test_a_wheel_takes_what_is_compiled_unless_a_source_has_changed(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    copied(checkout)
+    shutil.copy2(ROOT / "pyproject.toml", checkout)
+    program = """
+from pathlib import Path
+from hatch_build import copy_compiled
+print(len(copy_compiled(Path("scratch"), ["tritonnb/scheduling/queue.py"])))
+Path("tritonnb/scheduling/queue.py").touch()
+print(len(copy_compiled(Path("scratch"), ["tritonnb/scheduling/queue.py"])))
+"""
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=checkout)
+    assert printed.split() == ["2", "0"]  # the module, and what all modules share
+
+
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
 @pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
 def test_compiled_objects_keep_their_docstrings(item: Any) -> None:
     """mypyc writes signatures only; help() in a notebook has to say more."""

@@ -171,7 +171,9 @@ def _relax_garbage_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    from tritonnb.notebook.garbage_collector import THRESHOLD
+
+    gc.set_threshold(THRESHOLD, 20, 50)
 
 
 def _models(directory: Path, compile: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 
-#: New objects until a collection of new objects; `tritonnb serve` uses the same number.
+#: New objects until a collection of new objects; also that of `tritonnb serve`.
 THRESHOLD = 10_000
 
 
