@@ -15,7 +15,7 @@ from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExe
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES, MOST_MEMBERS
 from tritonnb.notebook.feed import Feed
-from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.notebook.view_encoding import NUMBER, TICKS
 from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.recording.recording import Recording
@@ -62,21 +62,46 @@ def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
     assert sent["pending"] == []
 
 
-def test_deliveries_add_up_to_the_history(rec: Recording) -> None:
+@pytest.mark.parametrize("parts_later", [0, 1, 3], ids=["at once", "while a part is followed", "while three are"])
+def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> None:
+    """Also if they are encoded, on another thread, while the tracker follows the next events."""
     feed = feed_of(rec)
-    batches, depths = {}, []  # type: ignore[var-annotated]
-    for at in range(0, len(rec.events), 7):
+    batches, depths, taken = {}, [], []  # type: ignore[var-annotated]
+    for at in range(0, len(rec.events) + 7 * parts_later, 7):
         part = rec.events[at : at + 7]
         feed.fold(map(pack, part))
-        sent = feed.flush(part[-1].time_ns)
+        if part:
+            taken.append(feed.tracker.take_changes(part[-1].time_ns))
+        if len(taken) <= parts_later and part:
+            continue
+        sent = feed.encode(taken.pop(0))
         batches |= {batch["n"]: batch for batch in rows(sent["batches"])}
         for done in rows(sent["done"]):
             batches[done["n"]].update(done)
         depths += sent["depths"]
+    assert not taken
     history = feed.history(rec.span_ns[1])
     assert list(batches.values()) == rows(history["batches"])
+    assert all(batch["end"] is not None for batch in batches.values())
     assert depths == history["depths"]
     assert feed.quiet
+
+
+def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_delivery(rec: Recording) -> None:
+    tracker, batch = feed_of(rec).tracker, rec.batches[0]
+    tracker.fold(pack(event) for event in rec.events if event.time_ns <= batch.sent_ns)
+    assert [drawn.sent[NUMBER] for drawn in tracker.take_changes(batch.sent_ns).sent] == [batch.number]
+    tracker.fold(pack(event) for event in rec.events if batch.sent_ns < event.time_ns <= batch.exec_end_ns)
+    assert [drawn.sent[NUMBER] for drawn in tracker.take_changes(batch.exec_end_ns).done] == [batch.number]
+
+
+def test_a_tracker_follows_and_keeps_events_of_its_model_only(rec: Recording) -> None:
+    feed = feed_of(rec, recent=3)
+    for event in rec.events:
+        feed.tracker.receive(pack(replace(event, model="other")))
+        feed.tracker.receive(pack(event))
+    assert feed.tracker.counts.requests == len(rec.requests)
+    assert list(feed.tracker.recent) == list(map(pack, rec.events[-3:]))
 
 
 def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:

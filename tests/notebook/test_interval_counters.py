@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,17 +14,31 @@ from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
-    Execution,
+    Counters,
     MergedIntervals,
-    count,
-    count_depths,
     merge_into,
 )
+from tritonnb.notebook.queue_depth import QueueDepth
 
 WIDTH = 10
+
+
+class Execution(NamedTuple):
+    start: int
+    end: int
+    rows: int
+
+
+def counters_of(batches: list[Execution]) -> Counters:
+    counters = Counters(0, WIDTH)
+    for batch in batches:
+        counters.add_execution("m_0", batch.start, batch.end, batch.rows)
+    return counters
+
+
 executions = st.lists(
     st.builds(
-        lambda start, length, rows: Execution("m_0", start, start + length, rows),
+        lambda start, length, rows: Execution(start, start + length, rows),
         st.integers(0, 500),
         st.integers(1, 60),
         st.integers(1, 8),
@@ -41,7 +56,7 @@ def at_times(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @given(executions)
 def test_sums_and_maxima_of_executions_are_kept(batches: list[Execution]) -> None:
-    lane = count(WIDTH, batches).lanes.get("m_0", {})
+    lane = counters_of(batches).lanes.get("m_0", {})
     assert sum(values[0] for values in lane.values()) == sum(batch.end - batch.start for batch in batches)
     assert sum(values[1] for values in lane.values()) == len(batches)
     assert sum(values[2] for values in lane.values()) == sum(batch.rows for batch in batches)
@@ -54,7 +69,11 @@ def test_sums_and_maxima_of_executions_are_kept(batches: list[Execution]) -> Non
 def test_depths_are_those_of_every_moment(steps: list[tuple[int, int]], before: int) -> None:
     path = at_times(steps)
     end = (path[-1][0] if path else 0) + 7
-    counted = count_depths(WIDTH, path, (0, before), end)
+    counters, queue = Counters(0, WIDTH), QueueDepth(before, 0)
+    for time, now in path:
+        queue.change(time, now - queue.now, counters)
+    assert queue.take_changes(end, counters) == [(0, before), *path]
+    counted = counters.queue
     depths = [before] * end  # at each moment
     for time, depth in path:
         depths[time:] = [depth] * (end - time)
@@ -71,7 +90,7 @@ def test_merged_intervals_have_everything_whatever_is_kept(batches: list[Executi
     merged = MergedIntervals(LANE_COUNTERS, keep)
     whole: dict[int, list[int]] = {}
     for part in range(parts):
-        for lane in count(WIDTH, batches[part::parts]).lanes.values():
+        for lane in counters_of(batches[part::parts]).lanes.values():
             merged.add(lane)
             for at, values in lane.items():
                 merge_into(whole, at, values, list(LANE_COUNTERS.values()))
@@ -87,20 +106,39 @@ def test_merged_intervals_have_everything_whatever_is_kept(batches: list[Executi
 
 
 def test_slots_are_counted_with_requests_and_with_null_requests() -> None:
-    batches = [Execution("m_0", 5, 15, 2, [(0, False), (1, True)]), Execution("m_0", 15, 20, 1, [(1, False)])]
-    assert count(WIDTH, batches).slots == {
+    counters = Counters(0, WIDTH)
+    counters.add_slot("m_0", 0, 5, 15, null=False)
+    counters.add_slot("m_0", 1, 5, 15, null=True)
+    counters.add_slot("m_0", 1, 15, 20, null=False)
+    assert counters.slots == {
         "m_0 0": {0: [5, 0], 1: [5, 0]},
         "m_0 1": {0: [0, 5], 1: [5, 5]},
     }
 
 
 def test_refusals_and_waits_are_counted_when_they_end() -> None:
-    assert count(WIDTH, [], [3, 4, 17], [(9, 30), (9, 20)]).queue == {0: [0, 0, 2, 30], 1: [0, 0, 1, 0]}
+    counters = Counters(100, WIDTH)
+    for time in (103, 104, 117):
+        counters.add_refusal(time)
+    for wait in (30, 20):
+        counters.add_wait(109, wait)
+    assert counters.queue == {0: [0, 0, 2, 30], 1: [0, 0, 1, 0]}
 
 
 def test_requests_are_counted_when_they_end() -> None:
-    counted = count(WIDTH, [], requests=[(3, 9, 4, 2), (8, 7, 1, 2), (12, 5, 0, 5)]).requests
-    assert counted == {0: [2, 5, 4, array("q", [9, 7])], 1: [1, 0, 5, array("q", [5])]}
+    counters = Counters(0, WIDTH)
+    for request in ((3, 9, 4, 2), (8, 7, 1, 2), (12, 5, 0, 5)):
+        counters.add_request(*request)
+    assert counters.requests == {0: [2, 5, 4, array("q", [9, 7])], 1: [1, 0, 5, array("q", [5])]}
+
+
+def test_time_before_the_begin_is_not_counted() -> None:
+    counters = Counters(100, WIDTH)
+    counters.add_execution("m_0", 95, 108, rows=2)
+    counters.add_slot("m_0", 0, 95, 108, null=False)
+    counters.add_depth(3, 90, 105)
+    assert (counters.lanes, counters.slots) == ({"m_0": {0: [8, 1, 2, 2]}}, {"m_0 0": {0: [8, 0]}})
+    assert counters.queue == {0: [3, 15, 0, 0]}
 
 
 def test_of_one_level_old_intervals_are_forgotten() -> None:

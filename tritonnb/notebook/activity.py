@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
-from tritonnb.notebook.interval_counters import Execution
+from tritonnb.notebook.interval_counters import Counters
 from tritonnb.notebook.model_intervals import Interval, ModelIntervals
 from tritonnb.telemetry.quantiles import quantile
 
@@ -39,22 +38,22 @@ class Activity:
 
     def fold(self, packed: Iterable[Packed]) -> None:
         """Count packed events of executions; others are ignored."""
-        executions: defaultdict[str, list[Execution]] = defaultdict(list)
-        requests: defaultdict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
+        counted: dict[str, Counters] = {}
         for event in (unpack(one) for one in packed if one[0] in _KINDS):
+            counters = counted.get(event.model)
+            if counters is None:
+                counters = counted[event.model] = self.of(event.model).counters()
             if isinstance(event, BatchExecuted):
                 start, end = event.exec_start_ns, event.exec_end_ns
                 rows = sum(request_rows for _, request_rows, *_ in event.requests)  # without null requests
-                executions[event.model].append(self.of(event.model).execution(event.instance, start, end, rows))
-                requests[event.model] += (
-                    (end, end - received_ns, start - queued_ns, end - start)
-                    for _, _, received_ns, queued_ns, failed in event.requests
-                    if not failed
-                )
+                counters.add_execution(event.instance, start, end, rows)
+                for _, _, received_ns, queued_ns, failed in event.requests:
+                    if not failed:
+                        counters.add_request(end, end - received_ns, start - queued_ns, end - start)
             elif isinstance(event, CacheHit) or (isinstance(event, EnsembleExecuted) and not event.failed):
-                requests[event.model].append((event.time_ns, event.time_ns - event.received_ns, 0, 0))
-        for model in executions.keys() | requests.keys():
-            self.of(model).count(executions[model], requests=requests[model])
+                counters.add_request(event.time_ns, event.time_ns - event.received_ns, 0, 0)
+        for model, counters in counted.items():
+            self.of(model).add(counters)
 
 
 def measures(intervals: list[Interval], instances: int) -> Json:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import operator
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 #: How two values of a counter are merged.
@@ -35,62 +34,38 @@ REQUEST_COUNTERS: dict[str, Merge] = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Execution:
-    """A batch that was executed, in ns since the begin of the intervals.
-
-    ``slots`` are its batch slots with whether a null request is in each; empty if the model is stateless.
-    """
-
-    instance: str
-    start: int
-    end: int
-    rows: int
-    slots: Sequence[tuple[int, bool]] = ()
-
-
-@dataclass(slots=True)
 class Counters:
-    """Counters of one period: by name of a lane, and in each by the index of an interval, the values in order."""
-
-    lanes: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-    slots: dict[str, dict[int, list[int]]] = field(default_factory=dict)
-    queue: dict[int, list[int]] = field(default_factory=dict)
-    requests: dict[int, list[Any]] = field(default_factory=dict)
-
-
-def count(
-    width: int,
-    executions: Iterable[Execution],
-    refusals: Iterable[int] = (),
-    waits: Iterable[tuple[int, int]] = (),
-    requests: Iterable[tuple[int, int, int, int]] = (),
-) -> Counters:
-    """Count what happened in intervals of ``width`` ns.
+    """Counters of one period: by name of a lane, and in each by the index of an interval, the values in order.
 
     Parameters
     ----------
-    width : int
-    executions : iterable of Execution
-    refusals : iterable of int
-        The time of each refusal.
-    waits : iterable of tuple of int
-        When a batch was sent, and how long its oldest request had waited.
-    requests : iterable of tuple of int
-        When a request succeeded, its latency, and the part of it that it waited and was executed.
+    begin_ns, width_ns : int
+        The begin of the first interval, and the length of each. Time before the begin is not counted.
 
     Examples
     --------
-    >>> count(10, [Execution("m_0", 4, 12, rows=3), Execution("m_0", 12, 15, rows=5)]).lanes
+    >>> counters = Counters(begin_ns=100, width_ns=10)
+    >>> counters.add_execution("m_0", 104, 112, rows=3)
+    >>> counters.add_execution("m_0", 112, 115, rows=5)
+    >>> counters.lanes
     {'m_0': {0: [6, 1, 3, 3], 1: [5, 1, 5, 5]}}
     """
-    counters = Counters()
-    lanes = counters.lanes
-    for execution in executions:
-        start, end, rows = execution.start, execution.end, execution.rows
-        lane = lanes.get(execution.instance)
+
+    def __init__(self, begin_ns: int, width_ns: int) -> None:
+        self.begin_ns = begin_ns
+        self.width_ns = width_ns
+        self.lanes: dict[str, dict[int, list[int]]] = {}
+        self.slots: dict[str, dict[int, list[int]]] = {}
+        self.queue: dict[int, list[int]] = {}
+        self.requests: dict[int, list[Any]] = {}
+
+    def add_execution(self, instance: str, start_ns: int, end_ns: int, rows: int) -> None:
+        """Count a batch that was executed."""
+        width = self.width_ns
+        start, end = self._since_begin(start_ns), end_ns - self.begin_ns
+        lane = self.lanes.get(instance)
         if lane is None:
-            lane = lanes[execution.instance] = {}
+            lane = self.lanes[instance] = {}
         at = start // width
         values = lane.get(at)
         if values is None:
@@ -99,91 +74,71 @@ def count(
         values[2] += rows
         if rows > values[3]:
             values[3] = rows
-        if end <= (at + 1) * width:  # most executions are in one interval
+        next_at = (at + 1) * width
+        if end <= next_at:  # most executions are in one interval
             values[0] += end - start
-        else:
-            values[0] += (at + 1) * width - start
-            _count_later(lane, at + 1, end, rows, width)
-        for slot, null in execution.slots:
-            _count_slot(counters.slots.setdefault(f"{execution.instance} {slot}", {}), start, end, null, width)
-    for time in refusals:
-        counters.queue.setdefault(time // width, [0, 0, 0, 0])[2] += 1
-    for time, wait in waits:
-        values = counters.queue.setdefault(time // width, [0, 0, 0, 0])
-        values[3] = max(values[3], wait)
-    for time, latency, queue, compute in requests:
-        counted = counters.requests.setdefault(time // width, [0, 0, 0, array("q")])
-        counted[0] += 1
-        counted[1] += queue
-        counted[2] += compute
-        counted[3].append(latency)
-    return counters
+            return
+        values[0] += next_at - start
+        for later in range(at + 1, (end - 1) // width + 1):
+            values = lane.setdefault(later, [0, 0, 0, 0])
+            values[0] += min(end, (later + 1) * width) - later * width
+            values[3] = max(values[3], rows)
 
+    def add_slot(self, instance: str, slot: int, start_ns: int, end_ns: int, null: bool) -> None:
+        """Count the execution of a request, or a null request, in a batch slot."""
+        width = self.width_ns
+        counted = self.slots.setdefault(f"{instance} {slot}", {})
+        start, end = self._since_begin(start_ns), end_ns - self.begin_ns
+        for at in range(start // width, (end - 1) // width + 1):
+            counted.setdefault(at, [0, 0])[null] += min(end, (at + 1) * width) - max(start, at * width)
 
-def _count_later(lane: dict[int, list[int]], first: int, end: int, rows: int, width: int) -> None:
-    """Count an execution in the intervals after the one in which it began."""
-    for at in range(first, (end - 1) // width + 1):
-        values = lane.setdefault(at, [0, 0, 0, 0])
-        values[0] += min(end, (at + 1) * width) - at * width
-        values[3] = max(values[3], rows)
+    def add_depth(self, depth: int, since_ns: int, until_ns: int) -> None:
+        """Count a queue depth that lasted from one time to another, which may be the same."""
+        if not depth:
+            return
+        width = self.width_ns
+        since, until = self._since_begin(since_ns), until_ns - self.begin_ns
+        at = since // width
+        values = self._queue_at(at)
+        if depth > values[0]:
+            values[0] = depth
+        next_at = (at + 1) * width
+        if until <= next_at:  # most are in one interval
+            values[1] += depth * (until - since)
+            return
+        values[1] += depth * (next_at - since)
+        for later in range(at + 1, (until - 1) // width + 1):
+            values = self._queue_at(later)
+            values[0] = max(values[0], depth)
+            values[1] += depth * (min(until, (later + 1) * width) - later * width)
 
+    def add_refusal(self, time_ns: int) -> None:
+        """Count a request that was refused."""
+        self._queue_at((time_ns - self.begin_ns) // self.width_ns)[2] += 1
 
-def _count_slot(slot: dict[int, list[int]], start: int, end: int, null: bool, width: int) -> None:
-    for at in range(start // width, (end - 1) // width + 1):
-        slot.setdefault(at, [0, 0])[null] += min(end, (at + 1) * width) - max(start, at * width)
+    def add_wait(self, time_ns: int, wait_ns: int) -> None:
+        """Count a batch that was sent: how long its oldest request had waited."""
+        values = self._queue_at((time_ns - self.begin_ns) // self.width_ns)
+        if wait_ns > values[3]:
+            values[3] = wait_ns
 
+    def add_request(self, time_ns: int, latency_ns: int, queue_ns: int, compute_ns: int) -> None:
+        """Count a request that succeeded: its latency, and the part of it that it waited and was executed."""
+        at = (time_ns - self.begin_ns) // self.width_ns
+        values = self.requests.setdefault(at, [0, 0, 0, array("q")])
+        values[0] += 1
+        values[1] += queue_ns
+        values[2] += compute_ns
+        values[3].append(latency_ns)
 
-def count_depths(
-    width: int, changes: Sequence[tuple[int, int]], before: tuple[int, int], now: int, begin: int = 0
-) -> dict[int, list[int]]:
-    """Count the queue depth in intervals of ``width`` ns; values are those of `QUEUE_COUNTERS`.
+    def _since_begin(self, time_ns: int) -> int:
+        return time_ns - self.begin_ns if time_ns > self.begin_ns else 0
 
-    Parameters
-    ----------
-    width : int
-    changes : sequence of tuple of int
-        The time of each change and the depth after it, in order.
-    before : tuple of int
-        Time and depth before the first change.
-    now : int
-        The end of the period.
-    begin : int, optional
-        The begin of the intervals: other times are of the same clock.
-
-    Examples
-    --------
-    >>> count_depths(10, [(4, 1), (12, 3), (14, 0)], before=(0, 0), now=30)
-    {0: [1, 6, 0, 0], 1: [3, 8, 0, 0]}
-    """
-    counted: dict[int, list[int]] = {}
-    time, depth = before[0] - begin, before[1]
-    end = max(now, changes[-1][0] if changes else now)
-    for changed, next_depth in (*changes, (end, 0)):
-        until = changed - begin
-        if until < time:
-            until = time
-        if depth:
-            at = time // width
-            values = counted.get(at)
-            if values is None:
-                values = counted[at] = [0, 0, 0, 0]
-            if depth > values[0]:
-                values[0] = depth
-            if until <= (at + 1) * width:  # most are in one interval
-                values[1] += depth * (until - time)
-            else:
-                values[1] += depth * ((at + 1) * width - time)
-                _count_deep(counted, at + 1, until, depth, width)
-        time, depth = until, next_depth
-    return counted
-
-
-def _count_deep(counted: dict[int, list[int]], first: int, until: int, depth: int, width: int) -> None:
-    """Count a depth in the intervals after the one in which it began."""
-    for at in range(first, (until - 1) // width + 1):
-        values = counted.setdefault(at, [0, 0, 0, 0])
-        values[0] = max(values[0], depth)
-        values[1] += depth * (min(until, (at + 1) * width) - at * width)
+    def _queue_at(self, at: int) -> list[int]:
+        values = self.queue.get(at)
+        if values is None:
+            values = self.queue[at] = [0, 0, 0, 0]
+        return values
 
 
 def merge_into(target: dict[int, list[Any]], at: int, values: list[Any], merges: Sequence[Merge]) -> None:

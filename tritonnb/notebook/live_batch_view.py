@@ -1,6 +1,6 @@
 """The live batch view: a thread of the view sends what is new ten times a second while anything happens.
 
-The server's loop only appends its events to a queue. The trait ``history`` is what a view shows when it is opened,
+A `BatchTracker` follows the events on the server's loop. The trait ``history`` is what a view shows when it is opened,
 with or without a kernel.
 """
 
@@ -9,22 +9,20 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.core.packed_events import unpack
+from tritonnb.notebook.batch_tracker import MOST_PENDING, Changes
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
-from tritonnb.notebook.event_queue import EventQueue
-from tritonnb.notebook.feed import MOST_PENDING, Feed
+from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.garbage_collector import collector
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.switch_interval import interpreter
-from tritonnb.notebook.view_encoding import MODEL
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 #: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
 _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
-#: Events folded before other threads get the interpreter lock: about a quarter of a millisecond.
-_EVENTS_PER_SLICE = 250
 #: Events from which the last state is drawn.
 _RECENT = 2000
 #: The share of time that may be spent on static figures for notebooks without a kernel.
@@ -65,12 +61,10 @@ class LiveBatchView(BatchView):
     def __init__(self, model: ModelHandle) -> None:
         self._server = model.server
         self._name = model.name
-        self._events = EventQueue()
-        self._recent: deque[Packed] = deque(maxlen=_RECENT)
         self._feed = self._server.call(self._begin)
         self._stateful = self._feed.config.HasField("sequence_batching")
         self._stop = threading.Event()
-        self._folding = threading.Lock()  # events are folded on the view's thread and at the end of a cell
+        self._encoding = threading.Lock()  # deliveries are made on the view's thread and at the end of a cell
         self._busy = False
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
@@ -87,7 +81,7 @@ class LiveBatchView(BatchView):
         """Return the newest events as a recording."""
         from tritonnb.recording.recording import Recording
 
-        return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+        return Recording(map(unpack, list(self._feed.tracker.recent)), {self._name: self._feed.config})
 
     def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
         """Draw batches of a simulation behind those of the model; an empty text removes them.
@@ -106,21 +100,20 @@ class LiveBatchView(BatchView):
             self.ghost = ghost
 
     def refresh_last_state(self) -> bool:
-        """Fold the events up to now, and save them in ``history``; return whether there were any.
+        """Send and save in ``history`` what happened up to now; return whether anything did.
 
         Not necessary if a browser shows the view: then the view's thread does it between cells.
         """
         if self._in_sight:
             return False
-        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events are here
+        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events were followed
             self._server.call(self._read_state)  # until then the events of all completed requests are emitted
-        self._drain()
-        flushed, self._flushed = self._flushed, self._feed.counts.total
+        counts = self._feed.tracker.counts
+        flushed, self._flushed = self._flushed, (counts.requests, counts.batches)
         if flushed == self._flushed:
             return False
-        now = time.monotonic_ns()
-        self.send(self._flush(now))
-        self._save_history(now)
+        self.send(self._delivery())
+        self._save_history()
         return True
 
     def stop(self) -> None:
@@ -140,9 +133,13 @@ class LiveBatchView(BatchView):
         engine = self._server.engine
         served = engine.model(self._name)
         depth = served.scheduler.queue_depth() if isinstance(served, ServedModel) else 0
-        feed = Feed(self._name, engine.configs()[self._name], time.monotonic_ns(), depth=depth, pause=_let_others_run)
-        engine.stream.attach(self._events.append)
+        config, now_ns = engine.configs()[self._name], time.monotonic_ns()
+        feed = Feed(self._name, config, now_ns, depth=depth, recent=_RECENT, pause=_let_others_run)
+        engine.stream.attach(feed.tracker.receive)
         return feed
+
+    def _take_changes(self) -> Changes:
+        return self._feed.tracker.take_changes(time.monotonic_ns())
 
     def _read_state(self) -> Json:
         """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
@@ -189,14 +186,12 @@ class LiveBatchView(BatchView):
                 except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
                 read_ns, slots = now, state.get("slot_state", {})
-            self._drain()
             # The idle time of sequences goes on without events.
             if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
                 undrawn = undrawn or not self._feed.quiet
-                now = time.monotonic_ns()
                 with interpreter.shared(self._busy):
-                    self.send({**self._flush(now), **state})
-                batches = self._feed.counts.batches
+                    self.send({**self._delivery(), **state})
+                batches, now = self._feed.tracker.counts.batches, self._feed.now_ns
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
             elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
@@ -205,34 +200,28 @@ class LiveBatchView(BatchView):
                 figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
                 undrawn = False
             if unsaved and now - saved_ns > _HISTORY_NS:
-                self._save_history(sent_ns, slots)
+                self._save_history(slots)
                 saved_ns, unsaved = now, False
 
-    def _drain(self) -> None:
-        with interpreter.shared(self._busy), self._folding:
-            own = [event for event in self._events.take() if event[MODEL] == self._name]
-            self._recent.extend(own[-_RECENT:])
-            for start in range(0, len(own), _EVENTS_PER_SLICE):
-                self._feed.fold(own[start : start + _EVENTS_PER_SLICE])
-                _let_others_run()
+    def _delivery(self) -> Json:
+        with self._encoding:
+            try:
+                changes: Changes = self._server.call(self._take_changes)
+            except (TritonError, RuntimeError):  # the server was stopped: it makes no more events
+                changes = self._take_changes()
+            return self._feed.encode(changes)
 
-    def _flush(self, now_ns: int) -> Json:
-        with self._folding:
-            return self._feed.flush(now_ns)
-
-    def _save_history(self, now_ns: int, slots: Json | None = None) -> None:
-        with interpreter.shared(self._busy), self._folding:
-            history = self._feed.history(now_ns)
+    def _save_history(self, slots: Json | None = None) -> None:
+        with interpreter.shared(self._busy), self._encoding:
+            history = self._feed.history(self._feed.now_ns)
         self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
-            self._server.call(self._server.engine.stream.detach, self._events.append)
+            self._server.call(self._server.engine.stream.detach, self._feed.tracker.receive)
             self._server.call(self._read_state)
-        self._drain()
-        now = time.monotonic_ns()
-        self.send(self._flush(now))
-        self._save_history(now)
+        self.send(self._delivery())
+        self._save_history()
         self.live = False
         open_batch_views.remove(self._server, self)
         self.keep_last_state(at_once=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.json_types import Json
@@ -12,12 +12,8 @@ from tritonnb.notebook.interval_counters import (
     REQUEST_COUNTERS,
     SLOT_COUNTERS,
     Counters,
-    Execution,
     MergedIntervals,
-    count,
-    count_depths,
     encode_columns,
-    merge_into,
 )
 
 
@@ -55,44 +51,18 @@ class ModelIntervals:
         self._lanes: dict[str, MergedIntervals] = {}
         self._slots: dict[str, MergedIntervals] = {}
 
-    def execution(
-        self, instance: str, start_ns: int, end_ns: int, rows: int, slots: Sequence[tuple[int, bool]] = ()
-    ) -> Execution:
-        """Return an execution as it is counted; the time before ``begin_ns`` is not."""
-        return Execution(instance, max(0, start_ns - self.begin_ns), end_ns - self.begin_ns, rows, slots)
+    def counters(self) -> Counters:
+        """Return counters for the next period, all zero; `add` adds them."""
+        return Counters(self.begin_ns, self.width_ns)
 
-    def count(
-        self,
-        executions: Iterable[Execution],
-        *,
-        refused_ns: Iterable[int] = (),
-        waits: Iterable[tuple[int, int]] = (),
-        requests: Iterable[tuple[int, int, int, int]] = (),
-        depths: tuple[Sequence[tuple[int, int]], tuple[int, int], int] = ((), (0, 0), 0),
-    ) -> Counters:
-        """Count what happened since the last call, times in ns of the clock of ``begin_ns``, and return it.
-
-        The parameters are those of `interval_counters.count` and, as one tuple, of `interval_counters.count_depths`.
-        """
-        begin = self.begin_ns
-        counted = count(
-            self.width_ns,
-            executions,
-            [time_ns - begin for time_ns in refused_ns],
-            [(time_ns - begin, wait_ns) for time_ns, wait_ns in waits],
-            [(time_ns - begin, latency, queue, compute) for time_ns, latency, queue, compute in requests],
-        )
-        changes, before, now_ns = depths
-        depth_counts = count_depths(self.width_ns, changes, before, now_ns, begin)
-        for at, values in depth_counts.items():
-            merge_into(counted.queue, at, values, list(QUEUE_COUNTERS.values()))
+    def add(self, counted: Counters) -> None:
+        """Add the counters of a period."""
         self._queue.add(counted.queue)
         self._requests.add(counted.requests)
         for name, lane in counted.lanes.items():
             self._lanes.setdefault(name, MergedIntervals(LANE_COUNTERS, *self._keep)).add(lane)
         for name, slot in counted.slots.items():
             self._slots.setdefault(name, MergedIntervals(SLOT_COUNTERS, *self._keep)).add(slot)
-        return counted
 
     def last(self, end: int, count: int) -> list[Interval]:
         """Return the ``count`` intervals before index ``end``, the oldest first."""

@@ -85,13 +85,15 @@ class DrawnBatch:
 
     ``requests`` has its members in order, each a serial and the packed arrival. The arrival is None for a null
     request, and for a request that arrived before the view was opened or that runs again. ``generated`` has what each
-    of them generated (see `GENERATION_FIELDS`, times in ns), and is None if they generated no tokens.
+    of them generated (see `GENERATION_FIELDS`, times in ns), and is None if they generated no tokens. ``taken`` says
+    whether it belongs to a delivery.
     """
 
     sent: Packed
     requests: list[tuple[int | None, Packed | None]]
     executed: Packed | None = None
     generated: list[list[int]] | None = None
+    taken: bool = False
     encoded: Encoded = field(default_factory=list)
 
 

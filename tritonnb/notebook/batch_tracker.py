@@ -1,0 +1,304 @@
+"""What a live view follows event by event: every request from its arrival to the end of its batch.
+
+It is called on the server's event loop, where events are made: there, following one takes half a microsecond. Another
+thread would have to wait for the interpreter lock, and would find the events no longer in its processor's cache. So it
+only counts, and keeps what a delivery may need: batches that are not sent contribute little more than their size.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    CacheHit,
+    EnsembleExecuted,
+    RequestArrived,
+    RequestRefused,
+    ResponseSent,
+)
+from tritonnb.core.packed_events import Packed, failures_of, members_of, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.delivery_budget import DeliveryBudget
+from tritonnb.notebook.generated_tokens import GeneratedTokens
+from tritonnb.notebook.interval_counters import Counters
+from tritonnb.notebook.iterative_requests import IterativeRequests
+from tritonnb.notebook.queue_depth import QueueDepth
+from tritonnb.notebook.view_encoding import (
+    EXEC_END,
+    EXEC_START,
+    INSTANCE,
+    MODEL,
+    NUMBER,
+    SEQUENCE,
+    SERIAL,
+    SIZE,
+    TIME,
+    DrawnBatch,
+)
+from tritonnb.recording.instances import instances_of
+
+#: Waiting requests sent at once, and refused requests and changes of the queue depth sent per delivery.
+MOST_PENDING, MOST_CHANGES = 100, 400
+_ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals, whether sent or not."""
+
+    requests: int = 0
+    refused: int = 0
+    failed: int = 0
+    cached: int = 0
+    batches: int = 0
+    rows: int = 0
+    nulls: int = 0
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is new since the last delivery, and the state at ``now_ns``.
+
+    ``sent``, ``refused`` and ``depths`` have everything until ``exact_ns``; ``counters`` and ``counts`` have
+    everything. ``executed`` are the batches of a stateful model, ``sequences`` those with a request that waits or runs.
+    """
+
+    now_ns: int
+    exact_ns: int
+    counts: Counts
+    counters: Counters
+    depth: int
+    depths: list[tuple[int, int]]
+    sent: list[DrawnBatch]
+    done: list[DrawnBatch]
+    executed: list[DrawnBatch]
+    refused: list[tuple[Any, Packed | None]]
+    pending: list[Packed]
+    running: list[Packed]
+    sequences: set[int | str]
+    instances: list[str]
+
+
+class BatchTracker:
+    """Follows the events of one model; all methods are called on the thread where these are made.
+
+    Parameters
+    ----------
+    model : str
+    config : ModelConfig
+    begin_ns : int
+        The begin of ``counters``.
+    depth : int
+        The number of requests that already wait.
+    limited : bool
+        Whether to keep single batches only up to the limits of a delivery.
+    counters : callable
+        Returns new counters, for the time until the next delivery.
+    recent : int, optional
+        How many of the newest events are kept.
+
+    Attributes
+    ----------
+    counts : Counts
+    recent : collections.deque
+        The newest events.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        config: pb.ModelConfig,
+        begin_ns: int,
+        depth: int,
+        limited: bool,
+        counters: Callable[[], Counters],
+        recent: int = 0,
+    ) -> None:
+        self.counts = Counts()
+        self.recent: deque[Packed] = deque(maxlen=recent)
+        self._model = model
+        self._new_counters = counters
+        self._counters = counters()
+        self._limited = limited
+        self._depth = QueueDepth(depth, begin_ns, MOST_CHANGES + 1 if limited else None)
+        self._earlier = depth
+        self._stateful = config.HasField("sequence_batching")
+        self._decoupled = False
+        self._iterative = IterativeRequests() if config.sequence_batching.iterative_sequence else None
+        self._tokens = GeneratedTokens()
+        self._waiting: dict[int, Packed] = {}  # arrivals by serial
+        self._running: dict[int, DrawnBatch] = {}  # by number
+        self._running_omitted: dict[int, Packed] = {}
+        self._sent: list[DrawnBatch] = []
+        self._done: list[DrawnBatch] = []  # already taken
+        self._executed: list[DrawnBatch] = []
+        self._refusals: list[tuple[Any, Packed | None]] = []
+        self._budget = DeliveryBudget(limited)
+        self._taken = Counts()
+        self.reconfigure(config)
+
+    def reconfigure(self, config: pb.ModelConfig) -> None:
+        """Follow a new configuration of the model."""
+        self._instances = instances_of(self._model, config)
+        self._decoupled = config.model_transaction_policy.decoupled
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is new and no request waits or is being executed."""
+        new = self._sent or self._done or self._refusals or self._depth.changes or self._counters.lanes
+        return not (new or self.counts != self._taken or self._waiting or self._running or self._running_omitted)
+
+    def receive(self, packed: Packed) -> None:
+        """Follow a packed event of any model; those of others are ignored."""
+        if packed[MODEL] == self._model:
+            self.recent.append(packed)
+            self._follow(packed)
+
+    def fold(self, events: Iterable[Packed]) -> None:
+        """Follow packed events of the model, in order."""
+        for packed in events:
+            self._follow(packed)
+
+    def take_changes(self, now_ns: int) -> Changes:
+        """Return and forget what is new."""
+        counters, self._counters = self._counters, self._new_counters()
+        for refusal, _ in self._refusals:
+            counters.add_refusal(refusal.time_ns)
+        depths = self._depth.take_changes(now_ns, counters)
+        exact_ns = self._exact_until(now_ns, depths)
+        sent = [batch for batch in self._sent if batch.sent[TIME] <= exact_ns]
+        for batch in sent:
+            batch.taken = True
+        running = [batch.sent for batch in self._running.values()] + list(self._running_omitted.values())
+        self._taken = replace(self.counts)
+        changes = Changes(
+            now_ns,
+            exact_ns,
+            self._taken,
+            counters,
+            self._depth.now,
+            [depths[0], *[change for change in depths[1:] if change[0] <= exact_ns]],
+            sent,
+            self._done,
+            self._executed,
+            [refusal for refusal in self._refusals if refusal[0].time_ns <= exact_ns],
+            list(islice(self._waiting.values(), MOST_PENDING)),
+            running,
+            self._live_sequences(),
+            [*self._instances],
+        )
+        self._sent, self._done, self._executed, self._refusals = [], [], [], []
+        return changes
+
+    def _exact_until(self, now_ns: int, depths: list[tuple[int, int]]) -> int:
+        """Until when everything is sent; add the budget of the next delivery."""
+        omitted_ns = self._budget.refill()
+        bounds = [now_ns] if omitted_ns is None else [now_ns, omitted_ns - 1]
+        if self._limited and len(depths) > MOST_CHANGES + 1:  # the first one is that of the last delivery
+            bounds.append(depths[MOST_CHANGES + 1][0] - 1)
+        if self._limited and len(self._refusals) > MOST_PENDING:
+            bounds.append(self._refusals[MOST_PENDING][0].time_ns - 1)
+        return min(bounds)
+
+    def _live_sequences(self) -> set[int | str]:
+        if not self._stateful:
+            return set()
+        running = [arrived for batch in self._running.values() for _, arrived in batch.requests if arrived is not None]
+        return {arrived[SEQUENCE] for arrived in (*self._waiting.values(), *running)}
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _follow(self, packed: Packed) -> None:
+        kind = packed[0]
+        if kind == _ARRIVED:  # the most frequent event first
+            self.counts.requests += 1
+            self._waiting[packed[SERIAL]] = packed if self._iterative is None else self._iterative.arrived(packed)
+            self._depth.change(packed[TIME], 1, self._counters)
+        elif kind == _SENT:
+            self._batch_sent(packed)
+        elif kind == _EXECUTED:
+            self._batch_executed(packed)
+        elif kind in _OTHERS:
+            _OTHERS[kind](self, packed)
+
+    def _request_refused(self, packed: Packed) -> None:
+        event: Any = unpack(packed)
+        self.counts.refused += 1
+        arrived = self._waiting.pop(event.serial, None)
+        if arrived is not None or self._earlier:
+            self._earlier -= arrived is None
+            self._depth.change(event.time_ns, -1, self._counters)
+        self._refusals.append((event, arrived))
+
+    def _batch_sent(self, packed: Packed) -> None:
+        counts, members, instance, time_ns = self.counts, members_of(packed), packed[INSTANCE], packed[TIME]
+        counts.batches += 1
+        counts.rows += packed[SIZE]
+        if instance not in self._instances:
+            self._instances.append(instance)
+        pop = self._waiting.pop
+        arrivals = [pop(serial, None) for serial in members]  # type: ignore[arg-type]
+        left = len(arrivals)
+        if None in arrivals:
+            nulls = members.count(None)
+            again = 0 if self._iterative is None else self._iterative.known(members)
+            unseen = arrivals.count(None) - nulls - again
+            before = min(self._earlier, unseen)
+            self._earlier -= before
+            counts.nulls += nulls
+            left -= nulls + again + unseen - before
+        self._depth.change(time_ns, -left, self._counters)
+        arrived_ns = [arrived[TIME] for arrived in arrivals if arrived is not None]
+        if arrived_ns:
+            self._counters.add_wait(time_ns, time_ns - min(arrived_ns))
+        if self._iterative is not None:
+            arrivals = self._iterative.steps(packed, members, arrivals)
+        is_drawn = self._budget.covers(time_ns, len(arrivals))
+        if is_drawn or self._stateful:  # the slots of all batches are followed
+            batch = self._running[packed[NUMBER]] = DrawnBatch(packed, list(zip(members, arrivals, strict=True)))
+            if is_drawn:
+                self._sent.append(batch)
+        else:
+            self._running_omitted[packed[NUMBER]] = packed
+
+    def _batch_executed(self, packed: Packed) -> None:
+        self.counts.failed += failures_of(packed)
+        self._counters.add_execution(packed[INSTANCE], packed[EXEC_START], packed[EXEC_END], packed[SIZE])
+        if self._running_omitted.pop(packed[NUMBER], None) is not None:
+            return
+        batch = self._running.pop(packed[NUMBER], None)
+        if batch is None:
+            return
+        if self._decoupled and not self._stateful:
+            serials = [serial for serial, _ in batch.requests]
+            batch.generated = self._tokens.take(serials, packed[EXEC_END])
+        batch.executed = packed
+        if batch.taken:
+            self._done.append(batch)
+        if self._stateful:
+            self._executed.append(batch)
+
+    def _response_sent(self, packed: Packed) -> None:
+        if not self._stateful:
+            self._tokens.responded(packed)
+
+    def _cache_hit(self, packed: Packed) -> None:
+        self.counts.requests += 1
+        self.counts.cached += 1
+
+    def _ensemble_executed(self, packed: Packed) -> None:
+        self.counts.requests += 1
+
+
+_OTHERS: Mapping[str, Any] = {
+    RequestRefused.__name__: BatchTracker._request_refused,
+    ResponseSent.__name__: BatchTracker._response_sent,
+    CacheHit.__name__: BatchTracker._cache_hit,
+    EnsembleExecuted.__name__: BatchTracker._ensemble_executed,
+}
