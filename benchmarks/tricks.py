@@ -53,17 +53,6 @@ TRICKS = {
     "the event loop polls after a request": Trick(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
-    "events are kept as flat tuples": Trick(
-        (
-            ("tritonnb/telemetry/stream.py", "self.recent.append(packed)", "self.recent.append(unpack(packed))"),
-            ("tritonnb/telemetry/stream.py", "self.recent: deque[Packed]", "self.recent: deque[object]"),
-            (
-                "tritonnb/telemetry/stream.py",
-                "from tritonnb.core.packed_events import Packed, pack",
-                "from tritonnb.core.packed_events import Packed, pack, unpack",
-            ),
-        )
-    ),
     "compiled with mypyc": Trick(compiled=False),
     "own HTTP/2 instead of grpcio's": Trick(
         (
