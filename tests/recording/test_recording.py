@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 from tritonclient.grpc import model_config_pb2 as pb
@@ -12,7 +13,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused
 from tritonnb.core.packed_events import Packed, pack, unpack
 from tritonnb.recording.recording import Recording
-from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.stream import OLDER, YOUNG_EVENTS, EventStream
 
 MS = 1_000_000
 
@@ -132,6 +133,45 @@ def test_packed_events_are_untracked_at_the_first_garbage_collection() -> None:
     packed = [pack(sent(1, 2, 3)), pack(executed(1, 2, 3))]
     gc.collect()
     assert not any(map(gc.is_tracked, packed))
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Restore the settings of the garbage collector."""
+    before = gc.get_threshold()
+    gc.collect()
+    yield
+    gc.set_threshold(*before)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("collector")
+def test_a_full_history_is_not_left_to_one_garbage_collection() -> None:
+    gc.set_threshold(1_000_000)
+    stream = EventStream()
+    for number in range(3 * YOUNG_EVENTS + 10):
+        stream.emit(sent(number))
+    assert sum(map(gc.is_tracked, stream.recent)) == 10
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize(
+    ("is_enabled", "threshold", "collected"),
+    [(True, 700, []), (False, 10_000, []), (True, 10_000, [*[0] * (OLDER - 1), 1, 0])],
+    ids=["often by itself", "switched off", "rarely by itself"],
+)
+def test_the_stream_collects_only_if_the_collector_would_wait(
+    is_enabled: bool, threshold: int, collected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.set_threshold(threshold)
+    if not is_enabled:
+        gc.disable()
+    generations: list[int] = []
+    monkeypatch.setattr(gc, "collect", generations.append)
+    stream, event = EventStream(), pack(sent(1))
+    for _ in range((OLDER + 1) * YOUNG_EVENTS):
+        stream.emit_packed(event)
+    assert generations == collected
 
 
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])  # type: ignore[arg-type]
