@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tornado.iostream import StreamClosedError
 
 import tritonnb as tnb
 from tests.profile.conftest import MODELS
+from tritonnb.endpoints.http.handlers.generate import Generate
 from tritonnb.profile.over_http_stream import EventReader
 from tritonnb.profile.result import COMPLETED, FIRST, SENT, TOKENS
 from tritonnb.server.server import Server
@@ -127,6 +129,22 @@ def test_a_cancelled_generation_ends_on_the_server(streaming: Server, over: str)
     arrivals = [tnb.Arrival(0, cancel_us=100_000)]
     assert tnb.load(model, arrivals=arrivals, inputs=endless, over=over).wait(60).requests == 1
     assert tnb.load(model, clients=1, requests=1, inputs=other).wait(60).errors == {}  # its only instance is free
+
+
+def test_a_generation_ends_if_writing_finds_out_that_the_client_has_gone(
+    streaming: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = Generate.flush
+
+    def flush_later(handler: Generate, include_footers: bool = False) -> asyncio.Future[None]:
+        monkeypatch.setattr(Generate, "flush", flush)
+        raise StreamClosedError
+
+    monkeypatch.setattr(Generate, "flush", flush_later)
+    endless, other = (tnb.prompts([text], count=1, tokens=4, spread=0) for text in ("endless", "one"))
+    model = streaming["streaming"]
+    tnb.load(model, clients=1, requests=1, inputs=endless, over="http").wait(60)
+    assert tnb.load(model, clients=1, requests=1, inputs=other).wait(20).errors == {}  # its only instance is free
 
 
 @pytest.mark.parametrize("over", WAYS)

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -127,8 +126,10 @@ class _Generation(OpenAiHandler):
         generations = self._generations = Generations(self.served(asked.model), asked, prompts)
         generations.submit(lambda: self.trace(asked.model))
         if asked.stream:
-            with suppress(StreamClosedError):  # the client has disconnected, see on_connection_close()
+            try:
                 await self._stream(generations, form, asked.include_usage)
+            except StreamClosedError:  # the client has disconnected, which may not have been reported yet
+                self.on_connection_close()
         else:
             async for _ in generations.deltas():
                 pass

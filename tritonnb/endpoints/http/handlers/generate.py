@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from tornado.iostream import StreamClosedError
+
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
@@ -46,7 +48,10 @@ class Generate(Handler):
             self._served.spec, self._served.version, self.request.body, self.max_input_size, self._on_response
         )
         self._served.submit(request, self._trace)
-        await (self._stream(request) if self._streaming else self._respond_once(request))
+        try:
+            await (self._stream(request) if self._streaming else self._respond_once(request))
+        except StreamClosedError:  # the client has disconnected, which may not have been reported yet
+            self.on_connection_close()
 
     def on_connection_close(self) -> None:
         """The client has disconnected (Tornado's interface)."""
