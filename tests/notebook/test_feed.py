@@ -95,13 +95,22 @@ def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_del
     assert [drawn.sent[NUMBER] for drawn in tracker.take_changes(batch.exec_end_ns).done] == [batch.number]
 
 
+def test_events_that_were_received_are_in_the_next_delivery(rec: Recording) -> None:
+    feed = feed_of(rec)
+    feed.flush(rec.span_ns[0])
+    assert feed.quiet
+    feed.tracker.receive(pack(rec.events[0]))
+    assert not feed.quiet
+    assert feed.flush(rec.events[0].time_ns)["counts"]["requests"] == 1
+
+
 def test_a_tracker_follows_and_keeps_events_of_its_model_only(rec: Recording) -> None:
     feed = feed_of(rec, recent=3)
     for event in rec.events:
         feed.tracker.receive(pack(replace(event, model="other")))
         feed.tracker.receive(pack(event))
+    assert feed.tracker.recent() == list(map(pack, rec.events[-3:]))
     assert feed.tracker.counts.requests == len(rec.requests)
-    assert list(feed.tracker.recent) == list(map(pack, rec.events[-3:]))
 
 
 def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:

@@ -1,8 +1,9 @@
 """``server.dashboard()``: a server's models, one of them opened: live, over time, its configuration and statistics.
 
-One worker thread asks the server four times a second and sends what has changed, so the dashboard is updated while a
-cell runs; browser messages are only passed to that thread. A model that failed to load is listed with its reason and
-its configuration; once a corrected configuration is applied, its traffic panel and batch view are opened.
+One worker thread asks the server four times a second and sends what has changed, the cards once a second, so the
+dashboard is updated while a cell runs; browser messages are only passed to that thread. A model that failed to load is
+listed with its reason and its configuration; once a corrected configuration is applied, its traffic panel and batch
+view are opened.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._refresh_models()
             self._models.selected = model or next(iter(self._names), "")
             self._open_selected()
+            self._show_counters()
             self._refresh()
         except BaseException:
             self.close()
@@ -173,9 +175,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._models.selected = next(iter(names), "")
         model = self._model
         if model is not None and model.name in names:
-            self._show_counters()
             if self._is_failed(model.name) == self._served:
                 self._show_live()
+            if is_over:
+                self._show_counters()
             if is_over and self._served:
                 self._show_activity(model)
             if time.monotonic() > self._picture_after_s and self._monitor.is_idle(model.name):

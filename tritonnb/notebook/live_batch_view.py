@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
@@ -29,6 +30,8 @@ from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
     from tritonnb.server.model_handle import ModelHandle
+
+T = TypeVar("T")
 
 #: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
 _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
@@ -81,7 +84,7 @@ class LiveBatchView(BatchView):
         """Return the newest events as a recording."""
         from tritonnb.recording.recording import Recording
 
-        return Recording(map(unpack, list(self._feed.tracker.recent)), {self._name: self._feed.config})
+        return Recording(map(unpack, self._on_loop(self._feed.tracker.recent)), {self._name: self._feed.config})
 
     def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
         """Draw batches of a simulation behind those of the model; an empty text removes them.
@@ -108,7 +111,7 @@ class LiveBatchView(BatchView):
             return False
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events were followed
             self._server.call(self._read_state)  # until then the events of all completed requests are emitted
-        counts = self._feed.tracker.counts
+        counts = self._on_loop(self._feed.tracker.catch_up)
         flushed, self._flushed = self._flushed, (counts.requests, counts.batches)
         if flushed == self._flushed:
             return False
@@ -205,11 +208,13 @@ class LiveBatchView(BatchView):
 
     def _delivery(self) -> Json:
         with self._encoding:
-            try:
-                changes: Changes = self._server.call(self._take_changes)
-            except (TritonError, RuntimeError):  # the server was stopped: it makes no more events
-                changes = self._take_changes()
-            return self._feed.encode(changes)
+            return self._feed.encode(self._on_loop(self._take_changes))
+
+    def _on_loop(self, function: Callable[[], T]) -> T:
+        try:
+            return self._server.call(function)
+        except (TritonError, RuntimeError):  # the server was stopped: it makes no more events
+            return function()
 
     def _save_history(self, slots: Json | None = None) -> None:
         with interpreter.shared(self._busy), self._encoding:

@@ -13,8 +13,8 @@ Sink = Callable[[Packed], None]
 
 #: Number of recent events that are kept: a few seconds of full load, about 20 MB.
 RING_SIZE = 65_536
-#: Events after which new objects are collected, if the garbage collector does not do so by itself; after how many of
-#: these collections older objects are collected, too, and after how many all.
+#: Events after which the garbage collector visits new objects; after how many of these visits it visits older ones,
+#: too, and after how many all.
 YOUNG_EVENTS, OLDER, ALL = 2048, 16, 1024
 
 
@@ -54,13 +54,13 @@ class EventStream:
         self._sinks = tuple(other for other in self._sinks if other != sink)
 
     def _collect_young(self) -> None:
-        """Let the garbage collector visit new objects, unless it does so often or is switched off.
+        """Let the garbage collector visit new objects, unless it is switched off.
 
-        It stops tracking an event when it first visits it. By itself it waits for as many more objects as its threshold
-        says, and once the history is full each event frees another: with a high threshold, it would visit the whole
-        history at once, out of the processor's cache, for 40 to 65 ms.
+        It stops tracking an event when it first visits it. By itself it waits until there are as many more objects as
+        its threshold says, and once the history is full each event frees another: sooner or later it would visit the
+        whole history at once, out of the processor's cache, for 40 to 65 ms.
         """
         self._young = 0
-        if gc.isenabled() and gc.get_threshold()[0] > YOUNG_EVENTS:
+        if gc.isenabled() and gc.get_threshold()[0]:
             self._collections += 1
             gc.collect(2 if self._collections % ALL == 0 else 1 if self._collections % OLDER == 0 else 0)

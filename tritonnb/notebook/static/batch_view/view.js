@@ -19,7 +19,7 @@ import { TimeWindow } from "./window.js";
 
 // All in ms, except for the number of batches shown when the view is paused.
 const ANIMATION_TIME = 700; // after a delivery
-const FRAME_INTERVAL = 60;
+const FRAME_INTERVAL = 80;
 const LONGEST_INTERVAL = 250; // texts and lanes change although the picture hardly moves
 const LEAST_MOTION = 2; // px from frame to frame
 const TEXT_INTERVAL = 200;
