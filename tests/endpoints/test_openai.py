@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import subprocess
@@ -25,10 +26,12 @@ from openai.types import Model as ModelType
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat_create_params
 from pydantic import BaseModel
+from tornado.iostream import StreamClosedError
 
 from tests.endpoints.tiny_gpt import write_repository
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.openai.handlers import Completions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.openai.request_fields import ROUTES
 from tritonnb.server.server import Server
@@ -266,17 +269,39 @@ def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, encoding
 def test_a_client_that_disconnects_frees_its_slots(
     server: Server, client: openai.OpenAI, caplog: pytest.LogCaptureFixture
 ) -> None:
+    before = server[MODEL].stats()["execution_count"]
     stream = client.completions.create(model=MODEL, prompt="d", max_tokens=400, n=8, stream=True, **LONG)
     next(iter(stream))
     assert server[MODEL].served.in_flight == 8
     stream.close()
+    assert steps_until_idle(server, client) - before < 200
+    last = client.completions.create(model=MODEL, prompt="d", max_tokens=3, n=8, **LONG).choices[7]
+    assert last.finish_reason == "length"
+    assert not caplog.records
+
+
+def test_generations_end_if_writing_finds_out_that_the_client_has_gone(
+    server: Server, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = Completions.flush
+
+    def fail_once(handler: Completions, include_footers: bool = False) -> asyncio.Future[None]:
+        monkeypatch.setattr(Completions, "flush", flush)
+        raise StreamClosedError
+
+    monkeypatch.setattr(Completions, "flush", fail_once)
+    before = server[MODEL].stats()["execution_count"]
+    list(client.completions.create(model=MODEL, prompt="d", max_tokens=400, n=8, stream=True, **LONG))
+    assert steps_until_idle(server, client) - before < 200
+
+
+def steps_until_idle(server: Server, client: openai.OpenAI) -> int:
+    """Wait until no request is in flight; return the number of executions of the model."""
     deadline = time.monotonic() + 60
     while server[MODEL].served.in_flight:
         assert time.monotonic() < deadline
         client.models.list()  # a round trip
-    last = client.completions.create(model=MODEL, prompt="d", max_tokens=3, n=8, **LONG).choices[7]
-    assert last.finish_reason == "length"
-    assert not caplog.records
+    return server[MODEL].stats()["execution_count"]
 
 
 #: Generations that do not end by themselves.
