@@ -38,14 +38,7 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 
 def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """An ensemble of two identities, 1x16 FP32: target 1.2x Triton."""
-    repository = scratch / "ensemble"
-    source = servers.ROOT / "model_repository" / "identity_fp32"
-    for name in ("first", "second"):
-        shutil.copytree(source, repository / name)
-        config = repository / name / "config.pbtxt"
-        config.write_text(config.read_text().replace("identity_fp32", name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
-    (repository / "two_steps" / "1").mkdir(parents=True)
-    (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
+    repository = ensemble_repository(scratch)
     starts: dict[str, Start] = {
         "triton": lambda: servers.triton(repository, scratch, "two_steps"),
         "tritonnb": lambda: servers.tritonnb(repository, "two_steps"),
@@ -72,6 +65,19 @@ ensemble_scheduling {
   }
 }
 """
+
+
+def ensemble_repository(scratch: Path) -> Path:
+    """A repository with the ensemble ``two_steps`` of two identity models."""
+    repository = scratch / "ensemble"
+    source = servers.ROOT / "model_repository" / "identity_fp32"
+    for name in ("first", "second"):
+        shutil.copytree(source, repository / name)
+        config = repository / name / "config.pbtxt"
+        config.write_text(config.read_text().replace("identity_fp32", name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
+    (repository / "two_steps" / "1").mkdir(parents=True)
+    (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
+    return repository
 
 
 def identity_repository(scratch: Path, width: int) -> Path:

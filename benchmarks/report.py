@@ -174,18 +174,18 @@ def _chats(figures: dict[str, Any]) -> str:
 
 
 def _stages(figures: dict[str, Any]) -> str:
-    one = {where: by_count["1"] for where, by_count in figures.items()}
+    one = {case: by_count["1"] for case, by_count in figures.items() if STAGES[0] in by_count["1"]}
     chain = [(stage, *(f"{values[stage]:.1f}" for values in one.values())) for stage in STAGES]
     chain.append(("all, from the rate", *(f"{1e6 / values['rate']:.1f}" for values in one.values())))
     threads = [
-        (where, count, f"{values['rate']:.0f}", *(f"{values[name]:.1f}" for name in THREAD_TIMES))
-        for where, by_count in figures.items()
+        (case, count, f"{values['rate']:.0f}", *(f"{values[name]:.1f}" for name in THREAD_TIMES))
+        for case, by_count in figures.items()
         for count, values in by_count.items()
     ]
     return (
         "The stages of a request over one connection, medians in microseconds. The first one contains the work of the "
         "load generator; to the instance and back, a thread or a process has to be woken up.\n\n"
-        + table(("stage", *figures), chain)
+        + table(("stage", *one), chain)
         + "\nProcessor time of the server's threads per request in microseconds, in user mode and in the kernel. With "
         "one connection the event loop polls while it waits.\n\n"
         + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import statistics
 import threading
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.http import identity_repository
+from benchmarks.http import ensemble_repository, identity_repository
 from benchmarks.load import Request, wrk
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.packed_events import Packed, positions
@@ -30,18 +31,23 @@ STAGES = (
     "execution",
     "back to the event loop",
 )
-_THREADS = {"tritonnb": "event loop", "tritonnb identity_fp32_0_0": "instance"}
-THREAD_TIMES = tuple(f"{name}, {mode}" for name in _THREADS.values() for mode in ("user", "kernel"))
+_INSTANCE = re.compile(r"tritonnb \w+_\d+_\d+")
+THREAD_TIMES = tuple(f"{name}, {mode}" for name in ("event loop", "instances") for mode in ("user", "kernel"))
 
 
 def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """An identity model of 1x16 FP32, in the server's process and in one of its own."""
-    repository = identity_repository(scratch, 16)
-    request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    """An identity model of 1x16 FP32, in the server's process and in one of its own, and an ensemble of two."""
+    identity = identity_repository(scratch, 16)
+    cases = {
+        "in process": (identity, "identity_fp32", False),
+        "isolated": (identity, "identity_fp32", True),
+        "ensemble of two": (ensemble_repository(scratch), "two_steps", False),
+    }
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)  # as `tritonnb serve` does
     figures: dict[str, object] = {}
-    for where, isolate in (("in process", False), ("isolated", True)):
+    for case, (repository, model, isolate) in cases.items():
+        request = Request.of(model, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
         measured: list[dict[str, Any]] = []
         for _ in range(rounds):
             with Server(repository, port=0, isolate=isolate) as server:
@@ -49,8 +55,8 @@ def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
                 measured.append(
                     {str(count): _measure(server, request, count, seconds, scratch) for count in CONNECTIONS}
                 )
-        figures[where] = _medians(measured)
-        print(f"{where}: {figures[where]}", flush=True)
+        figures[case] = _medians(measured)
+        print(f"{case}: {figures[case]}", flush=True)
     return figures
 
 
@@ -62,7 +68,8 @@ def _measure(server: Server, request: Request, count: int, seconds: int, scratch
     spent = {name: after - before[name] for name, after in _processor_s().items()}
     server.call(server.engine.stream.detach, events.append)
     per_request = {name: seconds_spent / (rate * seconds) * 1e6 for name, seconds_spent in spent.items()}
-    return {"rate": rate, **per_request, **(_stages(events) if count == 1 else {})}
+    is_one_after_the_other = count == 1 and "two_steps" not in request.path
+    return {"rate": rate, **per_request, **(_stages(events) if is_one_after_the_other else {})}
 
 
 def _stages(events: Iterable[Packed]) -> dict[str, float]:
@@ -86,14 +93,14 @@ def _stages(events: Iterable[Packed]) -> dict[str, float]:
 
 
 def _processor_s() -> dict[str, float]:
-    """The processor time of each thread of the server in seconds, in user mode and in the kernel."""
-    spent = {}
+    """The processor time of the server's threads in seconds, in user mode and in the kernel."""
+    spent = dict.fromkeys(THREAD_TIMES, 0.0)
     for thread in threading.enumerate():
-        name = _THREADS.get(thread.name)
+        name = "event loop" if thread.name == "tritonnb" else "instances" if _INSTANCE.fullmatch(thread.name) else None
         if name is not None:
             fields = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
             for mode, ticks in zip(("user", "kernel"), fields[11:13], strict=True):
-                spent[f"{name}, {mode}"] = int(ticks) / os.sysconf("SC_CLK_TCK")
+                spent[f"{name}, {mode}"] += int(ticks) / os.sysconf("SC_CLK_TCK")
     return spent
 
 
