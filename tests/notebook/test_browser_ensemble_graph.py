@@ -29,7 +29,7 @@ def graph_of(name: str) -> dict[str, Any]:
     """The graph of an ensemble of the repository, as its widget gets it."""
     config = text_format.Parse((ROOT / "model_repository" / name / "config.pbtxt").read_text(), pb.ModelConfig())
     graph = ensemble_graph(config)
-    texts = ["queue 12.3 ms", "3 waiting", "compute 12.3 ms"]
+    texts = ["queue 12,345 ms", "1,234 waiting", "compute 12,345 ms"]
     nodes = [
         {"label": node.label, "step": node.step, "layer": node.layer, "place": node.place,
          "share": 0.5 if node.step >= 0 else 0, "texts": texts if node.step >= 0 else []}

@@ -2,7 +2,7 @@
 
 const BOX = { width: 140, height: 90 };
 const END = { width: 84, height: 30 }; // of request and response: narrow boxes, or low ones
-const LOW = { width: 264, height: 50 }; // of a step from top to bottom: its texts are in one line
+const LOW = { width: 264, height: 60 }; // of a step from top to bottom: its texts are in two lines
 const LONG_GAP = 76; // px between layers, from left to right
 const SHORT_GAP = 44;
 const ROW_GAP = 34; // px between layers, from top to bottom: room for the name of a tensor

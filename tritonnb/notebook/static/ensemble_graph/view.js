@@ -8,9 +8,10 @@ const LABEL = 10; // characters of the tensors at an arrow, at most
 const PADDING = 4; // px, of the region
 
 function drawNode(node, { x, y, width, height }, isLow) {
-  const texts = isLow && node.texts.length ? [node.texts.join(" · ")] : node.texts;
-  const lines = texts.map((text, index) =>
-    makeSvg("text", { x: x + 10, y: y + 36 + index * 16, class: index ? "" : "tnb-queue-text" }, text));
+  const { texts } = node;
+  const shown = isLow && texts.length > 2 ? [texts.slice(0, -1).join(" · "), texts.at(-1)] : texts;
+  const lines = shown.map((text, index) =>
+    makeSvg("text", { x: x + 10, y: y + 34 + index * 16, class: index ? "" : "tnb-queue-text" }, text));
   const bar = { class: "tnb-share", x, y: y + height - 5, width: width * node.share, height: 5 };
   const share = node.share > 0 ? [makeSvg("rect", bar)] : [];
   return makeSvg("g", { class: `tnb-node ${node.step < 0 ? "tnb-end" : ""}` },
