@@ -20,6 +20,7 @@ from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.peers import peers
+from benchmarks.pythons import pythons
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.stages import stages
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "footprint": footprint,
     "peers": peers,
     "tricks": tricks,
+    "pythons": pythons,
     "gpu": gpu,
 }
 

@@ -2,7 +2,8 @@
 
 Meanwhile models are reloaded, configurations are edited, and the processes of an isolated model are killed. Every
 request has a number of its own, and its response must contain it. Only the isolated model may respond with an error,
-and only with that of a lost process. The server is a process of its own; its resident set is printed.
+and only with that of a lost process. Every other connection is HTTP, the others are gRPC with grpcio's client. The
+server is a process of its own; its resident set is printed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import psutil
-import uvloop
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from benchmarks.servers import free_port
 
@@ -57,10 +60,11 @@ class Soak:
     disturbances : Counter
     """
 
-    def __init__(self, port: int, server: psutil.Process, requests: int) -> None:
+    def __init__(self, port: int, grpc_port: int, server: psutil.Process, requests: int) -> None:
         self.outcomes: Counter[str] = Counter()
         self.disturbances: Counter[str] = Counter()
         self._port = port
+        self._grpc_port = grpc_port
         self._server = server
         self._numbers = iter(range(1, requests + 1))
         self._requests = requests
@@ -69,25 +73,25 @@ class Soak:
     async def run(self, connections: int) -> None:
         """Send all requests."""
         disturbing = asyncio.create_task(self._disturb())
-        await asyncio.gather(*(self._client() for _ in range(connections)))
+        clients = [
+            self._client(_GrpcConnection(self._grpc_port) if number % 2 else _HttpConnection(self._port))
+            for number in range(connections)
+        ]
+        await asyncio.gather(*clients)
         disturbing.cancel()
 
-    async def _client(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+    async def _client(self, connection: _HttpConnection | _GrpcConnection) -> None:
         for number in self._numbers:
-            model = ("plain", "edited", "isolated")[number % 3]
-            writer.write(_request(model, number))
             try:
                 async with asyncio.timeout(_LOST_AFTER):
-                    outcome = await _outcome(reader, model, number)
+                    outcome = await connection.infer(("plain", "edited", "isolated")[number % 3], number)
             except (OSError, EOFError, TimeoutError) as error:
                 outcome = f"lost: {type(error).__name__}"
-                writer.close()
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                await connection.close()
             self.outcomes[outcome] += 1
             if self.outcomes.total() % (max(20, self._requests) // 20) == 0:
                 self._report()
-        writer.close()
+        await connection.close()
 
     def _report(self) -> None:
         self.resident.append((self.outcomes.total(), self._server.memory_info().rss >> 20))
@@ -136,29 +140,77 @@ class Soak:
             pass
 
 
-def _request(model: str, number: int) -> bytes:
-    """A request whose tensor contains its number, as often as the number says."""
-    count = 1 + number % 50
-    data = struct.pack("<q", number) * count
-    tensor = {"name": "X", "shape": [1, count], "datatype": "INT64", "parameters": {"binary_data_size": len(data)}}
-    parameters = {"binary_data_output": True}
-    head = json.dumps({"id": str(number), "inputs": [tensor], "parameters": parameters}).encode()
-    return (
-        b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: %d\r\n"
-        b"Content-Length: %d\r\n\r\n%s%s" % (model.encode(), len(head), len(head) + len(data), head, data)
-    )
+class _HttpConnection:
+    """Sends one request after the other; opened by the first one, and again by the one after `close`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def infer(self, model: str, number: int) -> str:
+        """Send a request whose tensor is its number, as often as the number says; returns the outcome."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        data = _data(number)
+        count = len(data) // 8
+        tensor = {"name": "X", "shape": [1, count], "datatype": "INT64", "parameters": {"binary_data_size": len(data)}}
+        parameters = {"binary_data_output": True}
+        head = json.dumps({"id": str(number), "inputs": [tensor], "parameters": parameters}).encode()
+        writer.write(
+            b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: %d\r\n"
+            b"Content-Length: %d\r\n\r\n%s%s" % (model.encode(), len(head), len(head) + len(data), head, data)
+        )
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        body = await reader.readexactly(int(headers["content-length"]))
+        if lines[0].split()[1] != "200":
+            return _error_outcome(model, json.loads(body)["error"])
+        length = int(headers["inference-header-content-length"])
+        return "right" if (json.loads(body[:length])["id"], body[length:]) == (str(number), data) else "wrong"
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
 
-async def _outcome(reader: asyncio.StreamReader, model: str, number: int) -> str:
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
-    body = await reader.readexactly(int(headers["content-length"]))
-    if lines[0].split()[1] != "200":
-        message = json.loads(body)["error"]
-        return "process lost" if model == "isolated" and "is not healthy" in message else message
-    length = int(headers["inference-header-content-length"])
-    is_right = json.loads(body[:length])["id"] == str(number)
-    return "right" if is_right and body[length:] == struct.pack("<q", number) * (1 + number % 50) else "wrong"
+class _GrpcConnection:
+    """The same over gRPC."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._channel: grpc.aio.Channel | None = None
+
+    async def infer(self, model: str, number: int) -> str:
+        """Send a request; returns the outcome."""
+        if self._channel is None:
+            options = [("grpc.use_local_subchannel_pool", 1)]  # otherwise all channels share one connection
+            self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port}", options=options)
+            self._stub = GRPCInferenceServiceStub(self._channel)
+        data = _data(number)
+        request = pb.ModelInferRequest(model_name=model, id=str(number), raw_input_contents=[data])
+        request.inputs.add(name="X", datatype="INT64", shape=[1, len(data) // 8])
+        try:
+            response = await self._stub.ModelInfer(request)
+        except grpc.aio.AioRpcError as error:
+            return _error_outcome(model, error.details() or str(error.code()))
+        return "right" if (response.id, [*response.raw_output_contents]) == (str(number), [data]) else "wrong"
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+
+def _data(number: int) -> bytes:
+    return struct.pack("<q", number) * (1 + number % 50)
+
+
+def _error_outcome(model: str, message: str) -> str:
+    return "process lost" if model == "isolated" and "is not healthy" in message else message
 
 
 def main() -> None:
@@ -172,14 +224,19 @@ def main() -> None:
             (Path(scratch) / name / "1").mkdir(parents=True)
             (Path(scratch) / name / "1" / "model.py").write_text(_MODEL)
             (Path(scratch) / name / "config.pbtxt").write_text(config)
-        port = free_port()
+        port, grpc_port = free_port(), free_port()
         command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={scratch}", f"--http-port={port}"]
-        command += ["--model-control-mode=explicit", "--load-model=*", "--allow-grpc=false", "--allow-metrics=false"]
+        command += [
+            "--model-control-mode=explicit",
+            "--load-model=*",
+            f"--grpc-port={grpc_port}",
+            "--allow-metrics=false",
+        ]
         with subprocess.Popen(command, env=os.environ, stderr=subprocess.DEVNULL) as process:
             try:
                 _wait_until_ready(port)
-                soak, begin = Soak(port, psutil.Process(process.pid), options.requests), time.monotonic()
-                uvloop.run(soak.run(options.connections))
+                soak, begin = Soak(port, grpc_port, psutil.Process(process.pid), options.requests), time.monotonic()
+                asyncio.run(soak.run(options.connections))
                 seconds = time.monotonic() - begin
             finally:
                 process.send_signal(signal.SIGTERM)

@@ -51,7 +51,8 @@ def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         results = json.loads(path.read_text())
-        newest.update({name: (results, figures) for name, figures in results.items() if isinstance(figures, dict)})
+        measured = {name: figures for name, figures in results.items() if isinstance(figures, dict) and figures}
+        newest.update({name: (results, figures) for name, figures in measured.items()})
     return newest
 
 
@@ -119,6 +120,17 @@ def _tricks(figures: dict[str, Any]) -> str:
     return (
         "Requests per second with an optimisation, divided by those without it; in brackets, the lowest and the "
         "highest ratio of a round.\n\n" + table(("optimisation", "1 connection", "8", "32"), rows)
+    )
+
+
+def _pythons(figures: dict[str, Any]) -> str:
+    rows = [
+        (version, *(f"{median(values):.2f} ({_spread(values)})" for values in ratios.values()))
+        for version, ratios in figures.items()
+    ]
+    return (
+        "Requests per second over HTTP, divided by those on the version at the top of this page; in brackets, the "
+        "lowest and the highest ratio of a round.\n\n" + table(("Python", "1 connection", "8", "32"), rows)
     )
 
 
@@ -251,6 +263,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "watch": ("Cost of watching", _watch),
     "stages": ("Where a request's microseconds go", _stages),
     "tricks": ("What each optimisation is worth", _tricks),
+    "pythons": ("Other versions of Python", _pythons),
     "footprint": ("Import, start and memory", _footprint),
     "memory": ("Memory under load", _memory),
 }

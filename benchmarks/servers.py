@@ -108,14 +108,19 @@ def pytriton(scratch: Path) -> Iterator[str]:
 
 @contextmanager
 def tritonnb(
-    repository: Path, *models: str, grpc: int = 0, options: Sequence[str] = (), checkout: Path = ROOT
+    repository: Path,
+    *models: str,
+    grpc: int = 0,
+    options: Sequence[str] = (),
+    checkout: Path = ROOT,
+    python: str = sys.executable,
 ) -> Iterator[str]:
     """Run this server with models of a repository, and optionally a gRPC port and other flags; yields its URL.
 
-    ``checkout`` is the directory of the package: a copy of it may be changed.
+    ``checkout`` is the directory of the package: a copy of it may be changed. ``python`` is the interpreter.
     """
     http = free_port()
-    command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
+    command = [python, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
     command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models), *options]
     variables = {**os.environ, "PYTHONPATH": str(checkout)}

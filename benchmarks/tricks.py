@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL)
     figures: dict[str, object] = {}
     for name, trick in TRICKS.items():
-        without = _without(trick, scratch / "without")
+        without = copy_package(scratch / "without", trick.edits, compiled=trick.compiled)
         runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
         for _ in range(rounds):
             own = _rates(servers.ROOT, repository, trick, seconds, scratch)
@@ -97,19 +98,21 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     return figures
 
 
-def _without(trick: Trick, target: Path) -> Path:
-    """Make a copy of the checkout without an optimisation."""
+def copy_package(
+    target: Path, edits: Iterable[tuple[str, str, str]] = (), *, compiled: bool = True, python: str = sys.executable
+) -> Path:
+    """Copy the package, edit the copy (see `Trick`), and compile it with an interpreter; returns its directory."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(servers.ROOT / "tritonnb", target / "tritonnb", ignore=ignored)
     for file in ("pyproject.toml", "hatch_build.py"):
         shutil.copy(servers.ROOT / file, target)
-    for file, line, replacement in trick.edits:
+    for file, line, replacement in edits:
         text = (target / file).read_text()
         if text.count(line) != 1:
             raise ValueError(f"{file}: expected the line {line!r} once, got it {text.count(line)} times")
         (target / file).write_text(text.replace(line, replacement))
-    if trick.compiled:
-        subprocess.run([sys.executable, "hatch_build.py"], cwd=target, check=True, capture_output=True)
+    if compiled:
+        subprocess.run([python, "hatch_build.py"], cwd=target, check=True, capture_output=True)
         if not list(target.rglob("*.so")):
             raise RuntimeError("the copy of the package could not be compiled")
     return target
