@@ -24,7 +24,7 @@ from benchmarks.pythons import pythons
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.stages import stages
-from benchmarks.tricks import tricks
+from benchmarks.tricks import costs, tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
 
@@ -46,6 +46,7 @@ BENCHMARKS = {
     "footprint": footprint,
     "peers": peers,
     "tricks": tricks,
+    "costs": costs,
     "pythons": pythons,
     "gpu": gpu,
 }

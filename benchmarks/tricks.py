@@ -1,7 +1,7 @@
-"""What each optimisation is worth: the server with it and without it, in turn.
+"""What each optimisation is worth, and what is always on costs: the server with it and without it, in turn.
 
-A copy of the package without an optimisation is made by an edit of its source, then compiled as the original is, since
-compiled modules cannot be changed while they run.
+A copy of the package without an optimisation, or without events, is made by an edit of its source, then compiled as the
+original is, since compiled modules cannot be changed while they run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +26,13 @@ _HTTP, _GRPC = "tritonnb/endpoints/http", "tritonnb/endpoints/grpc"
 
 
 @dataclass(frozen=True, slots=True)
-class Trick:
-    """An optimisation, and the edits that remove it.
+class Part:
+    """A part of the package, and the edits that remove it.
 
     Attributes
     ----------
     edits : tuple of (str, str, str)
-        Path of a file, a line of it, and what replaces the line.
+        Path of a file, a piece of its text that occurs once, and what replaces the piece.
     compiled : bool
         Whether the copy is compiled.
     grpc : bool
@@ -45,17 +45,17 @@ class Trick:
 
 
 TRICKS = {
-    "known heads of HTTP requests are not parsed again": Trick(
+    "known heads of HTTP requests are not parsed again": Part(
         ((f"{_HTTP}/transport/head_cache.py", "cached = self._heads.get(data[:end])", "cached = None"),)
     ),
-    "known JSON of HTTP requests is not parsed again": Trick(
+    "known JSON of HTTP requests is not parsed again": Part(
         ((f"{_HTTP}/request_cache.py", "template = self._templates.get(bytes(body[:length]))", "template = None"),)
     ),
-    "the event loop polls after a request": Trick(
+    "the event loop polls after a request": Part(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
-    "compiled with mypyc": Trick(compiled=False),
-    "own HTTP/2 instead of grpcio's": Trick(
+    "compiled with mypyc": Part(compiled=False),
+    "own HTTP/2 instead of grpcio's": Part(
         (
             (
                 f"{_GRPC}/endpoint.py",
@@ -65,7 +65,7 @@ TRICKS = {
         ),
         grpc=True,
     ),
-    "known gRPC requests are not parsed again": Trick(
+    "known gRPC requests are not parsed again": Part(
         (
             (
                 f"{_GRPC}/request_cache.py",
@@ -78,17 +78,40 @@ TRICKS = {
 }
 
 
+_SERVED = "tritonnb/runtime/models"
+_ARRIVED = "decision_events.request_arrived(request, self.name, self.version, now)"
+ALWAYS_ON = {
+    "events of requests and batches": Part(
+        (
+            (f"{_SERVED}/served_base.py", "        self._stream.emit(event)\n", ""),
+            (f"{_SERVED}/served_model.py", f"        self._stream.emit_packed({_ARRIVED})\n", ""),
+        )
+    ),
+    "statistics": Part(((f"{_SERVED}/served_base.py", "        self.statistics.fold(event)\n", ""),)),
+    "reasons of batches": Part((("tritonnb/scheduling/payload.py", "facts = {\n", "facts = None and {\n"),)),
+}
+
+
 def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Each optimisation: requests per second with it, divided by those without it. One below 1.03 everywhere goes."""
+    return _with_and_without(TRICKS, scratch, seconds, rounds)
+
+
+def costs(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """Events, statistics and reasons: requests per second with them, divided by those without them."""
+    return _with_and_without(ALWAYS_ON, scratch, seconds, rounds)
+
+
+def _with_and_without(parts: Mapping[str, Part], scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     repository = scratch / "tricks"
-    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL)
+    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL, dirs_exist_ok=True)
     figures: dict[str, object] = {}
-    for name, trick in TRICKS.items():
-        without = copy_package(scratch / "without", trick.edits, compiled=trick.compiled)
+    for name, part in parts.items():
+        without = copy_package(scratch / "without", part.edits, compiled=part.compiled)
         runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
         for _ in range(rounds):
-            own = _rates(servers.ROOT, repository, trick, seconds, scratch)
-            other = _rates(without, repository, trick, seconds, scratch)
+            own = _rates(servers.ROOT, repository, part, seconds, scratch)
+            other = _rates(without, repository, part, seconds, scratch)
             for count in CONNECTIONS:
                 runs[count].append(own[count] / other[count])
         ratios = {str(count): statistics.median(values) for count, values in runs.items()}
@@ -101,16 +124,16 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 def copy_package(
     target: Path, edits: Iterable[tuple[str, str, str]] = (), *, compiled: bool = True, python: str = sys.executable
 ) -> Path:
-    """Copy the package, edit the copy (see `Trick`), and compile it with an interpreter; returns its directory."""
+    """Copy the package, edit the copy (see `Part`), and compile it with an interpreter; returns its directory."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(servers.ROOT / "tritonnb", target / "tritonnb", ignore=ignored)
     for file in ("pyproject.toml", "hatch_build.py"):
         shutil.copy(servers.ROOT / file, target)
-    for file, line, replacement in edits:
+    for file, piece, replacement in edits:
         text = (target / file).read_text()
-        if text.count(line) != 1:
-            raise ValueError(f"{file}: expected the line {line!r} once, got it {text.count(line)} times")
-        (target / file).write_text(text.replace(line, replacement))
+        if text.count(piece) != 1:
+            raise ValueError(f"{file}: expected {piece!r} once, got it {text.count(piece)} times")
+        (target / file).write_text(text.replace(piece, replacement))
     if compiled:
         subprocess.run([python, "hatch_build.py"], cwd=target, check=True, capture_output=True)
         if not list(target.rglob("*.so")):
@@ -118,14 +141,14 @@ def copy_package(
     return target
 
 
-def _rates(checkout: Path, repository: Path, trick: Trick, seconds: int, scratch: Path) -> dict[int, float]:
+def _rates(checkout: Path, repository: Path, part: Part, seconds: int, scratch: Path) -> dict[int, float]:
     """Requests per second by number of connections."""
     port = servers.free_port()
     request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
     with servers.tritonnb(repository, MODEL, grpc=port, checkout=checkout) as url:
 
         def rate(count: int, duration: int) -> float:
-            if trick.grpc:
+            if part.grpc:
                 return grpc_load("127.0.0.1", port, MODEL, count, duration).rate
             return wrk(url, request, count, duration, scratch).rate
 
