@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import servers
 from benchmarks.stages import STAGES, THREAD_TIMES
+from benchmarks.targets import below_target
 from tritonnb.compiled import STATE
 
 PAGE = servers.ROOT / "docs" / "performance.md"
@@ -37,6 +38,9 @@ def write_report() -> Path:
             run, figures = newest[name]
             command = f"python -m benchmarks {name} {run['options']}"
             sections.append(f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}\n")
+    rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
+    if rows:
+        sections.append(f"## Below the target\n\n{table(('what', 'target', 'measured'), rows)}\n{why}\n")
     PAGE.write_text("\n".join(sections))
     return PAGE
 
