@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 _INTRODUCTION = """# Performance
 
 `make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
-servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios much less. All
+servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios less. All
 servers and the load generator share one machine.
 """
 
