@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks.chats import chats
+from benchmarks.costs import costs
 from benchmarks.footprint import footprint
 from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
@@ -24,7 +25,7 @@ from benchmarks.pythons import pythons
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.stages import stages
-from benchmarks.tricks import costs, tricks
+from benchmarks.tricks import tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
 

@@ -114,13 +114,15 @@ def tritonnb(
     options: Sequence[str] = (),
     checkout: Path = ROOT,
     python: str = sys.executable,
+    prefix: Sequence[str] = (),
 ) -> Iterator[str]:
     """Run this server with models of a repository, and optionally a gRPC port and other flags; yields its URL.
 
-    ``checkout`` is the directory of the package: a copy of it may be changed. ``python`` is the interpreter.
+    ``checkout`` is the directory of the package: a copy of it may be changed. ``python`` is the interpreter, and
+    ``prefix`` is put before the command.
     """
     http = free_port()
-    command = [python, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
+    command = [*prefix, python, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
     command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models), *options]
     variables = {**os.environ, "PYTHONPATH": str(checkout)}

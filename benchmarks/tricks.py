@@ -1,7 +1,7 @@
-"""What each optimisation is worth, and what is always on costs: the server with it and without it, in turn.
+"""What each optimisation is worth: the server with it and without it, in turn.
 
-A copy of the package without an optimisation, or without events, is made by an edit of its source, then compiled as the
-original is, since compiled modules cannot be changed while they run.
+A copy of the package without an optimisation is made by an edit of its source, then compiled as the original is, since
+compiled modules cannot be changed while they run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,35 +78,12 @@ TRICKS = {
 }
 
 
-_SERVED = "tritonnb/runtime/models"
-_ARRIVED = "decision_events.request_arrived(request, self.name, self.version, now)"
-ALWAYS_ON = {
-    "events of requests and batches": Part(
-        (
-            (f"{_SERVED}/served_base.py", "        self._stream.emit(event)\n", ""),
-            (f"{_SERVED}/served_model.py", f"        self._stream.emit_packed({_ARRIVED})\n", ""),
-        )
-    ),
-    "statistics": Part(((f"{_SERVED}/served_base.py", "        self.statistics.fold(event)\n", ""),)),
-    "reasons of batches": Part((("tritonnb/scheduling/payload.py", "facts = {\n", "facts = None and {\n"),)),
-}
-
-
 def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Each optimisation: requests per second with it, divided by those without it. One below 1.03 everywhere goes."""
-    return _with_and_without(TRICKS, scratch, seconds, rounds)
-
-
-def costs(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Events, statistics and reasons: requests per second with them, divided by those without them."""
-    return _with_and_without(ALWAYS_ON, scratch, seconds, rounds)
-
-
-def _with_and_without(parts: Mapping[str, Part], scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     repository = scratch / "tricks"
-    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL, dirs_exist_ok=True)
+    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL)
     figures: dict[str, object] = {}
-    for name, part in parts.items():
+    for name, part in TRICKS.items():
         without = copy_package(scratch / "without", part.edits, compiled=part.compiled)
         runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
         for _ in range(rounds):

@@ -1,0 +1,72 @@
+"""What is always on costs: events, statistics and reasons, in instructions of an HTTP request.
+
+The server runs under ``valgrind --tool=callgrind``, which counts instructions, with a part of the package and without
+it. They do not depend on what else the machine does, as rates do, of which these parts are a few percent.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import servers
+from benchmarks.load import Request, wrk
+from benchmarks.tricks import MODEL, Part, copy_package
+
+CONNECTIONS = 8
+_SERVED = "tritonnb/runtime/models"
+_ARRIVED = "decision_events.request_arrived(request, self.name, self.version, now)"
+PARTS = {
+    "nothing": Part(),
+    "events of requests and batches": Part(
+        (
+            (f"{_SERVED}/served_base.py", "        self._stream.emit(event)\n", ""),
+            (f"{_SERVED}/served_model.py", f"        self._stream.emit_packed({_ARRIVED})\n", ""),
+        )
+    ),
+    "statistics": Part(((f"{_SERVED}/served_base.py", "        self.statistics.fold(event)\n", ""),)),
+    "reasons of batches": Part((("tritonnb/scheduling/payload.py", "facts = {\n", "facts = None and {\n"),)),
+}
+
+
+def costs(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """Events, statistics and reasons: their part of the instructions of a request."""
+    if shutil.which("valgrind") is None:
+        print("skipped: valgrind is not installed")
+        return {}
+    repository = scratch / "costs"
+    shutil.copytree(servers.ROOT / "model_repository" / MODEL, repository / MODEL)
+    figures: dict[str, object] = {}
+    for name, part in PARTS.items():
+        copy = copy_package(scratch / "copy", part.edits)
+        figures[name] = _instructions(copy, repository, 5 * seconds, scratch)
+        print(f"without {name}: {figures[name]:,.0f} instructions per request", flush=True)
+        shutil.rmtree(copy)
+    return figures
+
+
+def _instructions(checkout: Path, repository: Path, seconds: int, scratch: Path) -> float:
+    """Instructions in user mode per request, of all threads of the server."""
+    counts = scratch / "callgrind"
+    prefix = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}")
+    request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    with servers.tritonnb(repository, MODEL, checkout=checkout, prefix=prefix) as url:
+        wrk(url, request, CONNECTIONS, 2, scratch)  # warm up
+        before = _requests(url)
+        subprocess.run(["callgrind_control", "--instr=on"], check=True, capture_output=True)
+        wrk(url, request, CONNECTIONS, seconds, scratch)
+        subprocess.run(["callgrind_control", "--instr=off"], check=True, capture_output=True)
+        requests = _requests(url) - before
+    totals = [line.split()[1] for line in counts.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
+    return int(totals[-1]) / requests
+
+
+def _requests(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/v2/models/{MODEL}/stats") as response:
+        statistics = json.load(response)["model_stats"][0]
+    return int(statistics["inference_stats"]["success"]["count"] or statistics["inference_count"])
