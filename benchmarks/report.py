@@ -24,7 +24,8 @@ _INTRODUCTION = """# Performance
 
 `make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
 servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios less. All
-servers and the load generator share one machine.
+servers and the load generator share one machine. What is below its target, and why, is in
+[decision 140](decisions/0140-below-the-target.md).
 """
 
 
