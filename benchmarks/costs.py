@@ -6,10 +6,8 @@ it. They do not depend on what else the machine does, as rates do, of which thes
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +28,9 @@ PARTS = {
         )
     ),
     "statistics": Part(((f"{_SERVED}/served_base.py", "        self.statistics.fold(event)\n", ""),)),
-    "reasons of batches": Part((("tritonnb/scheduling/payload.py", "facts = {\n", "facts = None and {\n"),)),
+    "reasons of batches": Part(
+        (("tritonnb/scheduling/payload.py", "facts = {\n", "facts: dict[str, object] = {} and {\n"),)
+    ),
 }
 
 
@@ -57,16 +57,8 @@ def _instructions(checkout: Path, repository: Path, seconds: int, scratch: Path)
     request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
     with servers.tritonnb(repository, MODEL, checkout=checkout, prefix=prefix) as url:
         wrk(url, request, CONNECTIONS, 2, scratch)  # warm up
-        before = _requests(url)
         subprocess.run(["callgrind_control", "--instr=on"], check=True, capture_output=True)
-        wrk(url, request, CONNECTIONS, seconds, scratch)
+        requests = wrk(url, request, CONNECTIONS, seconds, scratch).rate * seconds
         subprocess.run(["callgrind_control", "--instr=off"], check=True, capture_output=True)
-        requests = _requests(url) - before
     totals = [line.split()[1] for line in counts.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
     return int(totals[-1]) / requests
-
-
-def _requests(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/v2/models/{MODEL}/stats") as response:
-        statistics = json.load(response)["model_stats"][0]
-    return int(statistics["inference_stats"]["success"]["count"] or statistics["inference_count"])

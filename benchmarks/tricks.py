@@ -113,8 +113,10 @@ def copy_package(
         (target / file).write_text(text.replace(piece, replacement))
     if compiled:
         subprocess.run([python, "hatch_build.py"], cwd=target, check=True, capture_output=True)
-        if not list(target.rglob("*.so")):
-            raise RuntimeError("the copy of the package could not be compiled")
+        show = "import tritonnb.compiled; print(tritonnb.compiled.STATE, end='')"
+        state = subprocess.run([python, "-c", show], cwd=target, check=True, capture_output=True, text=True).stdout
+        if state != "compiled":
+            raise RuntimeError(f"copy of the package: expected it to be compiled, got {state}")
     return target
 
 
