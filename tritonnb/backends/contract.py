@@ -170,7 +170,8 @@ class BackendModelInstance(ABC):
     def any_thread(self) -> bool:
         """Whether `execute` may run on any thread, still one batch at a time; False, the default, if only on its own.
 
-        Quick executions then run on the threads of in-process callers, which saves two changes of threads.
+        Quick executions then run on the threads of in-process callers or on the server's event loop, which saves two
+        changes of threads. On the event loop, code that waits for the server is refused.
         """
         return False
 

@@ -22,7 +22,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.caller import Caller
-from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
+from tritonnb.runtime.execution.instance import Instance, instance_that_waits
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.models.bls import register_wait
 
@@ -48,8 +48,10 @@ class Submitter:
         ------
         UnavailableError
             If the server has been stopped.
+        UnsupportedError
+            If a model calls another one while the event loop executes it.
         """
-        caller = instance_of_this_thread()
+        caller = instance_that_waits()
         if caller is not None:  # a model calls another one
             request.caller = None
             self._call(self._submit_now, request, caller)

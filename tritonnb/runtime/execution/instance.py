@@ -1,9 +1,9 @@
 """The thread of a model instance, which runs the model and makes no decisions.
 
 The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
-server's event loop once. Two cases save two changes of thread: a waiting in-process caller executes a quick batch
-(`BackendModelInstance.any_thread`), and the event loop itself waits for a model in another process
-(`BackendModelInstance.begin`).
+server's event loop once. Three cases save two changes of thread: a waiting in-process caller executes a quick batch,
+the event loop executes a very quick one (both `BackendModelInstance.any_thread`), and the event loop itself waits for a
+model in another process (`BackendModelInstance.begin`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.failure_log import FailureLog
-from tritonnb.core.errors import InternalError, TritonError, strip_traceback
+from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, strip_traceback
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ _this_thread = threading.local()
 RECOVERY_INTERVAL_S = 1.0
 #: Longer executions gain nothing from being passed to a caller, whose thread they would block, in ns.
 QUICK_EXECUTION_NS = 1_000_000
+#: Longer executions gain little from the event loop, which they would block, in ns: two changes of thread take as long.
+LOOP_EXECUTION_NS = 100_000
+#: Longer executions that the event loop turns out to run are at most this part of its time.
+BLOCKED_PART = 0.01
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
@@ -74,8 +78,10 @@ class Instance:
         Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
     pending_loss : InternalError or None
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
+    any_thread : bool
+        Whether quick executions may run on the event loop and on threads of callers; maintained by the served model.
     passes_to_callers : bool
-        Whether quick executions may run on the threads of waiting callers; maintained by the served model.
+        Whether waiting callers may take their responses before the event loop sees them; maintained likewise.
     waits_for : list of Served
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
@@ -93,8 +99,11 @@ class Instance:
         self.busy = False
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
+        self.any_thread = False
         self.passes_to_callers = False
         self._last_execution_ns = sys.maxsize
+        self._is_on_loop = False
+        self._off_loop_until_ns = 0
         self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
@@ -121,18 +130,54 @@ class Instance:
 
     def execute(self, execution: Execution) -> None:
         """Execute a batch on the idle instance."""
-        if self.pending_loss is None:
-            if self.passes_to_callers and self._pass_to_caller(execution):
-                return
-            if not self.backend_instance.begin(execution, self._ended_on_loop, self._work.put):
-                self._work.put(execution)
-        else:  # it waited for the rate limiter while the instance was lost
+        if self.pending_loss is not None:  # it waited for the rate limiter while the instance was lost
             self._executed.put((execution, self.pending_loss))
             self._loop.call_soon(self._report)
+        elif self.any_thread and (self._pass_to_caller(execution) or self._leave_to_loop(execution)):
+            pass
+        elif not self.backend_instance.begin(execution, self._ended_on_loop, self._work.put):
+            self._work.put(execution)
 
     def _pass_to_caller(self, execution: Execution) -> bool:
+        if not self.passes_to_callers or self._last_execution_ns >= QUICK_EXECUTION_NS:
+            return False
         caller = execution.requests[0].caller
-        return caller is not None and self._last_execution_ns < QUICK_EXECUTION_NS and caller.offer(self, execution)
+        return caller is not None and caller.offer(self, execution)
+
+    def _leave_to_loop(self, execution: Execution) -> bool:
+        """Have the event loop execute a batch after what it does now: requests that it reads before are queued."""
+        if self._last_execution_ns >= LOOP_EXECUTION_NS or time.monotonic_ns() < self._off_loop_until_ns:
+            return False
+        self._loop.call_soon(self._execute_on_loop, execution)
+        return True
+
+    def _execute_on_loop(self, execution: Execution) -> None:
+        self._is_on_loop = True
+        try:
+            failure = self.run(execution)
+        finally:
+            self._is_on_loop = False
+        if self._last_execution_ns >= LOOP_EXECUTION_NS:
+            until_ns = execution.exec_end_ns + round(self._last_execution_ns / BLOCKED_PART)
+            self._off_loop_until_ns = max(self._off_loop_until_ns, until_ns)
+        if isinstance(failure, InstanceLostError):
+            self._work.put(failure)
+        self._done(self, execution, failure)
+
+    def check_may_wait(self) -> None:
+        """Have its later batches run on its own thread, since the code of its model waits for the server.
+
+        Raises
+        ------
+        UnsupportedError
+            If the event loop executes its batch now: it would wait for itself.
+        """
+        self._off_loop_until_ns = sys.maxsize
+        if self._is_on_loop:
+            raise UnsupportedError(
+                f"model instance '{self.spec.name}' called the server while the server's event loop executed it: a "
+                "Python model that calls other models may not have the parameter EXECUTE_ON_ANY_THREAD"
+            )
 
     def execute_on_own_thread(self, execution: Execution) -> None:
         """Execute a batch that was passed to a caller which no longer waits; called on any thread."""
@@ -202,7 +247,7 @@ class Instance:
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
     def run(self, execution: Execution) -> TritonError | None:
-        """Execute a batch on the thread of a caller.
+        """Execute a batch on the thread of a caller or of the event loop.
 
         Returns
         -------
@@ -277,6 +322,20 @@ class Instance:
 def instance_of_this_thread() -> Instance | None:
     """The instance whose model runs on the current thread; None on other threads."""
     return getattr(_this_thread, "instance", None)
+
+
+def instance_that_waits() -> Instance | None:
+    """The instance whose model runs on the current thread and is about to wait for the server; None on other threads.
+
+    Raises
+    ------
+    UnsupportedError
+        If the thread is that of the event loop, which would wait for itself.
+    """
+    instance = instance_of_this_thread()
+    if instance is not None:
+        instance.check_may_wait()
+    return instance
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

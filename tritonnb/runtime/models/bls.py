@@ -7,16 +7,17 @@ wait forever. The call that would complete such a cycle fails.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
+from tritonnb.runtime.execution.instance import Instance, instance_that_waits
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 from tritonnb.telemetry.tracing import Tracer
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -65,9 +66,15 @@ class ModelCalls:
     # --- on threads of models -----------------------------------------------------------------
 
     def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
-        """Run a request; responses and errors are passed to ``request.respond`` on the event loop."""
+        """Run a request; responses and errors are passed to ``request.respond`` on the event loop.
+
+        Raises
+        ------
+        UnsupportedError
+            If the event loop itself executes the model, like all calls that wait.
+        """
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_of_this_thread(), cause)
+        self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_that_waits(), cause)
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request."""
@@ -76,19 +83,20 @@ class ModelCalls:
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; its files may be part of the request, since the caller is code already."""
-        self._run(self._load(name, parameters))
+        self._run(self._load, name, parameters)
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:
         """Unload a model."""
-        self._run(self._unload(name, unload_dependents))
+        self._run(self._unload, name, unload_dependents)
 
     def is_model_ready(self, name: str, version: int) -> bool:
         """Whether a model is ready."""
-        return self._run(self._is_ready(name, version))
+        return self._run(self._is_ready, name, version)
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        instance_that_waits()
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop).result()
 
     # --- on the event loop --------------------------------------------------------------------
 

@@ -123,11 +123,12 @@ class ServedWithInstances(Served):
 
     def _update_instances(self) -> None:
         self.instances = list(self._pool)
-        # With `preserve_ordering`, a caller could not take its response before the event loop has ordered it.
-        may_pass = not (self.decoupled or self.config.dynamic_batching.preserve_ordering)
+        is_ordered = self.config.dynamic_batching.preserve_ordering
         usage: Counter[MemoryPlace] = Counter()
         for instance in self.instances:
-            instance.passes_to_callers = may_pass and instance.backend_instance.any_thread
+            instance.any_thread = not self.decoupled and instance.backend_instance.any_thread
+            # A caller could not take its response before the event loop has ordered it.
+            instance.passes_to_callers = instance.any_thread and not is_ordered
             usage.update(instance.backend_instance.memory_usage())
         self.statistics.memory_usage = dict(usage)
 
