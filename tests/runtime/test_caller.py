@@ -1,4 +1,7 @@
-"""A waiting in-process caller executes quick batches on its own thread; everything else is as on the instance's."""
+"""A waiting in-process caller executes quick batches on its own thread; everything else is as on the instance's.
+
+Each test runs twice: the event loop sends the batches, or callers do, which have the event loop on loan.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.runtime.execution import caller as caller_module
 from tritonnb.runtime.execution import instance as instance_module
+from tritonnb.runtime.execution import loan as loan_module
 from tritonnb.runtime.execution.caller import Caller
 from tritonnb.server.server import Server
 
@@ -59,10 +64,13 @@ parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "true" } }
 """
 
 
-@pytest.fixture(autouse=True)
-def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[0, 10**18], ids=["event loop", "on loan"])
+def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """However slow the machine is."""
     monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", 10**18)
+    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", 10**18)
+    monkeypatch.setattr(loan_module, "SUCCESSION_NS", request.param)
+    monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
 
 
 def write(repository: Path, name: str, config: str) -> None:

@@ -21,8 +21,9 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.caller import Caller
-from tritonnb.runtime.execution.instance import Instance, instance_that_waits
+from tritonnb.runtime.execution.caller import Caller, may_borrow
+from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread, instance_that_waits
+from tritonnb.runtime.execution.loan import Loan
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.models.bls import register_wait
 
@@ -32,7 +33,13 @@ Outputs = dict[str, npt.NDArray[Any]]
 
 
 class Submitter:
-    """Passes requests from other threads to the engine's event loop, many with one wake-up."""
+    """Passes requests from other threads to the engine's event loop, many with one wake-up.
+
+    Attributes
+    ----------
+    loan : Loan
+        Of the event loop, to callers.
+    """
 
     def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
@@ -40,6 +47,7 @@ class Submitter:
         self._loop = background.loop
         self._pending: deque[InferRequest] = deque()
         self._is_wake_scheduled = False
+        self.loan = Loan(background.loop)
 
     def submit(self, request: InferRequest) -> None:
         """Submit a request; every outcome, also a refusal, is passed to ``request.respond``.
@@ -67,6 +75,21 @@ class Submitter:
                 self._is_wake_scheduled = False
                 raise
 
+    def submit_on_loan(self, request: InferRequest, caller: Caller) -> bool:
+        """Submit the request of a waiting caller on its own thread, if calls come in quick succession.
+
+        Returns
+        -------
+        bool
+            False if it was not submitted: the event loop has to do it.
+        """
+        return (
+            self.loan.is_worthwhile
+            and instance_of_this_thread() is None
+            and may_borrow()
+            and caller.submit_on_loan(request, self.loan, self._submit_now)
+        )
+
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
@@ -84,7 +107,7 @@ class Submitter:
         while pending:
             self._submit_now(pending.popleft(), None)
 
-    def _submit_now(self, request: InferRequest, caller: Instance | None) -> None:
+    def _submit_now(self, request: InferRequest, caller: Instance | None = None) -> None:
         try:
             served = self._engine.model(request.model_name, request.model_version)
             if caller is not None:
@@ -166,8 +189,10 @@ def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
     collector = Collector(_ignore)
     caller = Caller(collector.respond, submitter.cancel)
     caller.attach(request)
-    submitter.submit(request)
+    if not submitter.submit_on_loan(request, caller):
+        submitter.submit(request)
     caller.wait(request)
+    submitter.loan.call_ended()
     return collector.outputs()
 
 

@@ -16,14 +16,17 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tritonnb.core.errors import InternalError
+from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard_response
 
 if TYPE_CHECKING:
     from tritonnb.backends.execution import Execution
     from tritonnb.runtime.execution.instance import Instance
+    from tritonnb.runtime.execution.loan import Loan
 
 _MAIN_THREAD = threading.main_thread().ident
+#: Signals of timers, whose handlers raise exceptions to end what takes too long.
+TIMERS = [number for number in signal.Signals if number.name in ("SIGALRM", "SIGVTALRM", "SIGPROF")]
 
 
 class Caller:
@@ -90,20 +93,60 @@ class Caller:
                 if self._offered:
                     self._execute_offered(request)
         except KeyboardInterrupt:
-            self._has_left = True
-            self._return_offered()
-            self._cancel(request)
+            self._leave(request)
             raise
 
+    def submit_on_loan(self, request: InferRequest, loan: Loan, submit: Callable[[InferRequest], None]) -> bool:
+        """Borrow the event loop, submit the request on this thread, and execute its batch if it is sent at once.
+
+        Returns
+        -------
+        bool
+            Whether the request was submitted; otherwise, the event loop is not available.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            As `wait` does.
+        """
+        submitted = False
+
+        def work(request: InferRequest, interrupts: _DeferredInterrupt | None) -> None:
+            nonlocal submitted
+            if not loan.borrow():
+                return
+            submitted = True
+            try:
+                submit(request)
+                if self._offered and self._offered[0][0].may_run_on_loop:
+                    instance, execution = self._offered.pop()
+                    instance.complete_on_loop(execution, self._run(instance, execution, interrupts, is_on_loop=True))
+            finally:
+                loan.end()
+                if not self._finished:
+                    loan.give_back()
+
+        try:
+            self._with_deferred_interrupts(request, work)
+        except KeyboardInterrupt:
+            self._leave(request)
+            raise
+        return submitted
+
     def _execute_offered(self, request: InferRequest) -> None:
+        self._with_deferred_interrupts(request, self._execute)
+
+    def _with_deferred_interrupts(
+        self, request: InferRequest, function: Callable[[InferRequest, _DeferredInterrupt | None], None]
+    ) -> None:
         handler = signal.getsignal(signal.SIGINT) if threading.get_ident() == _MAIN_THREAD else None
         if not callable(handler):
-            self._execute(request, None)
+            function(request, None)
             return
         interrupts = _DeferredInterrupt(lambda: self._cancel(request))
         signal.signal(signal.SIGINT, interrupts.handle)
         try:
-            self._execute(request, interrupts)
+            function(request, interrupts)
         finally:
             signal.signal(signal.SIGINT, handler)
         if interrupts.occurred:
@@ -111,20 +154,26 @@ class Caller:
 
     def _execute(self, request: InferRequest, interrupts: _DeferredInterrupt | None) -> None:
         instance, execution = self._offered.pop()
-        if interrupts is not None:
-            interrupts.in_model = True
-        try:
-            failure = instance.run(execution)
-        except BaseException as error:  # a second interrupt, outside the model's code
-            failure = InternalError(f"{type(error).__name__}: {error}")
-        if interrupts is not None:
-            interrupts.in_model = False
+        failure = self._run(instance, execution, interrupts)
         if failure is None:
             self._take_response(request, execution)
         instance.put_result(execution, failure)
         del execution  # clients may unregister its shared memory after the response
         with suppress(RuntimeError):  # the event loop is closed
             instance.report()
+
+    def _run(
+        self, instance: Instance, execution: Execution, interrupts: _DeferredInterrupt | None, is_on_loop: bool = False
+    ) -> TritonError | None:
+        if interrupts is not None:
+            interrupts.in_model = True
+        try:
+            return instance.run(execution, is_on_loop=is_on_loop)
+        except BaseException as error:  # a second interrupt, outside the model's code
+            return InternalError(f"{type(error).__name__}: {error}")
+        finally:
+            if interrupts is not None:
+                interrupts.in_model = False
 
     def _take_response(self, request: InferRequest, execution: Execution) -> None:
         """Take the response to the own request without waiting for the event loop, which will discard it.
@@ -138,6 +187,11 @@ class Caller:
                 self._respond(request, response)
                 self._finished = True
 
+    def _leave(self, request: InferRequest) -> None:
+        self._has_left = True
+        self._return_offered()
+        self._cancel(request)
+
     def _return_offered(self) -> None:
         """Have the instances execute what was offered and has not begun."""
         while self._offered:
@@ -146,6 +200,11 @@ class Caller:
             except IndexError:  # the other thread was faster
                 return
             instance.execute_on_own_thread(execution)
+
+
+def may_borrow() -> bool:
+    """Whether the current thread may borrow the event loop: not if a timer's signal may raise an exception in it."""
+    return threading.get_ident() != _MAIN_THREAD or not any(callable(signal.getsignal(timer)) for timer in TIMERS)
 
 
 class _DeferredInterrupt:

@@ -38,7 +38,7 @@ QUICK_EXECUTION_NS = 1_000_000
 #: Longer executions gain little from the event loop, which they would block, in ns: two changes of thread take as long.
 LOOP_EXECUTION_NS = 100_000
 #: Longer executions that the event loop turns out to run are at most this part of its time.
-BLOCKED_PART = 0.01
+BLOCKED_PART = 0.1
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
@@ -144,19 +144,23 @@ class Instance:
         caller = execution.requests[0].caller
         return caller is not None and caller.offer(self, execution)
 
+    @property
+    def may_run_on_loop(self) -> bool:
+        """Whether the event loop may execute a batch, which blocks it; also on a thread that has it on loan."""
+        return self._last_execution_ns < LOOP_EXECUTION_NS and time.monotonic_ns() >= self._off_loop_until_ns
+
     def _leave_to_loop(self, execution: Execution) -> bool:
         """Have the event loop execute a batch after what it does now: requests that it reads before are queued."""
-        if self._last_execution_ns >= LOOP_EXECUTION_NS or time.monotonic_ns() < self._off_loop_until_ns:
+        if not self.may_run_on_loop:
             return False
         self._loop.call_soon(self._execute_on_loop, execution)
         return True
 
     def _execute_on_loop(self, execution: Execution) -> None:
-        self._is_on_loop = True
-        try:
-            failure = self.run(execution)
-        finally:
-            self._is_on_loop = False
+        self.complete_on_loop(execution, self.run(execution, is_on_loop=True))
+
+    def complete_on_loop(self, execution: Execution, failure: TritonError | None) -> None:
+        """Count an execution that `run` has executed on the event loop, and respond."""
         if self._last_execution_ns >= LOOP_EXECUTION_NS:
             until_ns = execution.exec_end_ns + round(self._last_execution_ns / BLOCKED_PART)
             self._off_loop_until_ns = max(self._off_loop_until_ns, until_ns)
@@ -246,8 +250,14 @@ class Instance:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
-    def run(self, execution: Execution) -> TritonError | None:
+    def run(self, execution: Execution, *, is_on_loop: bool = False) -> TritonError | None:
         """Execute a batch on the thread of a caller or of the event loop.
+
+        Parameters
+        ----------
+        execution : Execution
+        is_on_loop : bool, optional
+            Whether the event loop does nothing else meanwhile.
 
         Returns
         -------
@@ -256,10 +266,12 @@ class Instance:
         """
         before = instance_of_this_thread()
         _this_thread.instance = self
+        self._is_on_loop = is_on_loop
         try:
             return self._execute(execution)
         finally:
             _this_thread.instance = before
+            self._is_on_loop = False
 
     def put_result(self, execution: Execution, failure: TritonError | None) -> None:
         """Store the result of an execution for `report`; called on the thread that has executed it."""

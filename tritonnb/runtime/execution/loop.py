@@ -77,11 +77,11 @@ class BackgroundLoop:
         Raises
         ------
         RuntimeError
-            If called from the event loop's own thread, which would wait for itself.
+            If called from the event loop's own thread, or one that has borrowed it, which would wait for itself.
         UnavailableError
             After `stop`.
         """
-        if threading.current_thread() is self._thread:
+        if asyncio.events._get_running_loop() is self.loop:
             coroutine.close()
             raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
         with self._stopping:

@@ -1,0 +1,247 @@
+"""The event loop on loan: one owner at a time, and it continues when the loan is not used or is over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtime.test_caller import CONFIG, INTERRUPT, INTERRUPT_TWICE, counts, thread_of, write
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import RequestArrived
+from tritonnb.core.packed_events import Packed
+from tritonnb.runtime.execution import caller as caller_module
+from tritonnb.runtime.execution import instance as instance_module
+from tritonnb.runtime.execution import loan as loan_module
+from tritonnb.runtime.execution.loan import Loan
+from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.server.server import Server
+
+ALWAYS, NEVER = 10**18, 0
+LONG_S = 60
+
+
+@pytest.fixture(autouse=True)
+def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", ALWAYS)
+    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
+    monkeypatch.setattr(loan_module, "SUCCESSION_NS", ALWAYS)
+    monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
+
+
+@pytest.fixture
+def background() -> Iterator[BackgroundLoop]:
+    loop = BackgroundLoop()
+    yield loop
+    loop.stop()
+
+
+@pytest.fixture
+def loan(background: BackgroundLoop) -> Loan:
+    return Loan(background.loop)
+
+
+def test_a_borrower_is_the_event_loop_until_it_ends(
+    background: BackgroundLoop, loan: Loan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loan_module, "UNUSED_NS", LONG_S * 10**9)
+    done = threading.Event()
+    assert loan.borrow()
+    assert asyncio.get_running_loop() is background.loop
+    with pytest.raises(RuntimeError, match="event loop cannot wait for itself"):
+        background.call(int)
+    background.loop.call_soon_threadsafe(done.set)
+    loan.end()
+    loan.give_back()
+    assert done.wait(LONG_S)
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
+
+
+def test_an_event_loop_whose_loan_nobody_uses_continues(background: BackgroundLoop, loan: Loan) -> None:
+    assert loan.borrow()
+    loan.end()
+    assert background.call(threading.get_ident) != threading.get_ident()
+
+
+def test_an_event_loop_that_is_used_all_the_time_continues_when_the_loan_is_over(
+    background: BackgroundLoop, loan: Loan
+) -> None:
+    finished = threading.Event()
+    background.loop.call_soon_threadsafe(finished.set)
+    deadline = time.monotonic() + LONG_S
+    while not finished.is_set() and time.monotonic() < deadline:
+        if loan.borrow():
+            loan.end()
+            loan.call_ended()
+    assert finished.is_set()
+
+
+def test_a_busy_event_loop_lends_nothing(
+    background: BackgroundLoop, loan: Loan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loan_module, "_PATIENCE_S", 0.0)
+    free = threading.Event()
+    background.loop.call_soon_threadsafe(free.wait, LONG_S)
+    assert not loan.borrow()
+    free.set()
+    assert background.call(int) == 0
+
+
+def test_a_closed_event_loop_lends_nothing(background: BackgroundLoop, loan: Loan) -> None:
+    background.stop()
+    assert not loan.borrow()
+
+
+def test_only_one_thread_at_a_time_has_the_event_loop(background: BackgroundLoop, loan: Loan) -> None:
+    inside = 0
+    entered: list[int] = []
+
+    def enter() -> None:
+        nonlocal inside
+        inside += 1
+        entered.append(inside)
+        time.sleep(0)  # another thread may run
+        inside -= 1
+
+    def work(count: int) -> int:
+        borrowed = 0
+        for _ in range(count):
+            if loan.borrow():
+                enter()
+                loan.end()
+                borrowed += 1
+            else:
+                background.loop.call_soon_threadsafe(enter)
+            loan.call_ended()
+        return borrowed
+
+    with ThreadPoolExecutor(8) as threads:
+        borrowed = sum(threads.map(work, [500] * 8))
+    background.call(int)
+    assert set(entered) == {1}
+    assert len(entered) == 4000
+    assert borrowed > 0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    write(tmp_path, "any", f"{CONFIG} dynamic_batching {{ }}")
+    with Server(tmp_path, port=0) as server:
+        thread_of(server, "any", 7)
+        yield server
+
+
+@pytest.fixture
+def threads_of_the_event_loop(server: Server) -> list[int]:
+    """The threads that have accepted requests as the event loop does: an event is emitted on each."""
+    threads: list[int] = []
+
+    def note(packed: Packed) -> None:
+        if packed[0] == RequestArrived.__name__:
+            threads.append(threading.get_ident())
+
+    server.call(server.engine.stream.attach, note)
+    return threads
+
+
+def test_a_caller_in_quick_succession_does_the_work_of_the_event_loop(
+    server: Server, threads_of_the_event_loop: list[int]
+) -> None:
+    assert thread_of(server, "any") == threading.get_ident()
+    assert threads_of_the_event_loop == [threading.get_ident()]
+
+
+def test_calls_with_time_between_them_are_left_to_the_event_loop(
+    server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loan_module, "SUCCESSION_NS", NEVER)
+    assert thread_of(server, "any") == threading.get_ident()
+    assert threads_of_the_event_loop != [threading.get_ident()]
+
+
+def test_a_thread_that_a_timer_may_interrupt_borrows_nothing(
+    server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception of the timer's handler would leave the scheduler in the middle of a decision."""
+    monkeypatch.setattr(caller_module, "TIMERS", [signal.SIGALRM])
+    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        thread_of(server, "any")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert threads_of_the_event_loop != [threading.get_ident()]
+
+
+def test_a_slow_model_is_not_executed_on_loan(
+    server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", NEVER)
+    blocked: list[bool] = []
+    (instance,) = server["any"].served.instances
+    run: Callable[..., TritonError | None] = instance.run
+
+    def noting_run(execution: object, *, is_on_loop: bool = False) -> TritonError | None:
+        blocked.append(is_on_loop)
+        return run(execution, is_on_loop=is_on_loop)
+
+    monkeypatch.setattr(instance, "run", noting_run)
+    assert thread_of(server, "any") == threading.get_ident()
+    assert (threads_of_the_event_loop, blocked) == ([threading.get_ident()], [False])
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(INTERRUPT, "success"), (INTERRUPT_TWICE, "fail")])
+def test_after_an_interrupt_on_loan_the_server_continues(
+    server: Server, threads_of_the_event_loop: list[int], value: int, outcome: str
+) -> None:
+    before = counts(server["any"].stats())
+    with pytest.raises(KeyboardInterrupt):
+        thread_of(server, "any", value)
+    assert threads_of_the_event_loop == [threading.get_ident()]
+    assert (counts(server["any"].stats()) - before)[outcome] == 1
+    assert thread_of(server, "any") == threading.get_ident()
+
+
+def test_every_request_is_answered_while_callers_tasks_clients_and_edits_compete(server: Server) -> None:
+    """Four threads that borrow, one with tasks, one with HTTP clients, and one that edits the configuration."""
+    model, url = server["any"], f"{server.url}/v2/models/any/infer"
+    before = counts(model.stats())
+
+    def call(value: int) -> bool:
+        return bool(model(X=np.full((1, 1), value, np.int32))["Y"].item() == value)
+
+    def post(value: int) -> bool:
+        body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [value]}]}
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=LONG_S) as response:
+            outputs = {output["name"]: output["data"] for output in json.load(response)["outputs"]}
+            return bool(outputs["Y"] == [value])
+
+    async def run_tasks() -> list[bool]:
+        answers = await asyncio.gather(*(model.infer_async(X=np.full((1, 1), v, np.int32)) for v in range(1, 201)))
+        return [answer["Y"].item() == value for value, answer in enumerate(answers, 1)]
+
+    def edit() -> list[bool]:
+        for delay_us in (100, 1, 500, 0):
+            model.config.dynamic_batching.max_queue_delay_microseconds = delay_us
+            model.config.apply()
+        return [True]
+
+    with ThreadPoolExecutor(7) as threads:
+        jobs = [threads.submit(lambda: [call(value) for value in range(1, 301)]) for _ in range(4)]
+        jobs += [threads.submit(lambda: [post(value) for value in range(1, 101)])]
+        jobs += [threads.submit(lambda: asyncio.run(run_tasks())), threads.submit(edit)]
+        results = [result for job in jobs for result in job.result(LONG_S)]
+    assert all(results)
+    gained = counts(model.stats()) - before
+    assert (gained["success"], gained["fail"]) == (4 * 300 + 200 + 100, 0)
+    assert model.served.in_flight == 0
