@@ -66,7 +66,7 @@ class CompileHook(BuildHookInterface[object]):
 
     def dependencies(self) -> list[str]:
         """What building needs beyond hatchling."""
-        return ["mypy[mypyc]>=1.15"]
+        return ["mypy[mypyc]>=2.4"]
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:
         """Compile a copy of the package and add what came out to the wheel."""

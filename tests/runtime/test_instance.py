@@ -16,12 +16,13 @@ from tritonnb.core.messages import InferRequest, discard_response
 from tritonnb.runtime.execution.instance import Instance
 
 
-class Batch(Execution):
-    """An execution of one request; ``place`` is where it fails."""
+class Contents:
+    """What the parameter of a request refers to."""
 
-    def __init__(self, place: str = "") -> None:
-        super().__init__([InferRequest("m", {}, discard_response)], 1, discard_response)
-        self.place = place
+
+def batch(**parameters: Any) -> Execution:
+    """An execution of one request with these parameters."""
+    return Execution([InferRequest("m", {}, discard_response, parameters=parameters)], 1, discard_response)
 
 
 class Runs(BackendModelInstance):
@@ -49,16 +50,16 @@ def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
 
     async def main() -> None:
         loop: Any = SlowToReturn(asyncio.get_running_loop())
-        answered: asyncio.Future[weakref.ref[Execution]] = loop.create_future()
+        answered: asyncio.Future[weakref.ref[Contents]] = loop.create_future()
 
         def done(instance: Instance, execution: Execution, error: TritonError | None) -> None:
-            answered.set_result(weakref.ref(execution))
+            answered.set_result(weakref.ref(execution.requests[0].parameters["contents"]))
 
         instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, done)
         await instance.start()
-        instance.execute(Batch())
-        batch = await answered
-        held = batch() is not None
+        instance.execute(batch(contents=Contents()))
+        contents = await answered
+        held = contents() is not None
         loop.go_on.set()
         await instance.stop()
         assert not held
@@ -70,7 +71,7 @@ class Fails(BackendModelInstance):
     """Fails in one of two places."""
 
     def execute(self, execution: Any) -> None:
-        if execution.place == "here":
+        if execution.requests[0].parameters["place"] == "here":
             raise ValueError("not here")
         raise ValueError("nor there")
 
@@ -86,7 +87,7 @@ def test_an_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCa
         )
         await instance.start()
         for place in ("here", "here", "there", "here", "there"):
-            instance.execute(Batch(place))
+            instance.execute(batch(place=place))
         answers = [str(await finished.get()) for _ in range(5)]
         await instance.stop()
         return answers

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from tests.runtime.test_caller import CONFIG, INTERRUPT, INTERRUPT_TWICE, counts, thread_of, write
-from tritonnb.core.errors import TritonError
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.packed_events import Packed
 from tritonnb.runtime.execution import caller as caller_module
@@ -183,21 +182,18 @@ def test_a_thread_that_a_timer_may_interrupt_borrows_nothing(
     assert threads_of_the_event_loop != [threading.get_ident()]
 
 
-def test_a_slow_model_is_not_executed_on_loan(
-    server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit_ns", "on_loan"), [(ALWAYS, True), (NEVER, False)], ids=["quick", "slow"])
+def test_only_a_quick_model_is_executed_on_loan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_ns: int, on_loan: bool
 ) -> None:
-    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", NEVER)
-    blocked: list[bool] = []
-    (instance,) = server["any"].served.instances
-    run: Callable[..., TritonError | None] = instance.run
-
-    def noting_run(execution: object, *, is_on_loop: bool = False) -> TritonError | None:
-        blocked.append(is_on_loop)
-        return run(execution, is_on_loop=is_on_loop)
-
-    monkeypatch.setattr(instance, "run", noting_run)
-    assert thread_of(server, "any") == threading.get_ident()
-    assert (threads_of_the_event_loop, blocked) == ([threading.get_ident()], [False])
+    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", limit_ns)
+    write(tmp_path, "any", CONFIG)
+    model = tmp_path / "any" / "1" / "model.py"
+    model.write_text(model.read_text().replace("threading.get_ident()", "bool(asyncio._get_running_loop())"))
+    model.write_text(f"import asyncio\n{model.read_text()}")
+    with Server(tmp_path, port=None) as server:
+        assert not thread_of(server, "any")  # on the thread of the instance
+        assert thread_of(server, "any") == on_loan
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(INTERRUPT, "success"), (INTERRUPT_TWICE, "fail")])

@@ -233,6 +233,34 @@ class EnsembleExecuted:
     compute_output_ns: int
     failed: str
 
+    def __init__(  # the one that `dataclass` writes is not compiled
+        self,
+        time_ns: int,
+        model: str,
+        version: int,
+        serial: int,
+        size: int,
+        received_ns: int,
+        queued_ns: int,
+        started_ns: int,
+        compute_input_ns: int,
+        compute_infer_ns: int,
+        compute_output_ns: int,
+        failed: str,
+    ) -> None:
+        self.time_ns = time_ns
+        self.model = model
+        self.version = version
+        self.serial = serial
+        self.size = size
+        self.received_ns = received_ns
+        self.queued_ns = queued_ns
+        self.started_ns = started_ns
+        self.compute_input_ns = compute_input_ns
+        self.compute_infer_ns = compute_infer_ns
+        self.compute_output_ns = compute_output_ns
+        self.failed = failed
+
 
 @dataclass(slots=True)
 class ModelStateChanged:

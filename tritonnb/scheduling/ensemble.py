@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonError
 from tritonnb.scheduling.decisions import Reason
@@ -247,6 +247,7 @@ class EnsembleRun:
         return self.take(self.plan.order, iteration) if self.plan.outputs <= available else None
 
 
+@final
 @dataclass(slots=True)
 class RunStep:
     """Send a request to the model of a step; ``inputs`` have the model's names."""
@@ -257,14 +258,28 @@ class RunStep:
     inputs: Tensors
     reason: Reason
 
+    # The one that `dataclass` writes is not compiled.
+    def __init__(self, run: EnsembleRun, step: Step, iteration: int, inputs: Tensors, reason: Reason) -> None:
+        self.run = run
+        self.step = step
+        self.iteration = iteration
+        self.inputs = inputs
+        self.reason = reason
 
+
+@final
 @dataclass(slots=True)
 class SendResponse:
-    """SendResponse the request with these outputs; some may be None."""
+    """Answer the request with these outputs; some may be None."""
 
     run: EnsembleRun
     outputs: Tensors
     final: bool
+
+    def __init__(self, run: EnsembleRun, outputs: Tensors, final: bool) -> None:  # as above
+        self.run = run
+        self.outputs = outputs
+        self.final = final
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.coroutines import CoroutineRunner
-from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
+from tritonnb.backends.python.instance_binding import InstanceBinding
 from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core_response
@@ -150,9 +150,8 @@ class PythonInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
-        if self._any_thread and current_binding() is not self._binding:
-            with self._binding.bound():
-                self._execute(execution)
+        if self._any_thread:
+            self._binding.call(self._execute, execution)
         else:
             self._execute(execution)
 
@@ -221,7 +220,7 @@ class PythonInstance(BackendModelInstance):
                 self._model.finalize()
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
-        del self._model  # also deletes its metrics
+        self._model = None  # also deletes its metrics
         module_import.forget_model(self._module)
         self._coroutines.close()
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import ServerCalls
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _current = threading.local()
 
@@ -46,13 +49,12 @@ class InstanceBinding:
         """Bind the current thread to this instance."""
         _current.binding = self
 
-    @contextmanager
-    def bound(self) -> Iterator[None]:
-        """Bind the current thread to this instance temporarily."""
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function while the current thread is bound to this instance."""
         before = current_binding()
         _current.binding = self
         try:
-            yield
+            return function(*args, **kwargs)
         finally:
             _current.binding = before
 

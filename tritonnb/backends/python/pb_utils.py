@@ -103,8 +103,7 @@ def utilities_for(binding: InstanceBinding) -> ModuleType:
 def _bind_function(binding: InstanceBinding, function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with binding.bound():
-            return function(*args, **kwargs)
+        return binding.call(function, *args, **kwargs)
 
     return call
 

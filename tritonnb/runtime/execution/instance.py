@@ -86,6 +86,8 @@ class Instance:
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
 
+    __deletable__ = ("backend_instance",)  # compiled classes have to say so
+
     def __init__(
         self,
         spec: InstanceSpec,
@@ -115,7 +117,7 @@ class Instance:
         self._ended: asyncio.Future[None] = loop.create_future()
         self._readiness: ReadinessCheck | None = None
         self._failures = FailureLog(spec.name, logger)
-        self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
+        self._worker = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
     async def start(self) -> None:
         """Start the thread and wait until the backend's instance is initialised.
@@ -125,7 +127,7 @@ class Instance:
         Exception
             The exception that ``initialize`` raised; the thread has then ended.
         """
-        self._thread.start()
+        self._worker.start()
         await self._started
 
     def execute(self, execution: Execution) -> None:

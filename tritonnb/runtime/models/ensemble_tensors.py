@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import final
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, ParameterValue, Tensor
@@ -71,6 +72,7 @@ class Sequence:
 NO_SEQUENCE = Sequence()
 
 
+@final
 @dataclass(slots=True)
 class EnsembleTensor:
     """A tensor of an ensemble.
@@ -86,6 +88,12 @@ class EnsembleTensor:
     tensor: Tensor
     batch_size: int
     sequence: Sequence
+
+    # The one that `dataclass` writes is not compiled.
+    def __init__(self, tensor: Tensor, batch_size: int, sequence: Sequence) -> None:
+        self.tensor = tensor
+        self.batch_size = batch_size
+        self.sequence = sequence
 
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
         """The tensor as the input of a model.

@@ -350,7 +350,9 @@ class _StepRequest:
 
 def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
     """An output of the ensemble as clients receive it: with ``dims``, where the steps have ``reshape``."""
-    tensor = value.renamed(spec.name, spec.backend_dims, batching)
+    if spec.reshape is None:
+        return value.renamed(spec.name, spec.dims, batching)
+    tensor = value.renamed(spec.name, spec.reshape, batching)
     tensor.array = undo_reshape(spec, tensor.array, batching)
     return tensor
 
