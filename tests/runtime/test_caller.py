@@ -70,6 +70,7 @@ def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", 10**18)
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", 10**18)
     monkeypatch.setattr(loan_module, "SUCCESSION_NS", request.param)
+    monkeypatch.setattr(loan_module, "PAUSE_NS", 0)
     monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
 
 

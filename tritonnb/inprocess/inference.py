@@ -48,6 +48,7 @@ class Submitter:
         self._pending: deque[InferRequest] = deque()
         self._is_wake_scheduled = False
         self.loan = Loan(background.loop)
+        self._last_serial = 0
 
     def submit(self, request: InferRequest) -> None:
         """Submit a request; every outcome, also a refusal, is passed to ``request.respond``.
@@ -113,11 +114,19 @@ class Submitter:
             if caller is not None:
                 register_wait(request, served, caller)
             served.submit(request)
+            self._look_for_others(request)
         except TritonError as error:
             request.respond(request, InferResponse(error=error))
         except Exception as error:  # any error: the caller waits for a response
             logger.exception("submitting a request to model '%s' failed", request.model_name)
             request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
+
+
+    def _look_for_others(self, request: InferRequest) -> None:
+        """Lend nothing if tasks, clients or models send requests, too: serial numbers count all requests."""
+        if request.caller is None or request.serial != self._last_serial + 1:
+            self.loan.pause()
+        self._last_serial = request.serial
 
 
 class Waker:

@@ -12,12 +12,16 @@ import asyncio
 import threading
 import time
 from asyncio.events import _get_running_loop, _set_running_loop
+from collections import deque
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 #: How long the event loop waits at most, and how long while nobody uses the loan, in ns.
 LOAN_NS, UNUSED_NS = 1_000_000, 300_000
 #: The time between the end of a call and the next one, if they come in quick succession, in ns.
 SUCCESSION_NS = 300_000
+#: How long the event loop lends nothing after it was needed otherwise, in ns.
+PAUSE_NS = 1_000_000
 #: How long a thread waits for a loan, in seconds, since the event loop may be busy or stopped.
 _PATIENCE_S = 0.05
 
@@ -38,21 +42,27 @@ class Loan:
         self._is_lent = False
         self._until_ns = 0
         self._last_call_ns = 0
+        self._paused_until_ns = 0
         self._before: asyncio.AbstractEventLoop | None = None
         self._returned: SimpleQueue[None] = SimpleQueue()
-        #: Where threads wait for the begin of a loan.
-        self._waiting: SimpleQueue[SimpleQueue[None]] = SimpleQueue()
+        #: Where threads wait for their loans, which begin one after the other.
+        self._waiting: deque[SimpleQueue[None]] = deque()
 
     # --- on threads that call models ----------------------------------------------------------
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether calls come in quick succession, which `call_ended` is told of."""
-        return time.monotonic_ns() - self._last_call_ns < SUCCESSION_NS
+        """Whether calls come in quick succession, which `call_ended` is told of, and nothing else does."""
+        now = time.monotonic_ns()
+        return now - self._last_call_ns < SUCCESSION_NS and now >= self._paused_until_ns
 
     def call_ended(self) -> None:
         """A call has ended."""
         self._last_call_ns = time.monotonic_ns()
+
+    def pause(self) -> None:
+        """Lend nothing for a moment: requests of others arrive, too, which would have to wait."""
+        self._paused_until_ns = time.monotonic_ns() + PAUSE_NS
 
     def borrow(self) -> bool:
         """Borrow the event loop, until `end`; False if it is not available."""
@@ -67,11 +77,13 @@ class Loan:
     def _ask(self) -> bool:
         """Ask the event loop for a loan and wait."""
         begun: SimpleQueue[None] = SimpleQueue()
-        self._waiting.put(begun)
+        self._waiting.append(begun)
         try:
             self._loop.call_soon_threadsafe(self._lend)
             begun.get(timeout=_PATIENCE_S)
         except (RuntimeError, Empty):  # it is closed, or busy
+            with suppress(ValueError):
+                self._waiting.remove(begun)
             return False
         return True
 
@@ -89,14 +101,15 @@ class Loan:
     # --- on the event loop --------------------------------------------------------------------
 
     def _lend(self) -> None:
-        """Lend the event loop to all threads that wait for it, and wait."""
-        if self._waiting.empty():  # they were served by an earlier loan
+        """Lend the event loop to the thread that has waited longest, and wait."""
+        try:
+            begun = self._waiting.popleft()
+        except IndexError:  # it waits no longer
             return
         self._until_ns = time.monotonic_ns() + LOAN_NS
         self._is_lent = True
         self._owner.release()
-        while not self._waiting.empty():
-            self._waiting.get().put(None)
+        begun.put(None)
         self._wait_for_end()
         self._is_lent = False
         self._owner.acquire()
