@@ -1,7 +1,8 @@
 """HTTP against a real Triton's Python backend and PyTriton, one identity model, one load generator.
 
 The servers run one after the other in several rounds, so that changes in the speed of the machine affect all of them.
-The figures are medians of the rounds.
+The figures are medians of the rounds. This server is measured twice: with the models as they are in *model_repository*,
+which declare that they may run on any thread, and with the same models on threads of their own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from benchmarks import servers
 from benchmarks.load import Measured, Request, wrk
 
 Start = Callable[[], AbstractContextManager[str]]
+#: This server, with Python models that do not say that they may run on any thread.
+OWN_THREAD = "own thread"
 
 
 def small(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """1x16 FP32 over 1, 8 and 32 connections: targets 1.5x Triton, and 10x PyTriton at 1."""
+    """1x16 FP32 over 1, 8 and 32 connections: targets 2x Triton, and 10x PyTriton at 1."""
     array = np.arange(16, dtype=np.float32).reshape(1, 16)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    starts = {**_both(scratch, 16), "pytriton": lambda: servers.pytriton(scratch)}
+    identity = _starts(identity_repository(scratch, 16), "identity_fp32", scratch)
+    starts = {**identity, "pytriton": lambda: servers.pytriton(scratch)}
     return _compare("1x16 FP32 identity", starts, request, array, (1, 8, 32), seconds, rounds, scratch)
 
 
@@ -32,17 +36,13 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
     array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    starts = _both(scratch, array.size)
+    starts = _starts(identity_repository(scratch, array.size), "identity_fp32", scratch)
     return _compare("1x3x224x224 FP32 identity", starts, request, array, (1, 8), seconds, rounds, scratch)
 
 
 def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """An ensemble of two identities, 1x16 FP32: target 1.2x Triton."""
-    repository = ensemble_repository(scratch)
-    starts: dict[str, Start] = {
-        "triton": lambda: servers.triton(repository, scratch, "two_steps"),
-        "tritonnb": lambda: servers.tritonnb(repository, "two_steps"),
-    }
+    """An ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
+    starts = _starts(ensemble_repository(scratch), "two_steps", scratch)
     array = np.arange(16, dtype=np.float32).reshape(1, 16)
     request = Request.of("two_steps", "INPUT0", array, "OUTPUT0")
     return _compare(
@@ -91,12 +91,23 @@ def identity_repository(scratch: Path, width: int) -> Path:
     return repository
 
 
-def _both(scratch: Path, width: int) -> dict[str, Start]:
-    """Start the identity model on a real Triton and on this server."""
-    repository = identity_repository(scratch, width)
+def on_own_thread(repository: Path) -> Path:
+    """A copy of a repository whose Python models run on threads of their own only."""
+    copy = repository.with_name(f"{repository.name}-{OWN_THREAD}")
+    if not copy.exists():
+        shutil.copytree(repository, copy)
+        for config in copy.glob("*/config.pbtxt"):
+            lines = config.read_text().splitlines(keepends=True)
+            config.write_text("".join(line for line in lines if "EXECUTE_ON_ANY_THREAD" not in line))
+    return copy
+
+
+def _starts(repository: Path, model: str, scratch: Path) -> dict[str, Start]:
+    """Start a model on a real Triton and on this server."""
     return {
-        "triton": lambda: servers.triton(repository, scratch),
-        "tritonnb": lambda: servers.tritonnb(repository, "identity_fp32"),
+        "triton": lambda: servers.triton(repository, scratch, model),
+        OWN_THREAD: lambda: servers.tritonnb(on_own_thread(repository), model),
+        "tritonnb": lambda: servers.tritonnb(repository, model),
     }
 
 
@@ -127,7 +138,7 @@ def report(
     title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
 ) -> dict[str, object]:
     """Print and return the medians, and the ratio of this server's rate to each."""
-    print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
+    print(f"\n{title}\n{'connections':>12} {'server':>12} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
     figures: dict[str, object] = {}
     for count in connections:
         ours = statistics.median(run.rate for run in runs["tritonnb", count])
@@ -135,6 +146,6 @@ def report(
             columns = zip(*((run.rate, run.p50, run.p99) for run in runs[name, count]), strict=True)
             rate, p50, p99 = map(statistics.median, columns)
             ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
-            print(f"{count:>12} {name:>10} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
+            print(f"{count:>12} {name:>12} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
             figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
     return figures

@@ -3,8 +3,8 @@
 HTTP is measured twice: with NVIDIA's Python client in its own process, as in a notebook, and with `wrk`, which takes
 little processor time. In process, the caller is Python code that shares the interpreter with the server. The upper
 bound without callers that execute batches is measured, too: a request then passes between threads four times (caller,
-loop, instance, loop, caller), and `_thread_switch_rate` does only that. Threads are also measured in turn with and
-without callers that execute batches.
+loop, instance, loop, caller), and `_thread_switch_rate` does only that. Threads are also measured in turn without
+callers that run the event loop's code, and with callers that only wait.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
+from tritonnb.runtime.execution import loop_lock
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
@@ -49,7 +50,8 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
                 "wrk": functools.partial(_wrk, server.url, request, count, seconds, scratch),
             }
             if kind == "threads":
-                ways["callers that only wait"] = functools.partial(_on_own_thread, model, count, seconds)
+                ways["callers that only execute"] = functools.partial(_only_executing, model, count, seconds)
+                ways["callers that only wait"] = functools.partial(_waiting, model, count, seconds)
             rates: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(rounds):
                 for name, measure in ways.items():
@@ -70,14 +72,23 @@ def _wrk(url: str, request: Request, count: int, seconds: int, scratch: Path) ->
     return wrk(url, request, count, seconds, scratch).rate
 
 
-def _on_own_thread(model: ModelHandle, count: int, seconds: int) -> float:
-    """The rate if callers do not execute batches."""
-    instances = model.served.instances
-    for instance in instances:
-        instance.passes_to_callers = False
+def _only_executing(model: ModelHandle, count: int, seconds: int) -> float:
+    """The rate if callers execute batches, which the event loop sends."""
+    rapid_ns, loop_lock.RAPID_NS = loop_lock.RAPID_NS, 0
     rate = _in_threads(model, count, seconds)
+    loop_lock.RAPID_NS = rapid_ns
+    return rate
+
+
+def _waiting(model: ModelHandle, count: int, seconds: int) -> float:
+    """The rate if neither callers nor the event loop execute batches."""
+    instances = model.served.instances
+    before = [(instance.any_thread, instance.passes_to_callers) for instance in instances]
     for instance in instances:
-        instance.passes_to_callers = True
+        instance.any_thread = instance.passes_to_callers = False
+    rate = _only_executing(model, count, seconds)
+    for instance, (any_thread, passes_to_callers) in zip(instances, before, strict=True):
+        instance.any_thread, instance.passes_to_callers = any_thread, passes_to_callers
     return rate
 
 

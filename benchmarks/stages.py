@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.http import ensemble_repository, identity_repository
+from benchmarks.http import OWN_THREAD, ensemble_repository, identity_repository, on_own_thread
 from benchmarks.load import Request, wrk
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.packed_events import Packed, positions
 from tritonnb.server.server import Server
 
 CONNECTIONS = (1, 8, 32)
+ON_LOOP = "event loop"
 STAGES = (
     "response sent, client, next request read",
     "in the queue",
@@ -36,10 +37,11 @@ THREAD_TIMES = tuple(f"{name}, {mode}" for name in ("event loop", "instances") f
 
 
 def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """An identity model of 1x16 FP32, in the server's process and in one of its own, and an ensemble of two."""
+    """An identity model of 1x16 FP32: on the event loop, its own thread, in its own process, and an ensemble of two."""
     identity = identity_repository(scratch, 16)
     cases = {
-        "in process": (identity, "identity_fp32", False),
+        ON_LOOP: (identity, "identity_fp32", False),
+        OWN_THREAD: (on_own_thread(identity), "identity_fp32", False),
         "isolated": (identity, "identity_fp32", True),
         "ensemble of two": (ensemble_repository(scratch), "two_steps", False),
     }

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from benchmarks.stages import THREAD_TIMES
+from benchmarks.http import OWN_THREAD
+from benchmarks.stages import ON_LOOP, THREAD_TIMES
 
 #: Of a benchmark: how many times the requests per second of Triton.
 _RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
@@ -14,6 +15,8 @@ _RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
 _CALLS = {"1 threads": 2.0, "8 threads": 1.2}
 #: With a batch view, divided by those without one.
 _WATCHED_P99, _WATCHED_RATE = 1.05, 0.95
+#: This server, and what the report says of it.
+_OWN = {"tritonnb": "", OWN_THREAD: " of a model on its own thread"}
 _TITLES = {
     "http": "HTTP", "grpc": "gRPC", "ensemble": "ensemble", "accumulator": "sequences", "inprocess": "in process",
     "watch": "a batch view",
@@ -43,17 +46,19 @@ _Figures = Iterator[tuple[str, float, float, bool]]
 
 
 def _against_triton(name: str, figures: Mapping[str, Any]) -> _Figures:
-    for key, triton in figures.items():
-        if key.startswith("triton at "):
-            connections = key.removeprefix("triton at ")
-            own = figures[f"tritonnb at {connections}"]
-            yield f"requests/s at {connections}, times Triton's", _RATES[name], triton["ratio"], False
-            yield f"p99 at {connections}, times Triton's", 1.0, own["p99_ms"] / triton["p99_ms"], True
+    for key, own in figures.items():
+        server, _, connections = key.rpartition(" at ")
+        if server in _OWN:
+            triton, what = figures[f"triton at {connections}"], f"{_OWN[server]} at {connections}, times Triton's"
+            yield f"requests/s{what}", _RATES[name], own["rate"] / triton["rate"], False
+            yield f"p99{what}", 1.0, own["p99_ms"] / triton["p99_ms"], True
 
 
 def _sequences(name: str, figures: Mapping[str, Any]) -> _Figures:
-    yield "requests/s, times Triton's", _RATES[name], figures["ratio"], False
-    yield "p99, times Triton's", 1.0, figures["p99_ms"]["tritonnb"] / figures["p99_ms"]["triton"], True
+    rates, latencies = figures["rate"], figures["p99_ms"]
+    for server, what in _OWN.items():
+        yield f"requests/s{what}, times Triton's", _RATES[name], rates[server] / rates["triton"], False
+        yield f"p99{what}, times Triton's", 1.0, latencies[server] / latencies["triton"], True
 
 
 def _in_process(name: str, figures: Mapping[str, Any]) -> _Figures:
@@ -77,24 +82,25 @@ _MEASURED = {
 
 def _reasons(stages: Mapping[str, Any]) -> str:
     """What the stages of a request, and the processor time of threads, say about the limits."""
-    one = stages["in process"]["1"]
-    woken_us, all_us = one["to the instance"] + one["back to the event loop"], 1e6 / one["rate"]
+    own, loop = stages[OWN_THREAD], stages[ON_LOOP]
     shares = [
         f"{sum(values[name] for name in THREAD_TIMES):.0f} of {1e6 / values['rate']:.0f} µs with {count} connections"
-        + ("" if case == "in process" else " to an ensemble of two")
-        for case in ("in process", "ensemble of two")
-        for count, values in stages[case].items()
+        for count, values in own.items()
         if count != "1"
     ]
+    ratios = [f"{loop[count]['rate'] / own[count]['rate']:.2f}" for count in own]
     return (
-        f"Over one connection, {woken_us:.0f} of {all_us:.0f} µs pass from the decision to the begin of the execution "
-        "and from its end to the event loop, while a sleeping thread wakes up and gets the interpreter lock. The same "
-        "holds for a call in process, which changes between its thread and the event loop twice, as the event loop "
-        "decides.\n\n"
-        "With more connections the interpreter lock is the limit: it is passed between the event loop and the "
-        f"instances, whose processor time takes {', '.join(shares)}. So one process uses about one core, and more "
-        "requests per second need less work for each. What each optimisation does about that is in the table of "
-        "optimisations; the profile is flat otherwise.\n\n"
+        f"Of a model on its own thread: over one connection, {_woken_us(own['1']):.0f} of {1e6 / own['1']['rate']:.0f} "
+        "µs pass from the decision to the begin of the execution and from its end to the event loop, while a sleeping "
+        "thread wakes up and gets the interpreter lock. With more connections the interpreter lock is the limit: the "
+        f"processor time of the event loop and the instance takes {', '.join(shares)}, so one process uses about one "
+        f"core. Where the event loop executes the model, {_woken_us(loop['1']):.0f} µs of these are left, and the rate "
+        f"is {', '.join(ratios)} times as high.\n\n"
+        "Calls in process from several threads share the interpreter lock, while `wrk` runs on the other core.\n\n"
         "The p99 with a batch view is that of a third thread that wants to run on two cores, whatever it does "
         "(decision 138 has the experiment)."
     )
+
+
+def _woken_us(stages: Mapping[str, float]) -> float:
+    return stages["to the instance"] + stages["back to the event loop"]

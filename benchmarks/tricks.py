@@ -54,6 +54,9 @@ TRICKS = {
     "the event loop polls after a request": Part(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
+    "the event loop executes very quick batches": Part(
+        (("tritonnb/runtime/execution/instance.py", "LOOP_EXECUTION_NS = 100_000", "LOOP_EXECUTION_NS = 0"),)
+    ),
     "compiled with mypyc": Part(compiled=False),
     "own HTTP/2 instead of grpcio's": Part(
         (

@@ -1,6 +1,6 @@
 """A waiting in-process caller executes quick batches on its own thread; everything else is as on the instance's.
 
-Each test runs twice: the event loop sends the batches, or callers do, which have the event loop on loan.
+Each test runs twice: the event loop sends the batches, or callers do, with the lock of the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.runtime.execution import caller as caller_module
 from tritonnb.runtime.execution import instance as instance_module
-from tritonnb.runtime.execution import loan as loan_module
+from tritonnb.runtime.execution import loop_lock as loop_lock_module
 from tritonnb.runtime.execution.caller import Caller
 from tritonnb.server.server import Server
 
@@ -64,13 +64,13 @@ parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "true" } }
 """
 
 
-@pytest.fixture(autouse=True, params=[0, 10**18], ids=["event loop", "on loan"])
+@pytest.fixture(autouse=True, params=[0, 10**18], ids=["event loop", "caller"])
 def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """However slow the machine is."""
     monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", 10**18)
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", 10**18)
-    monkeypatch.setattr(loan_module, "SUCCESSION_NS", request.param)
-    monkeypatch.setattr(loan_module, "PAUSE_NS", 0)
+    monkeypatch.setattr(loop_lock_module, "RAPID_NS", request.param)
+    monkeypatch.setattr(loop_lock_module, "NEEDED_NS", 0)
     monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
 
 

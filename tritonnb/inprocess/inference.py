@@ -21,10 +21,10 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.caller import Caller, may_borrow
+from tritonnb.runtime.execution.caller import Caller, may_run_loop_code
 from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread, instance_that_waits
-from tritonnb.runtime.execution.loan import Loan
 from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop_lock import LoopLock
 from tritonnb.runtime.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Submitter:
 
     Attributes
     ----------
-    loan : Loan
-        Of the event loop, to callers.
+    loop_lock : LoopLock
+        For callers that call rapidly.
     """
 
     def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
@@ -47,7 +47,7 @@ class Submitter:
         self._loop = background.loop
         self._pending: deque[InferRequest] = deque()
         self._is_wake_scheduled = False
-        self.loan = Loan(background.loop)
+        self.loop_lock = LoopLock(background.loop)
         self._last_serial = 0
 
     def submit(self, request: InferRequest) -> None:
@@ -76,8 +76,8 @@ class Submitter:
                 self._is_wake_scheduled = False
                 raise
 
-    def submit_on_loan(self, request: InferRequest, caller: Caller) -> bool:
-        """Submit the request of a waiting caller on its own thread, if calls come in quick succession.
+    def submit_here(self, request: InferRequest, caller: Caller) -> bool:
+        """Submit the request of a waiting caller on its own thread, if calls are rapid.
 
         Returns
         -------
@@ -85,10 +85,10 @@ class Submitter:
             False if it was not submitted: the event loop has to do it.
         """
         return (
-            self.loan.is_worthwhile
+            self.loop_lock.is_worthwhile
             and instance_of_this_thread() is None
-            and may_borrow()
-            and caller.submit_on_loan(request, self.loan, self._submit_now)
+            and may_run_loop_code()
+            and caller.submit_here(request, self.loop_lock, self._submit_now)
         )
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
@@ -121,11 +121,10 @@ class Submitter:
             logger.exception("submitting a request to model '%s' failed", request.model_name)
             request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
-
     def _look_for_others(self, request: InferRequest) -> None:
-        """Lend nothing if tasks, clients or models send requests, too: serial numbers count all requests."""
+        """Find out whether tasks, clients or models send requests, too: serial numbers count all requests."""
         if request.caller is None or request.serial != self._last_serial + 1:
-            self.loan.pause()
+            self.loop_lock.loop_is_needed()
         self._last_serial = request.serial
 
 
@@ -198,10 +197,10 @@ def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
     collector = Collector(_ignore)
     caller = Caller(collector.respond, submitter.cancel)
     caller.attach(request)
-    if not submitter.submit_on_loan(request, caller):
+    if not submitter.submit_here(request, caller):
         submitter.submit(request)
     caller.wait(request)
-    submitter.loan.call_ended()
+    submitter.loop_lock.call_ended()
     return collector.outputs()
 
 

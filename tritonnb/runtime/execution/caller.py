@@ -22,7 +22,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Respond, discard
 if TYPE_CHECKING:
     from tritonnb.backends.execution import Execution
     from tritonnb.runtime.execution.instance import Instance
-    from tritonnb.runtime.execution.loan import Loan
+    from tritonnb.runtime.execution.loop_lock import LoopLock
 
 _MAIN_THREAD = threading.main_thread().ident
 #: Signals of timers, whose handlers raise exceptions to end what takes too long.
@@ -96,13 +96,13 @@ class Caller:
             self._leave(request)
             raise
 
-    def submit_on_loan(self, request: InferRequest, loan: Loan, submit: Callable[[InferRequest], None]) -> bool:
-        """Borrow the event loop, submit the request on this thread, and execute its batch if it is sent at once.
+    def submit_here(self, request: InferRequest, lock: LoopLock, submit: Callable[[InferRequest], None]) -> bool:
+        """Submit the request with the lock of the event loop, and execute its batch if it is sent at once.
 
         Returns
         -------
         bool
-            Whether the request was submitted; otherwise, the event loop is not available.
+            Whether the request was submitted; otherwise, the lock is not available.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Caller:
 
         def work(request: InferRequest, interrupts: _DeferredInterrupt | None) -> None:
             nonlocal submitted
-            if not loan.borrow():
+            if not lock.acquire():
                 return
             submitted = True
             try:
@@ -122,9 +122,9 @@ class Caller:
                     instance, execution = self._offered.pop()
                     instance.complete_on_loop(execution, self._run(instance, execution, interrupts, is_on_loop=True))
             finally:
-                loan.end()
+                lock.release()
                 if not self._finished:
-                    loan.give_back()
+                    lock.resume_loop()
 
         try:
             self._with_deferred_interrupts(request, work)
@@ -202,8 +202,8 @@ class Caller:
             instance.execute_on_own_thread(execution)
 
 
-def may_borrow() -> bool:
-    """Whether the current thread may borrow the event loop: not if a timer's signal may raise an exception in it."""
+def may_run_loop_code() -> bool:
+    """Whether this thread may run the event loop's code: not if a timer's signal may raise an exception in it."""
     return threading.get_ident() != _MAIN_THREAD or not any(callable(signal.getsignal(timer)) for timer in TIMERS)
 
 

@@ -148,7 +148,7 @@ class Instance:
 
     @property
     def may_run_on_loop(self) -> bool:
-        """Whether the event loop may execute a batch, which blocks it; also on a thread that has it on loan."""
+        """Whether the event loop may execute a batch, which blocks it; also a thread that has its lock."""
         return self._last_execution_ns < LOOP_EXECUTION_NS and time.monotonic_ns() >= self._off_loop_until_ns
 
     def _leave_to_loop(self, execution: Execution) -> bool:

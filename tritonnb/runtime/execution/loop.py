@@ -77,7 +77,7 @@ class BackgroundLoop:
         Raises
         ------
         RuntimeError
-            If called from the event loop's own thread, or one that has borrowed it, which would wait for itself.
+            If called from the event loop's own thread, or one that has its lock, which would wait for itself.
         UnavailableError
             After `stop`.
         """

@@ -1,4 +1,4 @@
-"""The event loop on loan: one owner at a time, and it continues when the loan is not used or is over."""
+"""The lock of the event loop: one thread at a time has it, and the event loop continues soon."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tritonnb.core.events import RequestArrived
 from tritonnb.core.packed_events import Packed
 from tritonnb.runtime.execution import caller as caller_module
 from tritonnb.runtime.execution import instance as instance_module
-from tritonnb.runtime.execution import loan as loan_module
-from tritonnb.runtime.execution.loan import Loan
+from tritonnb.runtime.execution import loop_lock as loop_lock_module
 from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop_lock import LoopLock
 from tritonnb.server.server import Server
 
 ALWAYS, NEVER = 10**18, 0
@@ -34,8 +34,8 @@ def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
     monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", ALWAYS)
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
-    monkeypatch.setattr(loan_module, "SUCCESSION_NS", ALWAYS)
-    monkeypatch.setattr(loan_module, "PAUSE_NS", 0)
+    monkeypatch.setattr(loop_lock_module, "RAPID_NS", ALWAYS)
+    monkeypatch.setattr(loop_lock_module, "NEEDED_NS", 0)
     monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
 
 
@@ -47,63 +47,63 @@ def background() -> Iterator[BackgroundLoop]:
 
 
 @pytest.fixture
-def loan(background: BackgroundLoop) -> Loan:
-    return Loan(background.loop)
+def lock(background: BackgroundLoop) -> LoopLock:
+    return LoopLock(background.loop)
 
 
-def test_a_borrower_is_the_event_loop_until_it_ends(
-    background: BackgroundLoop, loan: Loan, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_with_the_lock_counts_as_the_event_loop(
+    background: BackgroundLoop, lock: LoopLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loan_module, "UNUSED_NS", LONG_S * 10**9)
+    monkeypatch.setattr(loop_lock_module, "UNUSED_NS", LONG_S * 10**9)
     done = threading.Event()
-    assert loan.borrow()
+    assert lock.acquire()
     assert asyncio.get_running_loop() is background.loop
     with pytest.raises(RuntimeError, match="event loop cannot wait for itself"):
         background.call(int)
     background.loop.call_soon_threadsafe(done.set)
-    loan.end()
-    loan.give_back()
+    lock.release()
+    lock.resume_loop()
     assert done.wait(LONG_S)
     with pytest.raises(RuntimeError):
         asyncio.get_running_loop()
 
 
-def test_an_event_loop_whose_loan_nobody_uses_continues(background: BackgroundLoop, loan: Loan) -> None:
-    assert loan.borrow() or loan.borrow()  # on a loaded machine, the first loan may be over before it is used
-    loan.end()
+def test_an_event_loop_whose_lock_is_not_used_continues(background: BackgroundLoop, lock: LoopLock) -> None:
+    assert lock.acquire() or lock.acquire()  # on a loaded machine, it may continue before the lock is used
+    lock.release()
     assert background.call(threading.get_ident) != threading.get_ident()
 
 
-def test_an_event_loop_that_is_used_all_the_time_continues_when_the_loan_is_over(
-    background: BackgroundLoop, loan: Loan
+def test_an_event_loop_whose_lock_is_always_used_continues_after_a_time(
+    background: BackgroundLoop, lock: LoopLock
 ) -> None:
     finished = threading.Event()
     background.loop.call_soon_threadsafe(finished.set)
     deadline = time.monotonic() + LONG_S
     while not finished.is_set() and time.monotonic() < deadline:
-        if loan.borrow():
-            loan.end()
-            loan.call_ended()
+        if lock.acquire():
+            lock.release()
+            lock.call_ended()
     assert finished.is_set()
 
 
-def test_a_busy_event_loop_lends_nothing(
-    background: BackgroundLoop, loan: Loan, monkeypatch: pytest.MonkeyPatch
+def test_a_busy_event_loop_keeps_its_lock(
+    background: BackgroundLoop, lock: LoopLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loan_module, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(loop_lock_module, "_PATIENCE_S", 0.0)
     free = threading.Event()
     background.loop.call_soon_threadsafe(free.wait, LONG_S)
-    assert not loan.borrow()
+    assert not lock.acquire()
     free.set()
     assert background.call(int) == 0
 
 
-def test_a_closed_event_loop_lends_nothing(background: BackgroundLoop, loan: Loan) -> None:
+def test_a_closed_event_loop_keeps_its_lock(background: BackgroundLoop, lock: LoopLock) -> None:
     background.stop()
-    assert not loan.borrow()
+    assert not lock.acquire()
 
 
-def test_only_one_thread_at_a_time_has_the_event_loop(background: BackgroundLoop, loan: Loan) -> None:
+def test_only_one_thread_at_a_time_runs_code_of_the_event_loop(background: BackgroundLoop, lock: LoopLock) -> None:
     inside = 0
     entered: list[int] = []
 
@@ -115,23 +115,23 @@ def test_only_one_thread_at_a_time_has_the_event_loop(background: BackgroundLoop
         inside -= 1
 
     def work(count: int) -> int:
-        borrowed = 0
+        locked = 0
         for _ in range(count):
-            if loan.borrow():
+            if lock.acquire():
                 enter()
-                loan.end()
-                borrowed += 1
+                lock.release()
+                locked += 1
             else:
                 background.loop.call_soon_threadsafe(enter)
-            loan.call_ended()
-        return borrowed
+            lock.call_ended()
+        return locked
 
     with ThreadPoolExecutor(8) as threads:
-        borrowed = sum(threads.map(work, [500] * 8))
+        locked = sum(threads.map(work, [500] * 8))
     background.call(int)
     assert set(entered) == {1}
     assert len(entered) == 4000
-    assert borrowed > 0
+    assert locked > 0
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def threads_of_the_event_loop(server: Server) -> list[int]:
     return threads
 
 
-def test_a_caller_in_quick_succession_does_the_work_of_the_event_loop(
+def test_a_caller_that_calls_rapidly_does_the_work_of_the_event_loop(
     server: Server, threads_of_the_event_loop: list[int]
 ) -> None:
     assert thread_of(server, "any") == threading.get_ident()
@@ -165,15 +165,15 @@ def test_a_caller_in_quick_succession_does_the_work_of_the_event_loop(
 def test_calls_with_time_between_them_are_left_to_the_event_loop(
     server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loan_module, "SUCCESSION_NS", NEVER)
+    monkeypatch.setattr(loop_lock_module, "RAPID_NS", NEVER)
     assert thread_of(server, "any") == threading.get_ident()
     assert threads_of_the_event_loop != [threading.get_ident()]
 
 
-def test_the_event_loop_lends_nothing_while_others_send_requests(
+def test_the_event_loop_keeps_its_lock_while_others_send_requests(
     server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loan_module, "PAUSE_NS", ALWAYS)
+    monkeypatch.setattr(loop_lock_module, "NEEDED_NS", ALWAYS)
     body = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [1]}]}
     thread_of(server, "any")
     urllib.request.urlopen(f"{server.url}/v2/models/any/infer", json.dumps(body).encode(), timeout=LONG_S).close()
@@ -183,7 +183,7 @@ def test_the_event_loop_lends_nothing_while_others_send_requests(
     assert own == [True, False, True, False]
 
 
-def test_a_thread_that_a_timer_may_interrupt_borrows_nothing(
+def test_a_thread_that_a_timer_may_interrupt_leaves_calls_to_the_event_loop(
     server: Server, threads_of_the_event_loop: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exception of the timer's handler would leave the scheduler in the middle of a decision."""
@@ -196,9 +196,9 @@ def test_a_thread_that_a_timer_may_interrupt_borrows_nothing(
     assert threads_of_the_event_loop != [threading.get_ident()]
 
 
-@pytest.mark.parametrize(("limit_ns", "on_loan"), [(ALWAYS, True), (NEVER, False)], ids=["quick", "slow"])
-def test_only_a_quick_model_is_executed_on_loan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_ns: int, on_loan: bool
+@pytest.mark.parametrize(("limit_ns", "with_lock"), [(ALWAYS, True), (NEVER, False)], ids=["quick", "slow"])
+def test_only_a_quick_model_is_executed_with_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_ns: int, with_lock: bool
 ) -> None:
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", limit_ns)
     write(tmp_path, "any", CONFIG)
@@ -207,11 +207,11 @@ def test_only_a_quick_model_is_executed_on_loan(
     model.write_text(f"import asyncio\n{model.read_text()}")
     with Server(tmp_path, port=None) as server:
         assert not thread_of(server, "any")  # on the thread of the instance
-        assert thread_of(server, "any") == on_loan
+        assert thread_of(server, "any") == with_lock
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(INTERRUPT, "success"), (INTERRUPT_TWICE, "fail")])
-def test_after_an_interrupt_on_loan_the_server_continues(
+def test_after_an_interrupt_with_lock_the_server_continues(
     server: Server, threads_of_the_event_loop: list[int], value: int, outcome: str
 ) -> None:
     before = counts(server["any"].stats())
@@ -223,7 +223,7 @@ def test_after_an_interrupt_on_loan_the_server_continues(
 
 
 def test_every_request_is_answered_while_callers_tasks_clients_and_edits_compete(server: Server) -> None:
-    """Four threads that borrow, one with tasks, one with HTTP clients, and one that edits the configuration."""
+    """Four threads that call rapidly, one with tasks, one with HTTP clients, and one that edits the configuration."""
     model, url = server["any"], f"{server.url}/v2/models/any/infer"
     before = counts(model.stats())
 
