@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tritonnb.backends.contract import InstanceSpec
@@ -45,8 +44,9 @@ class InstancePool:
 
     def missing(self, config: pb.ModelConfig) -> list[InstanceSpec]:
         """The instances that a normalised ``instance_group`` requires and that do not exist, with free numbers."""
-        numbers = (number for number in itertools.count() if number not in self._by_number)
-        return [dataclasses.replace(spec, index=next(numbers)) for spec in self._match(config)[1]]
+        specs = self._match(config)[1]
+        numbers = [number for number in range(len(self._by_number) + len(specs)) if number not in self._by_number]
+        return [dataclasses.replace(spec, index=number) for spec, number in zip(specs, numbers, strict=False)]
 
     def change(self, config: pb.ModelConfig, added: Sequence[Instance]) -> None:
         """Add instances, and remove those that ``instance_group`` does not require any more."""
