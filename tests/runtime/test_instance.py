@@ -53,7 +53,8 @@ def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
         answered: asyncio.Future[weakref.ref[Contents]] = loop.create_future()
 
         def done(instance: Instance, execution: Execution, error: TritonError | None) -> None:
-            answered.set_result(weakref.ref(execution.requests[0].parameters["contents"]))
+            contents: Any = execution.requests[0].parameters["contents"]
+            answered.set_result(weakref.ref(contents))
 
         instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, done)
         await instance.start()

@@ -194,8 +194,7 @@ def test_which_batches_the_event_loop_executes(both: Server, model: str, on_loop
         await run(both, model, 7)
         return int((await run(both, model, 7))["THREAD"].item())
 
-    (loop,) = [thread.ident for thread in threading.enumerate() if thread.name == "tritonnb"]
-    assert (asyncio.run(main()) == loop) is on_loop
+    assert (asyncio.run(main()) == both.call(threading.get_ident)) is on_loop
 
 
 values = st.lists(st.sampled_from([0, 1, 2, FAIL]), min_size=1, max_size=8)

@@ -36,6 +36,8 @@ def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
     monkeypatch.setattr(loop_lock_module, "RAPID_NS", ALWAYS)
     monkeypatch.setattr(loop_lock_module, "NEEDED_NS", 0)
+    monkeypatch.setattr(loop_lock_module, "SUSPENDED_NS", 50_000_000)
+    monkeypatch.setattr(loop_lock_module, "UNUSED_NS", 50_000_000)
     monkeypatch.setattr(caller_module, "TIMERS", [])  # the time limit of tests is one
 
 
