@@ -46,10 +46,16 @@ class Part:
 
 TRICKS = {
     "known heads of HTTP requests are not parsed again": Part(
-        ((f"{_HTTP}/transport/head_cache.py", "cached = self._heads.get(data[:end])", "cached = None"),)
+        ((f"{_HTTP}/transport/head_cache.py", "self._heads.get(data[:end])", "self._heads.get(data[:0])"),)
     ),
     "known JSON of HTTP requests is not parsed again": Part(
-        ((f"{_HTTP}/request_cache.py", "template = self._templates.get(bytes(body[:length]))", "template = None"),)
+        (
+            (
+                f"{_HTTP}/request_cache.py",
+                "self._templates.get(bytes(body[:length]))",
+                "self._templates.get(bytes(body[:0]))",
+            ),
+        )
     ),
     "the event loop polls after a request": Part(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
@@ -72,8 +78,8 @@ TRICKS = {
         (
             (
                 f"{_GRPC}/request_cache.py",
-                "entry = self._entries.get(bytes(message[: _head_length(message)]))",
-                "entry = None",
+                "self._entries.get(bytes(message[: _head_length(message)]))",
+                "self._entries.get(bytes(message[:0]))",
             ),
         ),
         grpc=True,
