@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -185,22 +185,21 @@ values = st.lists(st.sampled_from([0, 1, 2, FAIL]), min_size=1, max_size=8)
 def test_answers_statistics_reasons_and_events_do_not_depend_on_the_thread(
     both: Server, calls: list[list[int]]
 ) -> None:
-    results = []
-    for model in ("any", "own"):
-        before = both[model].stats()
-        with both.record() as recording:
-            outcomes = [answer(both, model, call) for call in calls]
-        own = recording.for_model(model)
-        results.append(
-            (
-                outcomes,
-                counts(both[model].stats()) - counts(before),
-                [(batch.size, batch.reason and batch.reason.rule) for batch in own.batches],
-                [type(event).__name__ for event in own.events],
-            )
-        )
+    results = [
+        observed(both, model, lambda name: [answer(both, name, call) for call in calls]) for model in ("any", "own")
+    ]
     assert results[0] == results[1]
     assert [outcome is None for outcome in results[0][0]] == [FAIL in call for call in calls]
+
+
+def observed(server: Server, model: str, run: Callable[[str], list[Any]]) -> tuple[Any, ...]:
+    """What ``run(model)`` returns, what the statistics gain, sizes and rules of batches, and kinds of events."""
+    before = server[model].stats()
+    with server.record() as recording:
+        outcomes = run(model)
+    own = recording.for_model(model)
+    reasons = [(batch.size, batch.reason and batch.reason.rule) for batch in own.batches]
+    return outcomes, counts(server[model].stats()) - counts(before), reasons, [type(e).__name__ for e in own.events]
 
 
 def counts(stats: Any) -> Counter[str]:

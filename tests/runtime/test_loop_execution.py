@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.test_caller import CONFIG, FAIL, counts, write
+from tests.runtime.test_caller import CONFIG, FAIL, observed, write
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
@@ -214,15 +214,7 @@ def test_answers_statistics_reasons_and_events_do_not_depend_on_the_thread(
     async def answers(model: str) -> list[list[int] | None]:
         return [await answer(model, call) for call in calls]
 
-    results = []
-    for model in ("any", "own"):
-        before = both[model].stats()
-        with both.record() as recording:
-            outcomes = asyncio.run(answers(model))
-        own = recording.for_model(model)
-        reasons = [(batch.size, batch.reason and batch.reason.rule) for batch in own.batches]
-        gained = counts(both[model].stats()) - counts(before)
-        results.append((outcomes, gained, reasons, [type(event).__name__ for event in own.events]))
+    results = [observed(both, model, lambda name: asyncio.run(answers(name))) for model in ("any", "own")]
     assert results[0] == results[1]
     assert [outcome is None for outcome in results[0][0]] == [FAIL in call for call in calls]
 
