@@ -181,8 +181,8 @@ class Instance:
         self._off_loop_until_ns = sys.maxsize
         if self._is_on_loop:
             raise UnsupportedError(
-                f"model instance '{self.spec.name}' called the server while the server's event loop executed it: a "
-                "Python model that calls other models may not have the parameter EXECUTE_ON_ANY_THREAD"
+                f"model instance '{self.spec.name}' called the server while the server's event loop executed it, which "
+                "would wait for itself: remove the parameter EXECUTE_ON_ANY_THREAD of a Python model that does so"
             )
 
     def execute_on_own_thread(self, execution: Execution) -> None:

@@ -50,7 +50,7 @@ class LoopLock:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether calls are rapid, which `call_ended` is told of, and the event loop is not needed for others."""
+        """Whether calls are rapid (`call_ended`) and no other requests need the event loop (`loop_is_needed`)."""
         now = time.monotonic_ns()
         return now - self._last_call_ns < RAPID_NS and now >= self._needed_until_ns
 
