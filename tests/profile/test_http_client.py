@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,11 +13,12 @@ from tritonnb.profile.http_client import HttpClient
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+RESET = b"reset"
 LAST = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngone"
 
 
 class Server:
-    """Answers each request of a connection with the next of some texts; None closes the connection."""
+    """Answers each request of a connection with the next of some texts; None closes the connection, RESET aborts it."""
 
     def __init__(self, *answers: bytes | None) -> None:
         self.responses = list(answers)
@@ -34,6 +37,10 @@ class Server:
             self.requests.append(head + await reader.readexactly(3))
             answer = self.responses.pop(0)
             if answer is None:
+                break
+            if answer is RESET:
+                # Closing it with no time to send what is left resets the connection.
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 break
             writer.write(answer)
         writer.close()
@@ -89,7 +96,12 @@ def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response")]
+    ("answer", "complaint"),
+    [
+        (None, "^the server closed the connection$"),
+        (RESET, "^the server closed the connection: .*reset"),
+        (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response"),
+    ],
 )
 def test_an_invalid_response_is_an_error(answer: bytes | None, complaint: str) -> None:
     with pytest.raises(ConnectionError, match=complaint):

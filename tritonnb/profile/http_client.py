@@ -124,7 +124,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.usable = False
-        self._fail(error or ConnectionError("the server closed the connection"))
+        text = "the server closed the connection"
+        self._fail(ConnectionError(text if error is None else f"{text}: {error}"))
 
     def on_body(self, data: bytes) -> None:
         self._body.append(data)
