@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
+from benchmarks.stages import loop_that_stays
 from tritonnb.runtime.execution import loop_lock
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.server.model_handle import ModelHandle
@@ -81,12 +82,13 @@ def _only_executing(model: ModelHandle, count: int, seconds: int) -> float:
 
 
 def _waiting(model: ModelHandle, count: int, seconds: int) -> float:
-    """The rate if neither callers nor the event loop execute batches."""
+    """The rate if neither callers nor the event loop execute batches, and the event loop stays on its thread."""
     instances = model.served.instances
     before = [(instance.any_thread, instance.passes_to_callers) for instance in instances]
     for instance in instances:
         instance.any_thread = instance.passes_to_callers = False
-    rate = _only_executing(model, count, seconds)
+    with loop_that_stays():
+        rate = _only_executing(model, count, seconds)
     for instance, (any_thread, passes_to_callers) in zip(instances, before, strict=True):
         instance.any_thread, instance.passes_to_callers = any_thread, passes_to_callers
     return rate

@@ -212,11 +212,12 @@ def _stages(figures: dict[str, Any]) -> str:
     ]
     return (
         "The stages of a request over one connection, medians in microseconds. The first one contains the work of the "
-        "load generator; to the instance and back, a thread or a process has to be woken up.\n\n"
+        "load generator; to the instance and back, a thread or a process has to be woken up, unless the event loop "
+        "executes the batch or has moved to the instance's thread.\n\n"
         + table(("stage", *one), chain)
         + "\nProcessor time of the server's threads per request in microseconds, in user mode and in the kernel. With "
-        "one connection the event loop polls while it waits.\n\n"
-        + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
+        "one connection the event loop polls while it waits. The thread of an instance to which the event loop has "
+        "moved runs both.\n\n" + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
     )
 
 

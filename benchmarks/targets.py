@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.http import OWN_THREAD
-from benchmarks.stages import ON_LOOP, THREAD_TIMES
+from benchmarks.stages import ON_LOOP, STAYS, THREAD_TIMES
 
 #: Of a benchmark: how many times the requests per second of Triton.
 _RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
@@ -82,20 +82,24 @@ _MEASURED = {
 
 def _reasons(stages: Mapping[str, Any]) -> str:
     """What the stages of a request, and the processor time of threads, say about the limits."""
-    own, loop = stages[OWN_THREAD], stages[ON_LOOP]
+    still, own, loop = stages[STAYS], stages[OWN_THREAD], stages[ON_LOOP]
     shares = [
         f"{sum(values[name] for name in THREAD_TIMES):.0f} of {1e6 / values['rate']:.0f} µs with {count} connections"
-        for count, values in own.items()
+        for count, values in still.items()
         if count != "1"
     ]
-    ratios = [f"{loop[count]['rate'] / own[count]['rate']:.2f}" for count in own]
+    moved, executed = (
+        ", ".join(f"{values['rate'] / still[count]['rate']:.2f}" for count, values in by_count.items())
+        for by_count in (own, loop)
+    )
     return (
-        f"Of a model on its own thread: over one connection, {_woken_us(own['1']):.0f} of {1e6 / own['1']['rate']:.0f} "
-        "µs pass from the decision to the begin of the execution and from its end to the event loop, while a sleeping "
-        "thread wakes up and gets the interpreter lock. With more connections the interpreter lock is the limit: the "
-        f"processor time of the event loop and the instance takes {', '.join(shares)}, so one process uses about one "
-        f"core. Where the event loop executes the model, {_woken_us(loop['1']):.0f} µs of these are left, and the rate "
-        f"is {', '.join(ratios)} times as high.\n\n"
+        "Of a model on another thread than the event loop: over one connection, "
+        f"{_woken_us(still['1']):.0f} of {1e6 / still['1']['rate']:.0f} µs pass from the decision to the begin of the "
+        "execution and from its end to the event loop, while a sleeping thread wakes up and gets the interpreter lock. "
+        "With more connections the interpreter lock is the limit: the processor time of the event loop and the "
+        f"instance takes {', '.join(shares)}, so one process uses about one core. Where the event loop moves to the "
+        f"thread of the model, the rate is {moved} times as high, and where it executes the model itself, {executed} "
+        "times. The instances of an ensemble's models take turns, so the event loop stays where it is.\n\n"
         "Calls in process from several threads share the interpreter lock, while `wrk` runs on the other core.\n\n"
         "The p99 with a batch view is that of a third thread that wants to run on two cores, whatever it does "
         "(decision 138 has the experiment)."

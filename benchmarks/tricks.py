@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
+from benchmarks.http import on_own_thread
 from benchmarks.load import Request, wrk
 
 CONNECTIONS = (1, 8, 32)
@@ -37,11 +38,14 @@ class Part:
         Whether the copy is compiled.
     grpc : bool
         Whether the load is gRPC.
+    own_thread : bool
+        Whether the model runs on its own thread only.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
     compiled: bool = True
     grpc: bool = False
+    own_thread: bool = False
 
 
 TRICKS = {
@@ -61,7 +65,10 @@ TRICKS = {
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
     "the event loop executes very quick batches": Part(
-        (("tritonnb/runtime/execution/instance.py", "LOOP_EXECUTION_NS = 100_000", "LOOP_EXECUTION_NS = 0"),)
+        (("tritonnb/runtime/execution/instance.py", "LOOP_EXECUTION_NS = 200_000", "LOOP_EXECUTION_NS = 0"),)
+    ),
+    "the event loop moves to the thread of the model": Part(
+        (("tritonnb/runtime/execution/instance.py", "RAPID_NS = 1_000_000", "RAPID_NS = 0"),), own_thread=True
     ),
     "compiled with mypyc": Part(compiled=False),
     "own HTTP/2 instead of grpcio's": Part(
@@ -96,8 +103,9 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         without = copy_package(scratch / "without", part.edits, compiled=part.compiled)
         runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
         for _ in range(rounds):
-            own = _rates(servers.ROOT, repository, part, seconds, scratch)
-            other = _rates(without, repository, part, seconds, scratch)
+            models = on_own_thread(repository) if part.own_thread else repository
+            own = _rates(servers.ROOT, models, part, seconds, scratch)
+            other = _rates(without, models, part, seconds, scratch)
             for count in CONNECTIONS:
                 runs[count].append(own[count] / other[count])
         ratios = {str(count): statistics.median(values) for count, values in runs.items()}

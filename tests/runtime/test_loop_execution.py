@@ -27,8 +27,9 @@ ALWAYS, NEVER = 10**18, 0
 
 @pytest.fixture(autouse=True)
 def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is."""
+    """However slow the machine is; and the event loop stays on its own thread."""
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
+    monkeypatch.setattr(instance_module, "RAPID_NS", NEVER)
 
 
 class NotesThreads(BackendModelInstance):

@@ -17,6 +17,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.model_config.file_names import check_model_name, check_override
 from tritonnb.runtime.execution.loop import run_in_thread
+from tritonnb.runtime.execution.movable_loop import MovableLoop
 from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
@@ -57,6 +58,12 @@ EXTENSIONS = (
 class Engine:
     """Serves the models of model repositories.
 
+    Parameters
+    ----------
+    options : EngineOptions
+    movable_loop : MovableLoop, optional
+        The event loop, if it may move to the threads of instances.
+
     Attributes
     ----------
     options : EngineOptions
@@ -75,7 +82,7 @@ class Engine:
         Selects the requests to trace.
     """
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EngineOptions, movable_loop: MovableLoop | None = None) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
@@ -85,7 +92,7 @@ class Engine:
         self.custom_metrics = self._calls.metrics
         self.cache = ResponseCache(options.cache_size) if options.cache_size else None
         limiter = RateLimiter(options.rate_limit_resources) if options.rate_limit == "execution_count" else None
-        shared_services = SharedServices(self.stream, self._calls, self.cache, limiter)
+        shared_services = SharedServices(self.stream, self._calls, self.cache, limiter, movable_loop)
         self._repository = ModelRepository(options, shared_services)
         self.table = self._repository.table
         self._reconfiguration = Reconfiguration(self._repository, options)

@@ -45,7 +45,7 @@ class BackgroundServer:
 
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
-        self._engine = Engine(options)
+        self._engine = Engine(options, self._background.movable)
         self._submitter = Submitter(self._engine, self._background)
         self._endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)

@@ -28,7 +28,6 @@ class LoopReader:
     def __init__(self, loop: asyncio.AbstractEventLoop, channel: Channel) -> None:
         self._loop = loop
         self._channel = channel
-        self._thread = threading.get_ident()
         self._read: Callable[[], None] | None = None
         self._is_registered = False
         self._is_closed = False
@@ -42,7 +41,7 @@ class LoopReader:
 
     def close(self) -> None:
         """Remove the socket, which is to be closed; called on any thread."""
-        if threading.get_ident() == self._thread:
+        if asyncio.events._get_running_loop() is self._loop:
             self._remove_for_ever()
             return
         removed = threading.Event()

@@ -118,7 +118,7 @@ class Caller:
             submitted = True
             try:
                 submit(request)
-                if self._offered and self._offered[0][0].may_run_on_loop:
+                if self._offered and self._offered[0][0].may_block_loop:
                     instance, execution = self._offered.pop()
                     instance.complete_on_loop(execution, self._run(instance, execution, interrupts, is_on_loop=True))
             finally:

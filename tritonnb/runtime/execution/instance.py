@@ -1,9 +1,9 @@
 """The thread of a model instance, which runs the model and makes no decisions.
 
 The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
-server's event loop once. Three cases save two changes of thread: a waiting in-process caller executes a quick batch,
-the event loop executes a very quick one (both `BackendModelInstance.any_thread`), and the event loop itself waits for a
-model in another process (`BackendModelInstance.begin`).
+server's event loop once. Four cases save two changes of thread: a waiting in-process caller executes a quick batch,
+the event loop executes a very quick one (both `BackendModelInstance.any_thread`), the event loop moves to the
+instance's thread (`MovableLoop`), and it waits itself for a model in another process (`BackendModelInstance.begin`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, 
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.failure_log import FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, strip_traceback
+from tritonnb.runtime.execution.movable_loop import LONGEST_ABSENCE_NS, MovableLoop
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ _this_thread = threading.local()
 RECOVERY_INTERVAL_S = 1.0
 #: Longer executions gain nothing from being passed to a caller, whose thread they would block, in ns.
 QUICK_EXECUTION_NS = 1_000_000
-#: Longer executions gain little from the event loop, which they would block, in ns: two changes of thread take as long.
-LOOP_EXECUTION_NS = 100_000
-#: Longer executions that the event loop turns out to run are at most this part of its time.
+#: Longer executions gain little if the event loop waits for them, in ns: two changes of thread take half as long.
+LOOP_EXECUTION_NS = 200_000
+#: Longer executions during which the event loop turns out to do nothing else are at most this part of its time.
 BLOCKED_PART = 0.1
+#: The event loop moves to an instance whose last execution ended less than this time ago, in ns.
+RAPID_NS = 1_000_000
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
@@ -69,6 +72,8 @@ class Instance:
         ``done(instance, execution, error)`` is called on the event loop after every execution; ``error`` is the error
         that ``execute`` raised, or None.
     observer : InstanceObserver, optional
+    movable_loop : MovableLoop, optional
+        The event loop, if it may move to the instance's thread.
 
     Attributes
     ----------
@@ -95,6 +100,7 @@ class Instance:
         loop: asyncio.AbstractEventLoop,
         done: Done,
         observer: InstanceObserver | None = None,
+        movable_loop: MovableLoop | None = None,
     ) -> None:
         self.spec = spec
         self.backend_instance = backend_instance
@@ -104,12 +110,14 @@ class Instance:
         self.any_thread = False
         self.passes_to_callers = False
         self._last_execution_ns = sys.maxsize
+        self._last_end_ns = 0
         self._is_on_loop = False
         self._off_loop_until_ns = 0
         self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
         self._observer = observer
+        self._movable_loop = movable_loop or MovableLoop(loop)
         #: Executions; an error, if the instance was lost between them; None at the end.
         self._work: SimpleQueue[Execution | InstanceLostError | None] = SimpleQueue()
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
@@ -137,8 +145,18 @@ class Instance:
             self._loop.call_soon(self._report)
         elif self.any_thread and (self._pass_to_caller(execution) or self._leave_to_loop(execution)):
             pass
-        elif not self.backend_instance.begin(execution, self._ended_on_loop, self._work.put):
-            self._work.put(execution)
+        elif not self.backend_instance.begin(execution, self._ended_on_loop, self._assign):
+            self._movable_loop.prepare(self._work, self._is_rapid())
+            self._assign(execution)
+
+    def _assign(self, work: Execution | InstanceLostError | None) -> None:
+        """Give its thread work, which stops to run the event loop then; called on any thread."""
+        self._work.put(work)
+        if self._movable_loop.is_at(self._work):
+            self._movable_loop.leave()
+
+    def _is_rapid(self) -> bool:
+        return self.may_block_loop and time.monotonic_ns() - self._last_end_ns < RAPID_NS
 
     def _pass_to_caller(self, execution: Execution) -> bool:
         if not self.passes_to_callers or self._last_execution_ns >= QUICK_EXECUTION_NS:
@@ -147,13 +165,13 @@ class Instance:
         return caller is not None and caller.offer(self, execution)
 
     @property
-    def may_run_on_loop(self) -> bool:
-        """Whether the event loop may execute a batch, which blocks it; also a thread that has its lock."""
+    def may_block_loop(self) -> bool:
+        """Whether the event loop may do nothing else during the next execution."""
         return self._last_execution_ns < LOOP_EXECUTION_NS and time.monotonic_ns() >= self._off_loop_until_ns
 
     def _leave_to_loop(self, execution: Execution) -> bool:
         """Have the event loop execute a batch after what it does now: requests that it reads before are queued."""
-        if not self.may_run_on_loop:
+        if not self.may_block_loop:
             return False
         self._loop.call_soon(self._execute_on_loop, execution)
         return True
@@ -163,12 +181,16 @@ class Instance:
 
     def complete_on_loop(self, execution: Execution, failure: TritonError | None) -> None:
         """Count an execution that `run` has executed on the event loop, and respond."""
-        if self._last_execution_ns >= LOOP_EXECUTION_NS:
-            until_ns = execution.exec_end_ns + round(self._last_execution_ns / BLOCKED_PART)
-            self._off_loop_until_ns = max(self._off_loop_until_ns, until_ns)
+        self._limit_blocking(self._last_execution_ns)
         if isinstance(failure, InstanceLostError):
-            self._work.put(failure)
+            self._assign(failure)
         self._done(self, execution, failure)
+
+    def _limit_blocking(self, blocked_ns: int) -> None:
+        """Leave the event loop alone for a while, if the last execution was not very quick and blocked it."""
+        if self._last_execution_ns >= LOOP_EXECUTION_NS:
+            until_ns = self._last_end_ns + round(blocked_ns / BLOCKED_PART)
+            self._off_loop_until_ns = max(self._off_loop_until_ns, until_ns)
 
     def check_may_wait(self) -> None:
         """Have its later batches run on its own thread, since the code of its model waits for the server.
@@ -187,14 +209,14 @@ class Instance:
 
     def execute_on_own_thread(self, execution: Execution) -> None:
         """Execute a batch that was passed to a caller which no longer waits; called on any thread."""
-        self._work.put(execution)
+        self._assign(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
         finished: asyncio.Future[TritonError | None] = self._loop.create_future()
         done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
         try:
-            self._work.put(execution)
+            self._assign(execution)
             return await finished
         finally:
             self._done = done
@@ -216,11 +238,11 @@ class Instance:
 
     def recover_later(self) -> None:
         """Try again to recover, after a while; called on the event loop."""
-        self._loop.call_later(RECOVERY_INTERVAL_S, self._work.put, _RECOVER)
+        self._loop.call_later(RECOVERY_INTERVAL_S, self._assign, _RECOVER)
 
     async def stop(self) -> None:
         """Finalize the instance after its last execution, and end its thread."""
-        self._work.put(None)
+        self._assign(None)
         await self._ended
 
     def _run(self) -> None:
@@ -237,20 +259,36 @@ class Instance:
         self._loop.call_soon_threadsafe(_settle, started, None)
         while (execution := self._work.get()) is not None:
             if isinstance(execution, InstanceLostError):  # it was lost between executions, or is to try again
+                self._movable_loop.move_back(self._work)
                 self._recover()
                 continue
+            loop_was_here = self._movable_loop.is_at(self._work)
             self.put_result(execution, self._execute(execution))
             # Keep no reference to the batch: clients may unregister its shared memory after the response.
             del execution
             try:
-                self.report()
+                if not (loop_was_here and self._run_loop()):
+                    self.report()
             except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
                 return
+        self._movable_loop.move_back(self._work)
         try:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
+
+    def _run_loop(self) -> bool:
+        """Report an execution and run the event loop until there is work; False if the event loop is not here now."""
+        if self._last_execution_ns >= LOOP_EXECUTION_NS:
+            self._limit_blocking(min(self._last_execution_ns, LONGEST_ABSENCE_NS))
+            self._movable_loop.move_back(self._work)
+            return False
+        _this_thread.instance = None
+        try:
+            return self._movable_loop.run_until_work(self._work, self._report)
+        finally:
+            _this_thread.instance = self
 
     def run(self, execution: Execution, *, is_on_loop: bool = False) -> TritonError | None:
         """Execute a batch on the thread of a caller or of the event loop.
@@ -299,7 +337,8 @@ class Instance:
             return self._convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
-            self._last_execution_ns = execution.exec_end_ns - execution.exec_start_ns
+            self._last_end_ns = execution.exec_end_ns
+            self._last_execution_ns = self._last_end_ns - execution.exec_start_ns
         return None
 
     def _convert(self, error: BaseException, execution: Execution) -> TritonError:
@@ -325,7 +364,7 @@ class Instance:
         """Report the loss, then let the instance recover: batches that were sent before are executed before that."""
         if self._observer is not None:
             self._observer.instance_lost(self, error)
-        self._work.put(error)
+        self._assign(error)
 
     def _report(self) -> None:
         """Report an execution; called on the event loop."""

@@ -1,7 +1,8 @@
 """The event loop on a background thread that owns sockets, schedulers, statistics and models.
 
 Other threads use `BackgroundLoop.call`, `BackgroundLoop.run` and ``call_soon_threadsafe``, so a busy cell does not
-stop the server and the core needs no locks.
+stop the server and the core needs no locks. For a while, the event loop may run on the thread of a model instance
+instead (`MovableLoop`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import UnavailableError
+from tritonnb.runtime.execution.movable_loop import MovableLoop
 
 try:
     import uvloop
@@ -38,6 +40,8 @@ class BackgroundLoop:
     Attributes
     ----------
     loop : asyncio.AbstractEventLoop
+    movable : MovableLoop
+        Moves the event loop to the threads of instances.
     stopped_text : str
         The message of the error that calls after `stop` raise.
     """
@@ -45,6 +49,7 @@ class BackgroundLoop:
     def __init__(self, name: str = "tritonnb") -> None:
         self.stopped_text = STOPPED
         self.loop = new_event_loop()
+        self.movable = MovableLoop(self.loop)
         self._stopping = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -108,13 +113,14 @@ class BackgroundLoop:
         with self._stopping:
             if not self._stopped:
                 self._stopped = True
-                self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+                self.movable.end()
+        if asyncio.events._get_running_loop() is not self.loop:  # no thread can wait for itself
+            self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            self.movable.run()
         finally:
             with self._stopping:
                 self._stopped = True

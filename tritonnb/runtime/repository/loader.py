@@ -170,7 +170,14 @@ class ModelLoader:
     async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
         served.register_with_rate_limiter(spec, self._services.rate_limiter)
         backend_instance = await self.run_in_pool(served.backend_model.create_instance, spec)
-        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.complete_execution, served)
+        instance = Instance(
+            spec,
+            backend_instance,
+            asyncio.get_running_loop(),
+            served.complete_execution,
+            served,
+            self._services.movable_loop,
+        )
         await _await_with_triton_errors(instance.start())
         return instance
 
