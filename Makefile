@@ -15,10 +15,10 @@ SITE := build/site
 # Runs targets at the same time, also if one fails; the output of each is shown when it ends.
 TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # The markers of tests whose work is mostly done by other processes.
-STARTING := browser or kernel or wheel
-FAST := --hypothesis-profile=fast -m "not ($(STARTING) or isolated or slow)"
+STARTING := browser or kernel
+FAST := --hypothesis-profile=fast -m "not ($(STARTING) or wheel or isolated or slow)"
 # About half of the fast tests, and a third of the others.
-HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py
+HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 

@@ -34,8 +34,15 @@ def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is; and an event loop that has moved stays where it is."""
     monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
     monkeypatch.setattr(instance_module, "RAPID_NS", ALWAYS)
+    monkeypatch.setattr(movable_loop_module, "LEFT_NS", LONG_S * 10**9)
     monkeypatch.setattr(movable_loop_module, "UNUSED_NS", LONG_S * 10**9)
     monkeypatch.setattr(movable_loop_module, "ALONE_NS", 0)
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's own thread looks whether a batch takes longer than expected."""
+    monkeypatch.setattr(movable_loop_module, "LEFT_NS", 500_000)
 
 
 # --- an event loop and a thread with work ---------------------------------------------------------
@@ -102,6 +109,7 @@ def test_the_event_loop_runs_on_the_thread_until_it_has_work(background: Backgro
     assert running == [False, False, False]
 
 
+@pytest.mark.usefixtures("looking")
 def test_it_moves_back_while_the_work_takes_long(background: BackgroundLoop, worker: Worker) -> None:
     go_on = threading.Event()
     background.call(worker.assign, go_on.wait)
@@ -245,6 +253,7 @@ def test_the_event_loop_is_on_its_own_thread_while_two_models_run(server: Server
         assert server.call(threading.get_ident) not in threads
 
 
+@pytest.mark.usefixtures("looking")
 @pytest.mark.parametrize("value", [0, 1, 2, 3, 4], ids=["quick", "slow", "asyncio.run", "HTTP to the server", "BLS"])
 def test_a_model_may_do_what_takes_long_or_needs_its_thread_or_the_server(server: Server, value: int) -> None:
     thread = move(server, "strict")
@@ -253,6 +262,7 @@ def test_a_model_may_do_what_takes_long_or_needs_its_thread_or_the_server(server
         assert (answered["Y"].item(), answered["THREAD"].item()) == (number, thread)
 
 
+@pytest.mark.usefixtures("looking")
 def test_others_are_served_while_a_batch_takes_longer_than_expected(server: Server) -> None:
     move(server, "strict")
     with ThreadPoolExecutor(1) as threads:
