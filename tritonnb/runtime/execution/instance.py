@@ -170,10 +170,11 @@ class Instance:
         return self._last_execution_ns < LOOP_EXECUTION_NS and time.monotonic_ns() >= self._off_loop_until_ns
 
     def _leave_to_loop(self, execution: Execution) -> bool:
-        """Have the event loop execute a batch after what it does now: requests that it reads before are queued."""
+        """Have the event loop execute a batch after its next look at the sockets: requests that it reads are queued."""
         if not self.may_block_loop:
             return False
-        self._loop.call_soon(self._execute_on_loop, execution)
+        # What is called soon runs before the sockets are read again, what that calls soon runs afterwards.
+        self._loop.call_soon(self._loop.call_soon, self._execute_on_loop, execution)
         return True
 
     def _execute_on_loop(self, execution: Execution) -> None:
