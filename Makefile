@@ -13,16 +13,17 @@ FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, also if one fails; the output of each is shown when it ends.
-TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # The markers of tests whose work is mostly done by other processes.
 STARTING := browser or kernel
 FAST := --hypothesis-profile=fast -m "not ($(STARTING) or wheel or isolated or slow)"
-# About half of the fast tests, and a third of the others.
+# About half of the fast tests, and a third of the others; and tests that mostly wait, for traffic at its own pace.
 HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
+WAITING := tests/remote tests/profile
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-half test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-half test-waiting test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -30,9 +31,9 @@ lab: $(MODELS) $(COMPILED)
 demo: $(MODELS) $(COMPILED)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
-# Three pytest processes for two cores, since none of them keeps one busy.
+# Four pytest processes for two cores, since none of them keeps one busy.
 test: $(MODELS) $(COMPILED)
-	$(TOGETHER) test-starting test-half test-rest
+	$(TOGETHER) test-starting test-half test-waiting test-rest
 
 test-starting: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "$(STARTING)"
@@ -40,8 +41,11 @@ test-starting: $(MODELS) $(COMPILED)
 test-half: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF)
 
+test-waiting: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(WAITING)
+
 test-rest: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%) $(WAITING:%=--ignore=%)
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
