@@ -14,12 +14,12 @@ SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, also if one fails; the output of each is shown when it ends.
 TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-# The markers of tests whose work is mostly done by other processes.
-STARTING := browser or kernel
-FAST := --hypothesis-profile=fast -m "not ($(STARTING) or wheel or isolated or slow)"
-# About half of the fast tests, and a third of the others; and tests that mostly wait, for traffic at its own pace.
-HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
-WAITING := tests/remote tests/profile
+# The marker of tests whose work is mostly done by another process.
+STARTING := browser
+FAST := --hypothesis-profile=fast -m "not ($(STARTING) or kernel or wheel or isolated or slow)"
+# About half of the fast tests, and a quarter of the others; and tests that often wait, for processes or traffic.
+HALF := tests/backends tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
+WAITING := tests/remote tests/profile tests/server
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -39,13 +39,13 @@ test-starting: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "$(STARTING)"
 
 test-half: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF)
+	$(BIN)/python -m pytest -m "not $(STARTING)" $(HALF)
 
 test-waiting: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(WAITING)
+	$(BIN)/python -m pytest -m "not $(STARTING)" $(WAITING)
 
 test-rest: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%) $(WAITING:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not $(STARTING)" $(HALF:%=--ignore=%) $(WAITING:%=--ignore=%)
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
