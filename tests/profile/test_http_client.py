@@ -108,6 +108,13 @@ def test_an_invalid_response_is_an_error(answer: bytes | None, complaint: str) -
         run_client(Server(answer), post)
 
 
+def test_a_connection_that_cannot_be_made_is_an_error_that_names_the_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ConnectionError, match=f"^no HTTP server of the v2 protocol responds at 127.0.0.1:{port}: "):
+        asyncio.run(post(HttpClient(f"http://127.0.0.1:{port}")))
+
+
 def test_a_cancelled_request_closes_its_connection() -> None:
     server = Server(GOOD)
 

@@ -80,7 +80,12 @@ class HttpClient:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._ssl)
+        try:
+            _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._ssl)
+        except OSError as error:
+            raise ConnectionError(
+                f"no HTTP server of the v2 protocol responds at {self._host}:{self._port}: {error}"
+            ) from error
         return connection
 
 
