@@ -13,17 +13,16 @@ FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, also if one fails; the output of each is shown when it ends.
-TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-# The marker of tests whose work is mostly done by another process.
-STARTING := browser
-FAST := --hypothesis-profile=fast -m "not ($(STARTING) or kernel or wheel or isolated or slow)"
-# About half of the fast tests, and a quarter of the others; and tests that often wait, for processes or traffic.
-HALF := tests/backends tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
-WAITING := tests/remote tests/profile tests/server
+TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# The markers of tests whose work is mostly done by other processes.
+STARTING := browser or kernel
+FAST := --hypothesis-profile=fast -m "not ($(STARTING) or wheel or isolated or slow)"
+# About half of the fast tests, and a third of the others.
+HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-half test-waiting test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-starting test-half test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -31,21 +30,18 @@ lab: $(MODELS) $(COMPILED)
 demo: $(MODELS) $(COMPILED)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
-# Four pytest processes for two cores, since none of them keeps one busy.
+# Three pytest processes for two cores, since none of them keeps one busy.
 test: $(MODELS) $(COMPILED)
-	$(TOGETHER) test-starting test-half test-waiting test-rest
+	$(TOGETHER) test-starting test-half test-rest
 
 test-starting: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m "$(STARTING)"
 
 test-half: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not $(STARTING)" $(HALF)
-
-test-waiting: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not $(STARTING)" $(WAITING)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF)
 
 test-rest: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not $(STARTING)" $(HALF:%=--ignore=%) $(WAITING:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%)
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
