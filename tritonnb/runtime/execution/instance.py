@@ -318,7 +318,7 @@ class Instance:
         """Store the result of an execution for `report`; called on the thread that has executed it."""
         self._executed.put((execution, failure))
         if isinstance(failure, InstanceLostError):
-            self._work.put(failure)
+            self._assign(failure)
 
     def report(self) -> None:
         """Wake the event loop, which counts the execution and responds; called on the same thread, afterwards.
