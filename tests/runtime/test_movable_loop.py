@@ -157,6 +157,20 @@ def test_a_callback_may_end_it_there(
     assert background.loop.is_closed()
 
 
+def test_the_event_loop_ends_if_it_is_to_be_left_at_the_same_time(background: BackgroundLoop) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    def end() -> None:
+        background.loop.create_task(never())
+        background.movable.leave()
+        background.movable.end()
+
+    background.loop.call_soon_threadsafe(end)
+    background.stop()
+    assert background.loop.is_closed()
+
+
 def test_a_task_continues_where_the_event_loop_is(background: BackgroundLoop, worker: Worker) -> None:
     async def main() -> list[int]:
         threads = []

@@ -125,17 +125,20 @@ class BackgroundLoop:
             with self._stopping:
                 self._stopped = True
             # Callers whose function has not run yet get an error instead of waiting forever.
-            self.loop.run_until_complete(_cancel_all_tasks())
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            last = self.loop.create_task(_finish())
+            last.add_done_callback(lambda last: self.loop.stop())
+            while not last.done():  # a thread may still have the event loop left (`MovableLoop.leave`)
+                self.loop.run_forever()
             self.loop.close()
 
 
-async def _cancel_all_tasks() -> None:
+async def _finish() -> None:
     await asyncio.sleep(0)  # so that the last call has become a task
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def _as_coroutine(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
