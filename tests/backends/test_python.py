@@ -5,6 +5,7 @@ Every test runs with the model in this process and with the model in a process o
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 
 from tests.backends.models import PYTHON, request, rows
 from tests.backends.python_models import HEAD, Load, load_model
+from tritonnb.backends.python import pb_utils
+from tritonnb.backends.python.module_import import forget_model, import_model
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest, discard_response
 
@@ -97,6 +100,30 @@ def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_
     body += "    def more(self):\n        from .later import STEP\n        return STEP\n"
     loaded = load(tmp_path, body)
     assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
+
+
+def test_a_source_that_was_just_changed_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would take cached bytecode for that of a source of the same second and size."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    imports = "import above, aside.part\nfrom . import near\nfrom .parts import part\n"
+    steps = "STEPS = [{step}, above.STEP, aside.part.STEP, near.STEP, part.STEP]"
+    helpers = [
+        "above.py",
+        "aside/__init__.py",
+        "aside/part.py",
+        "1/near.py",
+        "1/parts/__init__.py",
+        "1/parts/part.py",
+    ]
+    for step in (1, 2):
+        for name, text in {"1/model.py": imports + steps, **dict.fromkeys(helpers, "STEP = {step}")}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text.format(step=step))
+            os.utime(tmp_path / name, (1, 1))
+        module = import_model(tmp_path / "1" / "model.py", pb_utils)
+        forget_model(module)
+        assert set(module.STEPS) == {step}
+    assert not list(tmp_path.rglob("__pycache__"))
 
 
 def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Every instance imports its own copy, as on Triton, where each instance is a process. Helper modules in the version
 directory or the model's directory belong to that model only. A version directory is a package, so that a model can
-import the modules beside it relatively.
+import the modules beside it relatively. All are compiled each time: Python chooses bytecode in its cache by the size
+of the source and the second of its last change, and a model may be changed and loaded again within a second.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import itertools
 import sys
 import threading
 import traceback
+from importlib import machinery
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from tritonnb.backends.python import pb_utils
@@ -22,6 +24,31 @@ from tritonnb.core.failures import frames_to_notes
 
 _lock = threading.RLock()
 _numbers = itertools.count()
+#: The directories of models that were imported.
+_models: set[Path] = set()
+
+
+class _Loader(machinery.SourceFileLoader):
+    """Compiles a source file each time."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def _find_in_model(directory: str) -> machinery.FileFinder:
+    """Find the modules in a directory of a model (a path hook of Python)."""
+    if _models.isdisjoint([Path(directory), *Path(directory).parents]):
+        raise ImportError(f"not a directory of a model: {directory}")
+    return machinery.FileFinder(
+        directory,
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (_Loader, machinery.SOURCE_SUFFIXES),
+        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+    )
+
+
+sys.path_hooks.insert(0, _find_in_model)
 
 
 def import_model(path: Path, utilities: ModuleType) -> ModuleType:
@@ -36,12 +63,14 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
         raise InternalError(f"Python model file not found in '{path}'")
     package = ModuleType(f"tritonnb_model_{next(_numbers)}")
     package.__path__ = [str(path.parent)]
-    spec = importlib.util.spec_from_file_location(f"{package.__name__}.{path.stem}", path)
+    name = f"{package.__name__}.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
+        _models.add(path.parent.parent)
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
