@@ -245,9 +245,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def move(server: Server, model: str) -> int:
     """Have the event loop move to the thread of the model; returns the thread."""
     deadline = time.monotonic() + LONG_S
-    while server.call(threading.get_ident) != thread_of(server, model):
+    while server.call(threading.get_ident) != (thread := thread_of(server, model)):
         assert time.monotonic() < deadline
-    return server.call(threading.get_ident)
+    return thread
 
 
 def test_a_model_is_executed_on_its_own_thread_where_the_event_loop_is_too(server: Server) -> None:
