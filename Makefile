@@ -1,6 +1,9 @@
 # Two commands to know: `make lab` opens the quickstart with a server live, `make test` proves that it works.
 # Both set everything up from nothing but Python 3.11 or later.
 
+# Tests start hundreds of processes, which would all compile the same modules; containers often have this set.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,16 +16,14 @@ FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, also if one fails; the output of each is shown when it ends.
-TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-# The markers of tests whose work is mostly done by other processes.
-STARTING := browser or kernel
-FAST := --hypothesis-profile=fast -m "not ($(STARTING) or wheel or isolated or slow)"
-# About half of the fast tests, and a third of the others.
-HALF := tests/backends tests/server tests/figures tests/recording tests/runtime tests/project/test_compiled.py tests/project/test_wheel.py
+TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Tests of one file run in the same process, since they share fixtures.
+SHARED_BY := --dist=loadfile --numprocesses
+FAST := --hypothesis-profile=fast -m "not (browser or kernel or wheel or isolated or slow)"
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-starting test-half test-rest test-fast test-fast-half test-fast-rest test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+.PHONY: lab demo test test-browser test-others test-fast test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -30,28 +31,19 @@ lab: $(MODELS) $(COMPILED)
 demo: $(MODELS) $(COMPILED)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
-# Three pytest processes for two cores, since none of them keeps one busy.
+# Four pytest processes for two cores, since tests often wait. Those in a browser share one, and one JupyterLab.
 test: $(MODELS) $(COMPILED)
-	$(TOGETHER) test-starting test-half test-rest
+	$(TOGETHER) test-browser test-others
 
-test-starting: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "$(STARTING)"
+test-browser: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m browser
 
-test-half: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF)
-
-test-rest: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m "not ($(STARTING))" $(HALF:%=--ignore=%)
+test-others: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not browser"
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
-	$(TOGETHER) test-fast-half test-fast-rest
-
-test-fast-half: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(FAST) $(HALF)
-
-test-fast-rest: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(FAST) $(HALF:%=--ignore=%)
+	$(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
 
 # TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed
