@@ -15,11 +15,13 @@ _RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
 _CALLS = {"1 threads": 2.0, "8 threads": 1.2}
 #: With a batch view, divided by those without one.
 _WATCHED_P99, _WATCHED_RATE = 1.05, 0.95
+#: Rows per second of dense from 32 clients with a row each, divided by those of bare threads with such batches.
+_DENSE, _THREADS, _SHARE = "dense, 1 rows", "2 threads, batches of 16", 0.9
 #: This server, and what the report says of it.
 _OWN = {"tritonnb": "", OWN_THREAD: " of a model on its own thread"}
 _TITLES = {
     "http": "HTTP", "grpc": "gRPC", "ensemble": "ensemble", "accumulator": "sequences", "inprocess": "in process",
-    "watch": "a batch view",
+    "models": "compute-bound models", "watch": "a batch view",
 }  # fmt: skip
 
 
@@ -68,6 +70,10 @@ def _in_process(name: str, figures: Mapping[str, Any]) -> _Figures:
         yield f"calls/s of {callers}, times those of wrk over HTTP", target, ratio, False
 
 
+def _compute_bound(name: str, figures: Mapping[str, Any]) -> _Figures:
+    yield f"rows/s of {_DENSE}, times those of {_THREADS}, without a server", _SHARE, figures[_DENSE][_THREADS], False
+
+
 def _watched(name: str, figures: Mapping[str, Any]) -> _Figures:
     ratios = figures["ratios"]
     yield "p99 at 1,000/s, times that without it", _WATCHED_P99, ratios["p99_ms"], True
@@ -76,7 +82,7 @@ def _watched(name: str, figures: Mapping[str, Any]) -> _Figures:
 
 _MEASURED = {
     "http": _against_triton, "grpc": _against_triton, "ensemble": _against_triton, "accumulator": _sequences,
-    "inprocess": _in_process, "watch": _watched,
+    "inprocess": _in_process, "models": _compute_bound, "watch": _watched,
 }  # fmt: skip
 
 
@@ -101,6 +107,9 @@ def _reasons(stages: Mapping[str, Any]) -> str:
         f"thread of the model, the rate is {moved} times as high, and where it executes the model itself, {executed} "
         "times. The instances of an ensemble's models take turns, so the event loop stays where it is.\n\n"
         "Calls in process from several threads share the interpreter lock, while `wrk` runs on the other core.\n\n"
+        "The instances of a compute-bound model share the cores with the event loop and the load generator, and wait "
+        "for the next requests of the clients of their last batch (the processor time is beside the table of these "
+        "models).\n\n"
         "The p99 with a batch view is that of a third thread that wants to run on two cores, whatever it does "
         "(decision 138 has the experiment)."
     )

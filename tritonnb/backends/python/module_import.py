@@ -25,7 +25,7 @@ from tritonnb.core.failures import frames_to_notes
 _lock = threading.RLock()
 _numbers = itertools.count()
 #: The directories of models that were imported.
-_models: set[Path] = set()
+_model_directories: set[Path] = set()
 
 
 class _Loader(machinery.SourceFileLoader):
@@ -38,7 +38,7 @@ class _Loader(machinery.SourceFileLoader):
 
 def _find_in_model(directory: str) -> machinery.FileFinder:
     """Find the modules in a directory of a model (a path hook of Python)."""
-    if _models.isdisjoint([Path(directory), *Path(directory).parents]):
+    if _model_directories.isdisjoint([Path(directory), *Path(directory).parents]):
         raise ImportError(f"not a directory of a model: {directory}")
     return machinery.FileFinder(
         directory,
@@ -70,7 +70,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
-        _models.add(path.parent.parent)
+        _model_directories.add(path.parent.parent)
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
