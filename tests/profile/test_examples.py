@@ -14,6 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import examples
+from tritonnb.profile.prompts import prompts
 from tritonnb.runtime.models.validation import RequestValidator
 
 
@@ -71,6 +72,27 @@ def test_rows_of_the_inputs_are_repeated_or_cut_to_the_number_of_rows() -> None:
     assert source.next_example(1)["X"].tolist() == [[1, 2]]
 
 
+TEXT = 'input { name: "text_input" data_type: TYPE_STRING dims: [ %s ] } '
+SAMPLING = 'input { name: "sampling_parameters" data_type: TYPE_STRING dims: [ 1 ] optional: true } '
+STREAM = 'input { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true }'
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "shape"),
+    [
+        (spec(TEXT % 1 + SAMPLING + STREAM), ["text_input", "stream", "sampling_parameters"], (1, 1)),
+        (spec(TEXT % 1 + SAMPLING), ["text_input", "sampling_parameters"], (1, 1)),
+        (spec(TEXT % -1), ["text_input"], (1, 1)),
+        (spec(TEXT % 1, 0), ["text_input"], (1,)),
+    ],
+)
+def test_prompts_have_the_inputs_that_the_model_has(model: ModelSpec, names: list[str], shape: tuple[int, ...]) -> None:
+    tensors = examples(model, prompts(["Once"], count=1), {}, 0).next_example(None)
+    assert list(tensors) == names
+    assert tensors["text_input"].shape == shape
+    assert tensors["text_input"].item() == b"Once"
+
+
 @pytest.mark.parametrize(
     ("model", "inputs", "shapes", "complaint"),
     [
@@ -80,6 +102,7 @@ def test_rows_of_the_inputs_are_repeated_or_cut_to_the_number_of_rows() -> None:
         (ONE, {"X": [[1, 2, 3]]}, {}, "unexpected shape for input 'X' for model 'm'"),
         (ONE, {"Z": [[1]]}, {}, "unexpected inference input 'Z'"),
         (ONE, {}, {}, "expected 1 inputs but got 0"),
+        (ONE, prompts(count=1), {}, "prompts for model 'm' expected the input 'text_input', got a model with 'X'"),
         (VARIABLE, "random", {}, r"variable dimensions \[-1, 3\].*shapes=\{'X': \[16, 3\]\}"),
         (VARIABLE, "random", {"X": (5, 4)}, r"input 'X' of model 'm' expected \[-1, 3\] .*, got \[5, 4\]"),
         (VARIABLE, "random", {"Q": (5,)}, "shapes expected inputs of model 'm' .* got 'Q'"),

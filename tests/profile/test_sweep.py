@@ -251,6 +251,10 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
             assert result.export(tmp_path / "out") == tmp_path / "out" / "add_sub"
         with pytest.raises(tnb.TritonError, match="expected another repository than the served one"):
             result.export(EXAMPLES)
+        (tmp_path / "other" / "add_sub").mkdir(parents=True)
+        (tmp_path / "other" / "add_sub" / "config.pbtxt").write_text("# by hand\n")
+        result.export(tmp_path / "other")
+    assert (tmp_path / "other" / "add_sub" / "config.pbtxt.bak").read_text() == "# by hand\n"
     text = (tmp_path / "out" / "add_sub" / "config.pbtxt").read_text()
     written = text_format.Parse(text, pb.ModelConfig())
     assert written.instance_group[0].count == 2
@@ -324,6 +328,7 @@ def test_a_sweep_shows_itself(server: Server) -> None:
         ({"rate": 5, "count": 2}, "count expected a list of values to try, got 2"),
         ({"rate": 5, "count": []}, r"count expected a list of values to try, got \[\]"),
         ({"rate": 5, "colour": [1]}, "no field 'colour'"),
+        ({"rate": 5, "count": [1, 0]}, "count expected a number of instances of at least 1, got 0"),
         ({"rate": 5, "max_batch_size": [2], "preferred_batch_size": [[4]]}, "must be <= max batch size for held"),
         ({"rate": 5, "clients": 5, "count": [1]}, "rate cannot be combined with a closed loop"),
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),

@@ -34,6 +34,32 @@ def test_a_timeline_can_be_written_as_well(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(output.read_text())["traceEvents"]
 
 
+def test_the_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, series, output = entries(10), tmp_path / "trace.json", tmp_path / "out.json"
+    for number, part in enumerate((whole[:30], whole[30:])):
+        (tmp_path / f"trace.json.{number}").write_text(json.dumps(part))
+    assert main(["trace", str(series), "-o", str(output)]) == 0
+    of_series = json.loads(output.read_text())
+    series.write_text(json.dumps(whole))
+    for file in tmp_path.glob("trace.json.*"):
+        file.unlink()
+    assert main(["trace", str(series), "-o", str(output)]) == 0
+    assert json.loads(output.read_text()) == of_series
+    assert main(["trace", str(tmp_path / "missing")]) == 1
+    assert "expected a file, or a series missing.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--config", "missing.pbtxt"], ["--trace-rate", "1"]])
+def test_options_without_effect_on_a_timeline_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    trace, output = tmp_path / "trace.json", tmp_path / "out.json"
+    trace.write_text(json.dumps(entries(10)))
+    assert main(["trace", str(trace), "-o", str(output), *option]) == 1
+    assert "--config and --trace-rate apply to --explain and --html: add one of them" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_a_trace_becomes_a_web_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, config, page = tmp_path / "trace.json", tmp_path / "config.pbtxt", tmp_path / "page.html"
     trace.write_text(json.dumps(entries(10)))
@@ -61,3 +87,6 @@ def test_an_unknown_configuration_is_one_sentence(tmp_path: Path, capsys: pytest
     trace.write_text(json.dumps(entries(10)))
     assert main(["trace", str(trace), "--explain", "--config", str(tmp_path / "missing.pbtxt")]) == 1
     assert "cannot read the configuration" in capsys.readouterr().err
+    (tmp_path / "wrong.pbtxt").write_text("import os")
+    assert main(["trace", str(trace), "--explain", "--config", str(tmp_path / "wrong.pbtxt")]) == 1
+    assert capsys.readouterr().err.startswith(f"'{tmp_path / 'wrong.pbtxt'}': 1:8: Message type")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import html
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +14,9 @@ import pytest
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tritonnb.figures.picture import Picture
+from tritonnb.model_config.read import config_json, read_config
 from tritonnb.remote.config import RemoteConfig
+from tritonnb.remote.model import RemoteModelHandle
 
 
 @pytest.fixture(params=["http", "grpc"])
@@ -64,7 +70,7 @@ def test_load_sweep_and_theory_take_a_remote_model(remote: tnb.Remote) -> None:
     result = tnb.load(model, clients=4, requests=100).wait(60)
     assert (result.requests, result.failed, result.recording) == (100, 0, None)
     assert tnb.load(remote, "one", clients=1, requests=5).wait(60).failed == 0
-    with remote.record("one", rows=False) as recording:
+    with remote.record("one") as recording:
         tnb.load(model, rate=100, arrivals="poisson", requests=100).wait(60)
     assert len(recording.requests) == 100
     assert tnb.theory(recording).throughput > 0
@@ -121,6 +127,110 @@ def test_the_connection_restores_what_was_applied(remote_server: ServerProcess) 
         remote["delay"].stats()
 
 
+def change_delay(model: RemoteModelHandle, delay_us: int, *, keep: bool = False) -> None:
+    """Apply another delay."""
+    config = model.config
+    config.dynamic_batching.max_queue_delay_microseconds = delay_us
+    assert config.apply(keep=keep) == "reloaded"
+
+
+def test_an_applied_configuration_that_was_kept_is_found_and_put_back_by_another_connection(
+    remote_server: ServerProcess, remote: tnb.Remote
+) -> None:
+    before = remote["delay"].config.text
+    with tnb.connect(remote.url) as first:
+        change_delay(first["delay"], 9000, keep=True)
+        change_delay(first["delay"], 8000)  # restored to 9000 at the end of the block
+    text = "model 'delay' runs a configuration that was applied over the network "
+    text += "(-max_queue_delay_microseconds: 2000, +max_queue_delay_microseconds: 9000)"
+    with pytest.warns(UserWarning, match=re.escape(text)):
+        second = tnb.connect(remote.url)
+    model = second["delay"]
+    assert "configuration_before" not in model.config.text
+    assert second.check() == [f"{text}; remote.restore('delay') undoes that"]
+    with second.record("delay") as recording:
+        pass
+    assert recording.source is not None
+    assert text in recording.source.notes
+    assert second.restore() == ["model 'delay': its configuration is the one before"]
+    assert (model.config.text, second.check(), second.restore()) == (before, [], [])
+    second.close()
+    assert remote["delay"].config.text == before
+
+
+def test_the_configuration_handle_restores_what_any_connection_applied(remote: tnb.Remote) -> None:
+    before = remote["delay"].config.text
+    assert remote["delay"].config.restore() == "unchanged"
+    with tnb.connect(remote.url) as other:
+        change_delay(other["delay"], 9000, keep=True)
+    assert remote["delay"].config.restore() == "reloaded"
+    assert remote["delay"].config.text == before
+
+
+def test_a_configuration_that_others_applied_is_restored_from_the_repository(remote: tnb.Remote) -> None:
+    model = remote["delay"]
+    before = model.config.text
+    other = model.config
+    other.dynamic_batching.max_queue_delay_microseconds = 9000
+    remote.server.load("delay", config_json(other.edited()))  # without this package, nobody keeps the one before
+    assert model.config.restore() == "unchanged"
+    assert model.config.dynamic_batching.max_queue_delay_microseconds == 9000
+    assert model.config.restore(from_repository=True) == "reloaded"
+    assert model.config.text == before
+
+
+def test_preferred_sizes_that_the_server_derived_are_derived_again(remote: tnb.Remote) -> None:
+    model = remote["delay"]
+    before = model.config.text
+    assert "preferred_batch_size: 8" in before
+    with model.config as config:
+        config.max_batch_size = 2
+        assert config.apply() == "reloaded"
+        assert list(model.config.dynamic_batching.preferred_batch_size) == [2]
+    assert model.config.text == before
+
+
+def test_the_best_configuration_of_a_sweep_is_applied_exported_and_put_back(remote: tnb.Remote, tmp_path: Path) -> None:
+    model = remote["delay"]
+    before, counted = model.config.text, model.stats()["inference_count"]
+    model(X=[[1.0]])
+    options: dict[str, Any] = {"clients": 32, "requests": 200, "service": tnb.linear(1, 4)}
+    worse = tnb.sweep(model, max_queue_delay_microseconds=[50_000], **options).wait(60)
+    assert worse.verdict().startswith("Keep the running configuration")
+    assert worse.apply() == "unchanged"
+    assert model.stats()["inference_count"] == counted + 1  # it was not loaded again
+    better = tnb.sweep(model, count=[4], **options).wait(60)
+    assert better.apply() == "reloaded"
+    assert model.config.instance_group[0].count == 4
+    directory = better.export(tmp_path)
+    assert directory == tmp_path / "delay"
+    written = read_config(directory / "config.pbtxt")
+    assert (written.instance_group[0].count, written.backend, len(written.parameters)) == (4, "python", 1)
+    assert model.config.restore() == "reloaded"
+    assert model.config.text == before
+
+
+def test_a_connection_lists_the_models_that_are_ready(remote: tnb.Remote) -> None:
+    assert list(remote) == remote.models == [row["name"] for row in remote.index() if row.get("state") == "READY"]
+    assert len(remote) == len(remote.models)
+    assert "delay" in remote
+
+
+def test_a_closed_connection_refuses_every_call(remote_server: ServerProcess) -> None:
+    remote = tnb.connect(remote_server.http)
+    model, config = remote["one"], remote["one"].config
+    remote.close()
+    calls: list[Callable[[], object]] = [
+        *(lambda: model(X=[[1.0]]), model.stats, model.metadata, model.running_config, lambda: model.config),
+        *(model.watch, model.traffic, config.apply, config.restore, lambda: tnb.load(model, clients=1, requests=1)),
+        *(remote.check, remote.restore, remote.record, remote.index, lambda: list(remote), lambda: remote["one"]),
+        *(lambda: tnb.load(remote, "one", clients=1, requests=1), lambda: tnb.sweep(model, count=[2], clients=1)),
+    ]
+    for call in calls:
+        with pytest.raises(tnb.TritonError, match="the connection has been closed"):
+            call()
+
+
 def test_the_editor_applies_and_restores(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
@@ -137,7 +247,7 @@ def test_the_editor_applies_and_restores(remote: tnb.Remote) -> None:
 
 def test_a_recording_restores_the_trace_settings(remote: tnb.Remote) -> None:
     before = remote.trace_settings(), remote.trace_settings("two")
-    with remote.record(["one", "two"]) as recording:
+    with remote.record(["one", "two"], rows=True) as recording:
         assert remote.trace_settings("two")["trace_level"] == ["TIMESTAMPS", "TENSORS"]
         for name in ("one", "two"):
             remote[name](X=[[1.0], [2.0]])
@@ -147,6 +257,82 @@ def test_a_recording_restores_the_trace_settings(remote: tnb.Remote) -> None:
     with pytest.raises(ZeroDivisionError), remote.record("one"):
         raise ZeroDivisionError
     assert (remote.trace_settings(), remote.trace_settings("two")) == before
+
+
+def leave_traced(remote: tnb.Remote, name: str, **settings: object) -> None:
+    """Set trace settings of a model, as a recording whose process is killed leaves them."""
+    remote.server.update_trace_settings({"trace_level": ["TIMESTAMPS"], "trace_rate": "1", **settings}, name)
+
+
+EVERY = "model 'two' is traced: every request, with its time stamps, to"
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"trace_count": "7"}, f"{EVERY} .*, until 7 more are traced; remote.restore\\('two'\\) undoes that"),
+        ({"trace_level": ["TIMESTAMPS", "TENSORS"]}, "every request, with the contents of its tensors, .* without end"),
+        ({"trace_rate": "9", "log_frequency": "1000"}, "model 'two' is traced: 1 of 9 requests"),
+    ],
+)
+def test_tracing_that_was_left_on_is_found_and_cleared(
+    remote_server: ServerProcess, remote: tnb.Remote, settings: dict[str, object], text: str
+) -> None:
+    assert remote.check() == []
+    assert remote.restore() == []
+    before = remote.trace_settings("two")
+    leave_traced(remote, "two", **settings)
+    with pytest.warns(UserWarning, match=text):
+        other = tnb.connect(remote.url)
+    with other:
+        (found,) = other.check()
+        for shown in (repr(other), html.unescape(other._repr_html_())):
+            assert found in shown
+        with pytest.warns(UserWarning, match=text), other.record("two"):
+            pass
+        assert other.restore("one") == []
+        leave_traced(remote, "two", **settings)
+        assert other.restore() == ["model 'two': its trace settings are the server's"]
+        assert other.check() == []
+    assert remote.trace_settings("two") == before
+
+
+def test_a_recording_leaves_no_limited_tracing_on_and_restores_unlimited_settings(remote: tnb.Remote) -> None:
+    own = {"trace_count": "-1", "trace_rate": "50", "log_frequency": "3"}
+    for settings, is_restored in ((own, True), ({"trace_count": "50"}, False)):
+        leave_traced(remote, "two", **settings)
+        before = remote.trace_settings("two")
+        with pytest.warns(UserWarning, match="model 'two' is traced"), remote.record("two"):
+            assert remote.trace_settings("two") != before
+        assert (remote.trace_settings("two") == before) == is_restored
+        remote.restore()
+        assert remote.check() == []
+
+
+def test_a_recording_traces_a_limited_number_of_requests(remote: tnb.Remote) -> None:
+    with remote.record("one", trace_count=3) as recording:
+        assert remote.trace_settings("one")["trace_count"] == "3"
+        for _ in range(5):
+            remote["one"](X=[[1.0]])
+        (found,) = remote.check()
+    assert found.startswith("model 'one' has the trace settings of a recording that did not end; nothing is traced")
+    assert remote.check() == []
+    assert len(recording.requests) == 3
+    assert recording.source is not None
+    assert any("the recording ends after 3 of 5 requests" in note for note in recording.source.notes)
+    with remote.record("one"):
+        assert 0 < int(remote.trace_settings("one")["trace_count"]) <= 1_000_000
+    with pytest.raises(tnb.TritonError, match="trace_count must be positive, got -1"), remote.record(trace_count=-1):
+        raise AssertionError("the block must not run")
+
+
+def test_tracing_of_all_models_is_found_and_left_on(remote: tnb.Remote) -> None:
+    remote.server.update_trace_settings({"trace_level": ["TIMESTAMPS"], "trace_rate": "500"})
+    assert remote.check()[0].startswith("every model is traced: 1 of 500 requests")
+    assert remote.restore() == []
+    assert remote.trace_settings()["trace_rate"] == "500"
+    remote.server.update_trace_settings({"trace_level": None, "trace_rate": None})
+    assert remote.check() == []
 
 
 def test_watch_without_traces_shows_differences_of_the_statistics(remote: tnb.Remote) -> None:

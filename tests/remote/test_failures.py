@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -11,14 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import PIPE
 
 import psutil
 import pytest
 
 import tritonnb as tnb
 from tests.remote.conftest import needs_triton
-from tests.remote.servers import ServerProcess, start, write_model
+from tests.remote.servers import PACKAGE, ServerProcess, start, write_model
 from tests.remote.traffic import send
+from tritonnb.notebook import remote_view
+from tritonnb.remote.trace_state import TRACE_COUNT
 
 SERVERS = [False, pytest.param(True, marks=[needs_triton, pytest.mark.slow])]
 
@@ -123,7 +128,9 @@ def test_a_server_that_is_killed(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_a_server_that_is_killed_while_it_is_watched_with_traces(tmp_path: Path, triton: bool) -> None:
+def test_a_server_that_is_killed_while_it_is_watched_with_traces(
+    tmp_path: Path, triton: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         trace = ["mode=opentelemetry", f"opentelemetry,url={receiver.url}", "opentelemetry,bsp_schedule_delay=200"]
         with server_to_kill(tmp_path, triton, trace=trace) as server, nothing_left_behind():
@@ -140,12 +147,76 @@ def test_a_server_that_is_killed_while_it_is_watched_with_traces(tmp_path: Path,
                 assert time.monotonic() < deadline
             assert "one</b>, from traces (OTLP): 50 requests received" in view.status.value
             assert len(view.recording().requests) == 50
+            assert remote.trace_settings("one")["trace_count"] == str(TRACE_COUNT - 50)
+            monkeypatch.setattr(remote_view, "_RENEWAL_S", 0.0)
+            view.refresh()
+            assert remote.trace_settings("one")["trace_count"] == str(TRACE_COUNT)
             view.close()
             assert remote.trace_settings("one") == before
             view = remote["one"].watch(receiver)
             server.kill()
             with pytest.raises(tnb.TritonError, match="the trace settings of these models were not restored: 'one'"):
                 view.close()
+
+
+# --- processes that are killed --------------------------------------------------------------------
+
+
+def killed(code: str, url: str) -> None:
+    """Run a program with a connection until it prints a line, and kill it."""
+    program = f"import sys, tritonnb as tnb\nremote = tnb.connect({url!r})\n{code}"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+
+
+RECORDING = """
+with remote.record("one"):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+def test_traces_that_a_killed_process_left_on_are_limited_found_and_put_back(tmp_path: Path, triton: bool) -> None:
+    with server_to_kill(tmp_path, triton) as server:
+        with tnb.connect(server.grpc) as remote:
+            before = remote.trace_settings("one")
+        killed(RECORDING, server.grpc)
+        with pytest.warns(UserWarning, match="model 'one' is traced: every request, with its time stamps"):
+            remote = tnb.connect(server.grpc)
+        left = remote.trace_settings("one")
+        assert (left["trace_level"], left["trace_count"]) == (["TIMESTAMPS"], str(TRACE_COUNT))
+        assert remote.restore() == ["model 'one': its trace settings are the server's"]
+        assert remote.trace_settings("one") == before
+        remote.close()
+
+
+APPLYING = """
+with remote["one"].config as config:
+    config.dynamic_batching.max_queue_delay_microseconds = 7000
+    config.apply()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+def test_a_configuration_that_a_killed_process_applied_is_found_and_put_back(tmp_path: Path, triton: bool) -> None:
+    with server_to_kill(tmp_path, triton) as server:
+        with tnb.connect(server.http) as remote:
+            before = remote["one"].config.text
+        killed(APPLYING, server.http)
+        with pytest.warns(UserWarning, match="model 'one' runs a configuration that was applied over the network"):
+            remote = tnb.connect(server.http)
+        assert remote["one"].config.dynamic_batching.max_queue_delay_microseconds == 7000
+        assert remote.restore() == ["model 'one': its configuration is the one before"]
+        assert remote["one"].config.text == before
+        remote.close()
 
 
 # --- servers that refuse --------------------------------------------------------------------------
@@ -210,10 +281,37 @@ def test_headers_are_sent_with_every_request(refusing: str) -> None:
             use()
 
 
+@pytest.mark.parametrize(("path", "is_named"), [("", True), ("auth", False)])
+def test_credentials_are_not_sent_without_tls_to_find_the_right_url(refusing: str, path: str, is_named: bool) -> None:
+    url = f"{refusing.replace('http:', 'https:')}/{path}"
+    with pytest.raises(tnb.TritonError) as error:
+        tnb.connect(url, headers={"Authorization": "Bearer secret"}, timeout=5)
+    assert (f"a server responds at {refusing}" in str(error.value)) == is_named
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "grpc://127.0.0.1:9"])
 def test_a_server_that_is_not_there(url: str) -> None:
     with pytest.raises(tnb.TritonError, match=f"no (HTTP|gRPC) server .*{url}"):
         tnb.connect(url, timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("http://127.0.0.1:{grpc}", r"its response is not HTTP/1\.1; a server responds at grpc://127\.0\.0\.1:{grpc}$"),
+        ("127.0.0.1:{grpc}", r"its response is not HTTP/1\.1; a server responds at grpc://127\.0\.0\.1:{grpc}$"),
+        ("grpc://127.0.0.1:{http}", r"; a server responds at http://127\.0\.0\.1:{http}$"),
+        ("https://127.0.0.1:{http}", r"; a server responds at http://127\.0\.0\.1:{http}$"),
+        ("grpcs://127.0.0.1:{grpc}", r"; a server responds at grpc://127\.0\.0\.1:{grpc}$"),
+        ("http://127.0.0.1:{metrics}", "expected a server of the v2 protocol, got a response without its name and"),
+    ],
+)
+def test_the_port_of_another_endpoint_is_recognised(given: str, message: str) -> None:
+    with tnb.Server(port=0, grpc_port=0, metrics_port=0) as server:
+        ports = {"http": server.port, "grpc": server.grpc_port, "metrics": server.metrics_port}
+        with pytest.raises(tnb.TritonError, match=message.format(**ports)) as error:
+            tnb.connect(given.format(**ports), headers={"Authorization": "Bearer secret"}, timeout=5)
+        assert str(error.value).isprintable()
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://host:1/v2/models/m", ""])
@@ -258,6 +356,49 @@ def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: P
         with remote.record("one", trace_file=shared / server.trace_file.name) as recording:
             remote["one"](X=[[1.0]])
         assert len(recording.requests) == 1
+
+
+def record_elsewhere(remote: tnb.Remote, trace_file: Path, content: str | None) -> None:
+    """Record one request, whose trace the server does not write to the file, and perhaps write something else there."""
+    with remote.record("one", trace_file=trace_file, timeout=0.2):
+        remote["one"](X=[[1.0]])
+        if content is not None:
+            trace_file.write_text(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, r"nothing new is in '.*elsewhere/trace\.json' or '.*trace\.json\.0', … on this machine"),
+        ("text", r"'.*elsewhere/trace\.json' cannot be read: expected a list of objects with an 'id'"),
+    ],
+    ids=["nothing there", "another file there"],
+)
+def test_traces_that_cannot_be_read_are_an_error_with_a_remedy(
+    tmp_path: Path, content: str | None, reason: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere" / "trace.json"
+    elsewhere.parent.mkdir()
+    with server_to_kill(tmp_path, False) as server, tnb.connect(server.http) as remote:
+        before = remote.trace_settings("one")
+        with pytest.raises(tnb.TritonError, match=f"counted 1 request, and the server writes .* and {reason}") as error:
+            record_elsewhere(remote, elsewhere, content)
+        for remedy in ("trace_file=", "tnb.Recording.from_trace(PATH, CONFIG)", "receiver=tnb.otlp_receiver()"):
+            assert remedy in str(error.value)
+        assert remote.trace_settings("one") == before
+        with remote.record("one", trace_file=elsewhere) as recording:
+            pass
+        assert not recording.requests
+
+
+def test_spans_that_do_not_arrive_are_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with tnb.otlp_receiver(port=0) as receiver, tnb.otlp_receiver(port=0) as other:
+        trace = ["mode=opentelemetry", f"opentelemetry,url={other.url}"]
+        with server_to_kill(tmp_path, False, trace=trace) as server, tnb.connect(server.http) as remote:
+            message = f"no spans of them arrived at {receiver.url}: start the server with"
+            with pytest.raises(tnb.TritonError, match=message):
+                with remote.record("one", receiver=receiver, timeout=0.2):
+                    remote["one"](X=[[1.0]])
 
 
 def test_metrics_come_from_their_own_url(tmp_path: Path) -> None:

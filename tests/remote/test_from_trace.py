@@ -32,7 +32,7 @@ def record_load(
 ) -> tuple[tnb.Recording, list[list[str]]]:
     """A recording of a load, and the batches that the model logged during it."""
     before = len(server.logged(model))
-    with tnb.connect(server.grpc) as remote, remote.record(model, rows=False) as recording:
+    with tnb.connect(server.grpc) as remote, remote.record(model) as recording:
         send(server.grpc, model, requests, **traffic)
     return recording, server.logged(model)[before:]
 
@@ -89,12 +89,42 @@ def test_what_if_predicts_a_run_under_another_configuration(
 
 @pytest.mark.slow
 def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
-    with tnb.connect(remote_server.grpc) as remote, remote.record("two") as recording:
+    with tnb.connect(remote_server.grpc) as remote, remote.record("two", rows=True) as recording:
         send(remote_server.grpc, "two", 200, clients=6, rows=3)
     assert {request.size for request in recording.requests} == {1, 2, 3}
     assert recording.source is not None
     assert not any("batch sizes count requests" in note for note in recording.source.notes)
     assert max(recording.batch_sizes()) <= 8
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "note"),
+    [
+        ([1] * 6, {1}, ""),
+        ([3] * 6, {3}, "each request has 3 rows, because the server counted 18 in 6 requests"),
+        ([1, 3] * 3, {1}, r"the rows of each are not known (the server counted 12 in 6 requests)"),
+    ],
+)
+def test_rows_come_from_the_statistics_if_all_requests_have_equally_many(
+    remote_server: ServerProcess, sizes: list[int], rows: set[int], note: str
+) -> None:
+    with tnb.connect(remote_server.http) as remote, remote.record("one") as recording:
+        for size in sizes:
+            remote["one"](X=[[1.0]] * size)
+    assert recording.source is not None
+    notes = [text for text in recording.source.notes if "rows" in text]
+    assert {request.size for request in recording.requests} == rows
+    assert [note in text for text in notes] == [True] * bool(note)
+
+
+def test_contents_of_tensors_are_written_only_if_rows_are_asked_for(remote_server: ServerProcess) -> None:
+    files = remote_server.trace_file.parent
+    for rows, is_written in ((False, False), (True, True)):
+        before = set(files.glob(f"{remote_server.trace_file.name}*"))
+        with tnb.connect(remote_server.http) as remote, remote.record("one", rows=rows):
+            remote["one"](X=[[1.0], [2.0]])
+        new = set(files.glob(f"{remote_server.trace_file.name}*")) - before
+        assert any("tensor" in path.read_text() for path in new) == is_written
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -226,6 +256,38 @@ def test_configurations_come_by_name_or_from_a_repository(tmp_path: Path) -> Non
         tnb.Recording.from_trace(path, CONFIG.replace('"m"', '"other"'))
 
 
+def test_the_directory_of_a_model_is_its_configuration_and_other_directories_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(50)))
+    for name, text in (("m", CONFIG), ("other", CONFIG), ("unnamed", CONFIG.replace('name: "m"', ""))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(text)
+        assert tnb.Recording.from_trace(path, tmp_path / name).agreement.share == 1
+    (tmp_path / "other" / "config.pbtxt").write_text(CONFIG.replace('"m"', '"other"'))
+    (tmp_path / "empty").mkdir()
+    for name, message in (("other", "got one of 'other'"), ("empty", "which contains no config.pbtxt of them")):
+        with pytest.raises(tnb.TritonError, match=rf"in the trace \('m'\), {message}|of the trace \('m'\).*{message}"):
+            tnb.Recording.from_trace(path, tmp_path / name)
+
+
+def test_names_of_instances_are_said_to_be_made_up(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(entries(50)))
+    for config in (CONFIG, None):
+        text = repr(tnb.Recording.from_trace(path, config))
+        assert "From a trace: model 'm': the names of instances are made up, since a trace has none." in text
+
+
+def test_a_recording_and_a_trace_are_not_confused(tmp_path: Path) -> None:
+    trace, saved = tmp_path / "trace.json", tmp_path / "recording.jsonl"
+    trace.write_text(json.dumps(entries(5)))
+    tnb.Recording.from_trace(trace, CONFIG).save(saved)
+    with pytest.raises(tnb.TritonError, match=r"expected traces, got a recording: open it with Recording\.load"):
+        tnb.Recording.from_trace(saved)
+    with pytest.raises(tnb.TritonError, match=r"got another kind of file: traces are read by Recording\.from_trace"):
+        tnb.Recording.load(trace)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -259,9 +321,9 @@ def test_a_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "expected an OTLP trace message in JSON"),
+        ("{}", "expected an OTLP trace message in JSON, got JSON without 'resourceSpans'"),
         ("[1]", "expected a list of objects with an 'id'"),
-        ("text", "expected an OTLP trace message in protobuf"),
+        ("text", "expected traces, which are a list or OTLP messages in JSON, or .* in protobuf, got other content"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> None:

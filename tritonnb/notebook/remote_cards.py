@@ -25,6 +25,7 @@ def remote_card(remote: Remote) -> str:
         f"<p><b>{html.escape(metadata['name'])} {html.escape(metadata['version'])}</b> at "
         f"{html.escape(remote.url)}</p>{html_table(titles, rows) if rows else '<p>No models.</p>'}"
         f"<p>Extensions: {html.escape(extensions)}.</p>"
+        + "".join(f"<p><b>{html.escape(text)}</b></p>" for text in _findings(remote))
     )
 
 
@@ -38,7 +39,7 @@ def remote_text(remote: Remote) -> str:
     for entry in index:
         state = state_text(entry) if "state" in entry else "not loaded"
         lines.append(f"  {entry['name']} {entry.get('version', '')}  {state}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  ! {text}" for text in _findings(remote))])
 
 
 def remote_model_card(model: RemoteModelHandle) -> str:
@@ -60,6 +61,14 @@ def remote_model_text(model: RemoteModelHandle) -> str:
     return f"{title} (version {stats['version']})\n  {describe_scheduling(config)}\n  {counts}"
 
 
+def _findings(remote: Remote) -> list[str]:
+    """What `Remote.check` finds; empty if the server does not permit it."""
+    try:
+        return remote.check()
+    except TritonError:
+        return []
+
+
 def _rows(remote: Remote) -> list[list[Any]]:
     """A row for each model version that is or was loaded."""
     stats = {(entry["name"], entry["version"]): entry for entry in remote.stats()["model_stats"]}
@@ -69,7 +78,7 @@ def _rows(remote: Remote) -> list[list[Any]]:
         counts = stats.get(key)
         cells: list[Any] = [""] * 5
         if counts is not None:
-            config = remote.config_of(entry["name"])
+            config = remote.server.config(entry["name"])
             runs = [config.backend or config.platform, describe_scheduling(config)]
             cells = [*runs, counts["inference_count"], counts["execution_count"], mean_batch_text(counts)]
         rows.append([*key, state_text(entry) if "state" in entry else "not loaded", *cells])

@@ -37,7 +37,7 @@ class RemoteConfigEditor(ConfigEditor):
         handle = self._handle
         super().close()
         if handle is not None and handle.server.alive:
-            cast("Remote", handle.server).restore(handle.name)
+            cast("Remote", handle.server).changed_configs.restore(handle.name)
 
     def __enter__(self) -> RemoteConfigEditor:
         return self

@@ -21,7 +21,7 @@ from tritonnb.notebook.updater import Updater
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.live_events import LiveEvents
-from tritonnb.remote.record import changed_settings
+from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two updates, and between two readings of the statistics.
 _UPDATE_S, _INTERVAL_S = 1.0, 1.0
+#: What is traced while a view is open: a limited number of requests, so that a killed process leaves nothing on.
+_TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(TRACE_COUNT)}
+#: Seconds until the number is renewed; a recording of the model that has ended switched its traces off.
+_RENEWAL_S = 10.0
 #: Intervals of the statistics that are shown.
 _INTERVALS = 10
 
@@ -55,9 +59,10 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._events = LiveEvents(model.name, self._config)
         self._feed: Feed | None = None
         self._settings = ExitStack()
-        changes = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": "-1"}
+        self._server = model.server.server
         model.server.require_extension("trace")
-        self._settings.enter_context(changed_settings(model.server.server, [model.name], changes))
+        self._settings.enter_context(changed_settings(self._server, [model.name], _TRACED))
+        self._renewed_s = time.monotonic()
         receiver.subscribe(self._events.add)
         self._closed = False
         self.status = widgets.HTML(self._text())
@@ -72,6 +77,9 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def refresh(self) -> None:
         """Show what has been received; the view does so every second."""
+        if time.monotonic() - self._renewed_s > _RENEWAL_S:
+            self._server.update_trace_settings(_TRACED, self.name)
+            self._renewed_s = time.monotonic()
         events = self._events.take()
         if not events:
             self.status.value = self._text()

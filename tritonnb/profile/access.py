@@ -132,7 +132,8 @@ class Access:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 raise UnavailableError(f"no response from {url} within {limit_s:g} s") from None
-            raise UnavailableError(f"no HTTP server of the v2 protocol responds at {url}: {reason}") from error
+            text = str(reason) if str(reason).isprintable() else "its response is not HTTP/1.1"
+            raise UnavailableError(f"no HTTP server of the v2 protocol responds at {url}: {text}") from error
 
     def fetch_json(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
         """As `fetch`, with a JSON body, and decode the JSON of the response; None for an empty response."""

@@ -15,6 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
 from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.profile.prompts import Prompt
 from tritonnb.runtime.models.validation import RequestValidator
 
 Tensors = dict[str, np.ndarray]
@@ -83,7 +84,7 @@ def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Exam
 
 def _checked(spec: ModelSpec, inputs: Mapping[str, npt.ArrayLike]) -> Tensors:
     """Validate an example; returns the arrays as the model receives them."""
-    request = make_request(spec, -1, inputs)
+    request = make_request(spec, -1, inputs.tensors_for(spec) if isinstance(inputs, Prompt) else inputs)
     arrays = {name: tensor.array for name, tensor in request.inputs.items()}
     RequestValidator(spec).check(request)
     return arrays

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.examples import Inputs, Shapes, examples
 from tritonnb.profile.find_model import find_model, open_target
 from tritonnb.profile.remote import RemoteModel
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tritonnb.server.server import Server
 
 
+@with_short_traceback
 def load(
     model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.trial import capacity
 from tritonnb.recording.recording import Recording
@@ -66,6 +67,7 @@ def simulate_load_curve(
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]
 
 
+@with_short_traceback
 def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
     """Draw latency against throughput of runs at different rates, with the predictions of queueing theory.
 

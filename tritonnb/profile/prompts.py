@@ -8,9 +8,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
-from tritonnb.simulation.arrivals import require_positive
+from tritonnb.model_config.schema import ModelSpec
+from tritonnb.simulation.arrivals import require_positive, require_seed
 
 #: What is asked without texts of your own.
 _SUBJECTS = (
@@ -19,6 +23,37 @@ _SUBJECTS = (
 )  # fmt: skip
 
 
+class Prompt(dict[str, list[Any]]):
+    """The inputs of one generation, by name: with a batch dimension, and including those that a model may lack."""
+
+    @classmethod
+    def of(cls, text: str, tokens: int, sampling: Json) -> Prompt:
+        """The inputs that ask for a number of tokens after a text."""
+        options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
+        return cls(text_input=[[text]], stream=[[True]], sampling_parameters=[[json.dumps(options)]])
+
+    def tensors_for(self, spec: ModelSpec) -> dict[str, np.ndarray]:
+        """The inputs that a model has, each with one element, in the model's shape.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model has no input ``text_input``.
+        """
+        if "text_input" not in spec.inputs:
+            names = ", ".join(map(repr, spec.inputs))
+            raise InvalidArgumentError(
+                f"prompts for model '{spec.name}' expected the input 'text_input', got a model with {names}"
+            )
+        rows = (1,) if spec.max_batch_size > 0 else ()
+        return {
+            name: np.array(value, tensor.datatype.numpy).reshape(*rows, *(1 for _ in tensor.dims))
+            for name, value in self.items()
+            if (tensor := spec.inputs.get(name)) is not None
+        }
+
+
+@with_short_traceback
 def prompts(
     texts: Sequence[str] | None = None,
     *,
@@ -28,11 +63,12 @@ def prompts(
     most: int = 400,
     seed: int = 0,
     **sampling: Any,
-) -> list[dict[str, list[Any]]]:
-    """Make inputs for `load`: prompts for a model with the tensors of Triton's vLLM backend, such as ``tiny_gpt``.
+) -> list[Prompt]:
+    """Make inputs for `load`: prompts for a model that generates text, such as ``tiny_gpt``.
 
-    The lengths of the generations have a log-normal distribution, as those of chats do: most are short, a few are long.
-    The model is asked not to end earlier (``ignore_eos``).
+    The model has the input ``text_input`` of Triton's vLLM backend. The inputs ``stream`` and ``sampling_parameters``
+    are sent if it has them. With ``sampling_parameters`` the lengths of the generations have a log-normal distribution,
+    as those of chats do: most are short, a few are long. The model is asked not to end earlier (``ignore_eos``).
 
     Parameters
     ----------
@@ -53,13 +89,13 @@ def prompts(
 
     Returns
     -------
-    list of dict
-        For the parameter ``inputs`` of `load`.
+    list of Prompt
+        Dictionaries of the inputs, for the parameter ``inputs`` of `load`.
 
     Raises
     ------
     InvalidArgumentError
-        If a number is not positive, or the list of texts is empty.
+        If a number is not positive, the seed is not an integer, or the list of texts is empty.
 
     Examples
     --------
@@ -68,6 +104,7 @@ def prompts(
     ([['Once']], [['{"max_tokens": 5, "ignore_eos": true, "seed": 0}']])
     """
     require_positive(count=count, tokens=tokens, most=most)
+    require_seed(seed)
     if spread < 0:
         raise InvalidArgumentError(f"spread must not be negative, got {spread}")
     if texts is None:
@@ -78,15 +115,6 @@ def prompts(
     # The mean of a log-normal distribution is exp(mu + sigma² / 2).
     lengths = [rng.lognormvariate(math.log(tokens) - spread**2 / 2, spread) for _ in range(count)]
     return [
-        _inputs(texts[number % len(texts)], min(most, max(1, round(length))), {"seed": seed + number, **sampling})
+        Prompt.of(texts[number % len(texts)], min(most, max(1, round(length))), {"seed": seed + number, **sampling})
         for number, length in enumerate(lengths)
     ]
-
-
-def _inputs(text: str, tokens: int, sampling: Json) -> dict[str, list[Any]]:
-    options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
-    return {
-        "text_input": [[text]],
-        "stream": [[True]],
-        "sampling_parameters": [[json.dumps(options)]],
-    }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
-from google.protobuf import json_format
-
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.read import config_json
 from tritonnb.profile.access import Access
+from tritonnb.profile.applied_config import is_same, with_previous
 from tritonnb.profile.remote_server import GrpcServer, HttpServer, model_path, remote_server
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -154,8 +156,15 @@ class RemoteModel:
         """The entry of the model in the statistics extension; errors as `config`."""
         return self.server.statistics(self.name, self.version)[-1]
 
-    def apply(self, config: pb.ModelConfig) -> None:
-        """Load the model with another configuration, through the load API.
+    def apply(self, config: pb.ModelConfig) -> str:
+        """Load the model with another configuration, through the load API, unless it runs that one already.
+
+        The configuration that the model had before stays known to the server, for `restore`.
+
+        Returns
+        -------
+        str
+            ``"unchanged"`` or ``"reloaded"``.
 
         Raises
         ------
@@ -164,9 +173,49 @@ class RemoteModel:
         TritonError
             If the server rejects the configuration; the model continues unchanged.
         """
-        text = json_format.MessageToJson(config, preserving_proto_field_name=True)
+        running = self.config()
+        if is_same(config, running):
+            return "unchanged"
+        previous = self.server.previous_config(self.name)
+        previous = running if previous is None else previous
+        applied = config if is_same(config, previous) else with_previous(config, previous)
+        with self._model_control():
+            self.server.load(self.name, config_json(applied))
+        return "reloaded"
+
+    def restore(self) -> str:
+        """Load the model with the configuration that it had before another was applied, by whichever process.
+
+        Returns
+        -------
+        str
+            ``"unchanged"`` if no other was applied, or ``"reloaded"``.
+
+        Raises
+        ------
+        TritonError
+            As `apply`.
+        """
+        previous = self.server.previous_config(self.name)
+        return "unchanged" if previous is None else self.apply(previous)
+
+    def reload(self) -> None:
+        """Unload the model, and load it with the configuration in the repository of the server.
+
+        Raises
+        ------
+        TritonError
+            As `apply`.
+        """
+        with self._model_control():
+            self.server.unload(self.name)
+            self.server.load(self.name)
+
+    @contextmanager
+    def _model_control(self) -> Iterator[None]:
+        """Explain that a server does not permit loading and unloading."""
         try:
-            self.server.load(self.name, text)
+            yield
         except TritonError as error:
             if _NOT_EXPLICIT in error.message:
                 raise UnsupportedError(

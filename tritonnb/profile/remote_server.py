@@ -5,10 +5,11 @@ Both classes have the same methods, whose results have the form of the HTTP endp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 from google.protobuf import json_format
@@ -16,15 +17,10 @@ from google.protobuf import json_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.to_json import message_to_dict
 from tritonnb.profile.access import Access, grpc_errors
+from tritonnb.profile.applied_config import split
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
-
-#: The fields of a duration in the statistics, by the part of the response that contains them.
-_REQUEST_PARTS = (
-    *("success", "fail", "queue", "compute_input", "compute_infer", "compute_output"),
-    *("cache_hit", "cache_miss"),
-)
-_BATCH_PARTS = ("compute_input", "compute_infer", "compute_output")
 
 
 class RemoteServer(Protocol):
@@ -53,11 +49,17 @@ class RemoteServer(Protocol):
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
         """The configuration of a model."""
 
+    def previous_config(self, name: str) -> pb.ModelConfig | None:
+        """The configuration that a model had before another was applied over the network; None if none was."""
+
     def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
         """The statistics of a model, or of all: one entry for each version."""
 
     def load(self, name: str, config: str | None = None) -> None:
         """Load a model, with a configuration in JSON in place of the one of the repository."""
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
 
     def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
@@ -66,8 +68,24 @@ class RemoteServer(Protocol):
         """Change trace settings; None clears one. Returns the settings."""
 
 
+class _Configurations(ABC):
+    """The two configurations in the one that a server returns; see `tritonnb.profile.applied_config`."""
+
+    @abstractmethod
+    def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The response of the config endpoint."""
+
+    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The configuration of a model."""
+        return split(self._returned_config(name, version))[0]
+
+    def previous_config(self, name: str) -> pb.ModelConfig | None:
+        """The configuration that a model had before another was applied over the network; None if none was."""
+        return split(self._returned_config(name))[1]
+
+
 @dataclass(frozen=True)
-class HttpServer:
+class HttpServer(_Configurations):
     """A server over HTTP.
 
     Attributes
@@ -88,8 +106,19 @@ class HttpServer:
         return f"{self.scheme}://{self.authority}{self.prefix}"
 
     def metadata(self) -> Json:
-        """Name, version and extensions."""
-        metadata: Json = self._get("")
+        """Name, version and extensions.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If something else than a server of the v2 protocol responds.
+        """
+        metadata = self._get("")
+        if not (isinstance(metadata, dict) and {"name", "version"} <= metadata.keys()):
+            raise InvalidArgumentError(
+                f"{self.url} expected a server of the v2 protocol, got a response without its name and version: "
+                "Triton's HTTP endpoint is at port 8000 by default, its metrics are at port 8002"
+            )
         return metadata
 
     def is_ready(self) -> bool:
@@ -110,8 +139,7 @@ class HttpServer:
         metadata: Json = self._get(model_path(name, version))
         return metadata
 
-    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The configuration of a model."""
+    def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
         fields = self._get(f"{model_path(name, version)}/config")
         config: pb.ModelConfig = json_format.ParseDict(fields, pb.ModelConfig(), ignore_unknown_fields=True)
         return config
@@ -127,6 +155,10 @@ class HttpServer:
         """Load a model, with a configuration in JSON in place of the one of the repository."""
         body = {} if config is None else {"parameters": {"config": config}}
         self._post(f"/repository/models/{quote(name, safe='')}/load", body)
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
+        self._post(f"/repository/models/{quote(name, safe='')}/unload", {})
 
     def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
@@ -146,7 +178,7 @@ class HttpServer:
 
 
 @dataclass(frozen=True)
-class GrpcServer:
+class GrpcServer(_Configurations):
     """A server over gRPC; attributes as `HttpServer`, with ``grpc`` or ``grpcs``."""
 
     scheme: str
@@ -161,8 +193,7 @@ class GrpcServer:
 
     def metadata(self) -> Json:
         """Name, version and extensions."""
-        response = self._call("ServerMetadata")
-        return {"name": response.name, "version": response.version, "extensions": list(response.extensions)}
+        return message_to_dict(self._call("ServerMetadata"))
 
     def is_ready(self) -> bool:
         """Whether the server and all of its models are ready."""
@@ -170,36 +201,30 @@ class GrpcServer:
 
     def index(self) -> list[dict[str, str]]:
         """Name, version, state and reason of each model in the repository."""
-        models = self._call("RepositoryIndex").models
-        fields = ("name", "version", "state", "reason")
-        return [{name: value for name in fields if (value := getattr(model, name))} for model in models]
+        rows = map(message_to_dict, self._call("RepositoryIndex").models)
+        return [{name: str(value) for name, value in row.items() if value} for row in rows]
 
     def model_metadata(self, name: str, version: int = -1) -> Json:
         """Platform, versions, inputs and outputs of a model."""
-        response = self._call("ModelMetadata", name=name, version=_version_text(version))
-        tensors = {
-            kind: [
-                {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
-                for tensor in getattr(response, kind)
-            ]
-            for kind in ("inputs", "outputs")
-        }
-        return {"name": response.name, "versions": list(response.versions), "platform": response.platform, **tensors}
+        return message_to_dict(self._call("ModelMetadata", name=name, version=_version_text(version)))
 
-    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The configuration of a model."""
+    def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
         response = self._call("ModelConfig", name=name, version=_version_text(version))
         return pb.ModelConfig.FromString(response.config.SerializeToString())
 
     def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
         """The statistics of a model, or of all: one entry for each version."""
         response = self._call("ModelStatistics", name=name, version=_version_text(version))
-        return [_statistics(model) for model in response.model_stats]
+        return [cast("StatisticsEntry", message_to_dict(model, unset=True)) for model in response.model_stats]
 
     def load(self, name: str, config: str | None = None) -> None:
         """Load a model, with a configuration in JSON in place of the one of the repository."""
         parameters = {} if config is None else {"config": {"string_param": config}}
         self._call("RepositoryModelLoad", model_name=name, parameters=parameters)
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
+        self._call("RepositoryModelUnload", model_name=name)
 
     def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
@@ -251,25 +276,3 @@ def _values(value: Any) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
-
-
-def _statistics(model: Any) -> StatisticsEntry:
-    """The statistics of a model version in the form of the HTTP endpoint."""
-    entry: Any = {
-        "name": model.name,
-        "version": model.version,
-        "last_inference": model.last_inference,
-        "inference_count": model.inference_count,
-        "execution_count": model.execution_count,
-        "inference_stats": _durations(model.inference_stats, _REQUEST_PARTS),
-        "batch_stats": [
-            {"batch_size": batch.batch_size, **_durations(batch, _BATCH_PARTS)} for batch in model.batch_stats
-        ],
-    }
-    statistics: StatisticsEntry = entry
-    return statistics
-
-
-def _durations(message: Any, parts: Sequence[str]) -> dict[str, dict[str, int]]:
-    durations = {part: getattr(message, part) for part in parts}
-    return {part: {"count": duration.count, "ns": duration.ns} for part, duration in durations.items()}

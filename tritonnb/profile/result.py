@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.token_times import TokenTimes
@@ -29,6 +30,7 @@ INTENDED, SENT, COMPLETED, ROWS, ERROR, FIRST, TOKENS = range(COLUMNS := 7)
 _PERCENTILES = (50, 90, 95, 99)
 
 
+@with_short_tracebacks
 @dataclass(frozen=True)
 class LoadResult:
     """Client-side measurements of a load.

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import UnavailableError
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.profile.examples import Examples
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import COLUMNS, LoadResult
@@ -39,6 +40,7 @@ _MAX_MESSAGES = 100
 _KEPT = 100_000
 
 
+@with_short_tracebacks
 class Load:
     """A running or finished load.
 

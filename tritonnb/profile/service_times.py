@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
@@ -74,6 +75,7 @@ class Measurement:
     max_rate: float
 
 
+@with_short_traceback
 def service_times(
     model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,

@@ -17,6 +17,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.field_overrides import with_overrides
@@ -48,6 +49,7 @@ RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
 Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 
+@with_short_traceback
 def sweep(
     model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
     name: str | None = None,
@@ -82,7 +84,7 @@ def sweep(
     Parameters
     ----------
     model, name
-        As for `load`; the result for a URL cannot be exported from this process.
+        As for `load`.
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
     rate, arrivals, clients, rows, sequence_length, sequences, inputs, shapes, seed
@@ -231,6 +233,7 @@ def _virtual_arrivals(traffic: WorkloadOptions, rate: float | None) -> Arrivals:
     return trial.virtual_arrivals(workload(**options))
 
 
+@with_short_tracebacks
 class Sweep:
     """A running or finished sweep.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 
+@with_short_tracebacks
 @dataclass(frozen=True)
 class SweepResult:
     """Ranked configurations of a sweep.
@@ -102,7 +104,13 @@ class SweepResult:
     def apply(self) -> str:
         """Apply the best configuration to the running model, as `ConfigHandle.apply` does.
 
-        On another server it is loaded through the load API, and stays until the model is loaded again.
+        On another server it is loaded through the load API. ``tnb.connect(URL)[NAME].config.restore()`` loads the one
+        before, at any time.
+
+        Returns
+        -------
+        str
+            ``"unchanged"`` if the running configuration is the best; otherwise as `ConfigHandle.apply`.
 
         Raises
         ------
@@ -114,6 +122,8 @@ class SweepResult:
     def export(self, repository: str | os.PathLike[str]) -> Path:
         """Write the model with the best configuration to a model repository for Triton.
 
+        Of a model on another server, whose files cannot be read, only the *config.pbtxt* is written.
+
         Returns
         -------
         pathlib.Path
@@ -122,13 +132,8 @@ class SweepResult:
         Raises
         ------
         InvalidArgumentError
-            If the model is not one of this process, or has no files.
+            If the model is one of this process, and has no files.
         """
-        if isinstance(self.model, RemoteModel):
-            raise InvalidArgumentError(
-                f"export expected a model of this process, got {self.model.url}: write best.config to its config.pbtxt "
-                "there"
-            )
         return export(self.model, self.best.config, repository)
 
     def perf_analyzer(self, url: str = "localhost:8000") -> str:

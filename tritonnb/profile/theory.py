@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.offered import OfferedLoad, offered_load
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.run import instance_count
@@ -121,6 +122,7 @@ class Theory:
         return f"<p><b>{html.escape(self.verdict())}</b></p><table><tbody>{rows}</tbody></table>"
 
 
+@with_short_traceback
 def theory(rec: Recording) -> Theory:
     """Compare a recording of one model with queueing theory.
 

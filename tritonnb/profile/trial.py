@@ -219,8 +219,7 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
 def apply_config(model: ModelHandle | RemoteModel, config: pb.ModelConfig) -> str:
     """Apply a configuration to a running model, as `ConfigHandle.apply` does, or through the load API."""
     if isinstance(model, RemoteModel):
-        model.apply(config)
-        return "reloaded"
+        return model.apply(config)
     handle = model.config
     handle.text = text_format.MessageToString(config)
     return handle.apply()

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, TypedDict
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrival_times_us, as_arrivals, require_positive
+from tritonnb.simulation.arrivals import (
+    PROCESSES,
+    Arrival,
+    ClosedLoop,
+    arrival_times_us,
+    as_arrivals,
+    require_positive,
+    require_seed,
+)
 
 if TYPE_CHECKING:
     from tritonnb.profile.examples import Inputs, Shapes
@@ -148,6 +156,7 @@ def workload(
     require_positive(
         rate=rate, clients=clients, duration=duration, requests=requests, rows=rows, burst=burst, sequences=sequences
     )
+    require_seed(seed)
     limits = (math.inf if requests is None else requests, math.inf if duration is None else duration)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
         _reject_combination(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.editable_config import EditableConfig, copy_of
+from tritonnb.model_config.editable_config import EditableConfig
 from tritonnb.model_config.validate import validate
 from tritonnb.profile.remote import RemoteModel
 
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
 
 
+@with_short_tracebacks
 class RemoteConfig(EditableConfig):
     """An editable copy of the configuration of a model on another server.
 
     The attributes are the fields of ``inference.ModelConfig``. `apply` loads the model with the changed configuration,
     through the load API; the original is restored by `restore`, at the end of a ``with`` block, and when the connection
-    is closed.
+    is closed. The changed configuration has the one before in a parameter, ``tritonnb.configuration_before``, so that
+    any connection can restore it.
 
     Examples
     --------
@@ -32,19 +35,21 @@ class RemoteConfig(EditableConfig):
     ...     tnb.load(remote["dense"], rate=100, duration=5).wait()
     """
 
+    _remote: Remote
+    _address: RemoteModel
+
     def __init__(self, remote: Remote, address: RemoteModel) -> None:
         object.__setattr__(self, "_remote", remote)
         object.__setattr__(self, "_address", address)
         super().__init__()
 
-    @with_short_traceback
     def apply(self, *, keep: bool = False) -> str:
         """Load the model with this configuration, in place of the one in the repository of the server.
 
         Parameters
         ----------
         keep : bool, optional
-            Leave it on the server when the connection is closed.
+            Leave it on the server when the connection is closed; `restore` still loads the one before, at any time.
 
         Returns
         -------
@@ -58,20 +63,51 @@ class RemoteConfig(EditableConfig):
         TritonError
             If the configuration is invalid; the model continues unchanged.
         """
-        config = copy_of(self._message)
+        config = self.edited()
+        with ProblemContext(config, self.text):
+            validate(config)
         running = self._running()
-        if config == running:
-            return "unchanged"
-        apply_config(self._remote, self._address, config, running, self.text)
+        changed = self._remote.changed_configs
+        is_first = changed.add(self._address.name, partial(self._address.apply, running))
+        try:
+            outcome = self._address.apply(config)
+        except BaseException:
+            if is_first and self._running() == running:
+                changed.keep(self._address.name)
+            raise
         if keep:
-            self._remote.keep(self._address.name)
-        return "reloaded"
+            changed.keep(self._address.name)
+        return outcome
 
-    @with_short_traceback
-    def restore(self) -> None:
-        """Load the model with the configuration that it had before it was changed through this connection."""
-        self._remote.restore(self._address.name)
+    def restore(self, *, from_repository: bool = False) -> str:
+        """Load the model with the configuration that it had before another was applied.
+
+        It does not matter which process applied the other one, and whether that was killed since: the server keeps the
+        configuration before. That of a server whose configuration was changed by other means than this package is only
+        in its repository.
+
+        Parameters
+        ----------
+        from_repository : bool, optional
+            Unload the model, and load it with the configuration in the repository of the server. Requests that come in
+            between are refused. A load alone does not do it: Triton loads a model again only if its files are newer.
+
+        Returns
+        -------
+        str
+            ``"unchanged"`` if no other configuration was applied, or ``"reloaded"``.
+
+        Raises
+        ------
+        TritonError
+            If the server does not accept it.
+        """
+        self._remote.changed_configs.keep(self._address.name)
+        if from_repository:
+            self._address.reload()
+        outcome = "reloaded" if from_repository else self._address.restore()
         self.revert()
+        return outcome
 
     def __enter__(self) -> Self:
         return self
@@ -79,28 +115,8 @@ class RemoteConfig(EditableConfig):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remote.restore(self._address.name)
+        self._remote.changed_configs.restore(self._address.name)
 
     def _running(self) -> pb.ModelConfig:
-        return self._remote.config_of(self._address.name)
-
-
-def apply_config(
-    remote: Remote, address: RemoteModel, config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None
-) -> None:
-    """Load a model with another configuration, and restore the running one when the connection is closed.
-
-    Raises
-    ------
-    TritonError
-        As `RemoteConfig.apply`.
-    """
-    with ProblemContext(config, text):
-        validate(config)
-    remote.restore_later(address.name, lambda: address.apply(running))
-    try:
-        address.apply(config)
-    except BaseException:
-        if remote.config_of(address.name) == running:
-            remote.keep(address.name)
-        raise
+        self._remote.require_open()
+        return self._address.config()

@@ -1,98 +1,69 @@
-"""`connect`: a connection to any Triton, whose models have handles like those of a server of this process."""
+"""A connection to any Triton, whose models have handles like those of a server of this process."""
 
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.profile.access import TIMEOUT_S, Access
 from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.remote_server import GrpcServer, HttpServer, remote_server
+from tritonnb.profile.remote_server import GrpcServer, HttpServer
 from tritonnb.recording.recording import Recording
+from tritonnb.remote.changed_configs import ChangedConfigs
+from tritonnb.remote.check import find_configs, find_tracing, findings, put_back, ready_models, warn_of
+from tritonnb.remote.metrics import read_metrics
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.record import record
 from tritonnb.remote.replicas import is_deployment, record_replicas, replicas_of, statistics_by_replica
+from tritonnb.remote.trace_state import TRACE_COUNT
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.notebook.replicas_view import ReplicasView
 
 _CLOSED = "the connection has been closed"
+_CRASH_WARNING = (
+    "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
+    "not seen to crash with requests over gRPC, or with trace_rate=2"
+)
 
 
-def connect(
-    url: str,
-    metrics_url: str | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    ssl: Any = None,
-    timeout: float = TIMEOUT_S,
-) -> Remote:
-    """Connect to a server of the v2 protocol, such as Triton.
-
-    Parameters
-    ----------
-    url : str
-        ``http://HOST:PORT``, ``https://…``, ``grpc://HOST:PORT`` or ``grpcs://…``; without a scheme ``http``.
-    metrics_url : str, optional
-        URL of the metrics, such as ``http://HOST:8002/metrics``; for `Remote.metrics`.
-    headers : mapping of str to str, optional
-        Sent with every request, such as ``{"Authorization": "Bearer …"}``.
-    ssl : ssl.SSLContext, grpc.ChannelCredentials or path, optional
-        For ``https`` and ``grpcs``: a context (HTTP), credentials (gRPC), or a file with the certificates to trust.
-    timeout : float, optional
-        Seconds that the server may take to respond to a request that runs no model.
-
-    Returns
-    -------
-    Remote
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the URL is invalid, or the server refuses the credentials.
-    UnavailableError
-        If no server responds.
-
-    Examples
-    --------
-    >>> remote = tnb.connect("http://triton:8000")  # doctest: +SKIP
-    >>> remote["dense"].stats()["execution_count"]  # doctest: +SKIP
-    """
-    scheme, authority, prefix = RemoteModel.split(url)
-    return Remote(remote_server(scheme, authority, prefix, Access(dict(headers or {}), ssl, timeout)), metrics_url)
-
-
-class Remote:
+@with_short_tracebacks
+class Remote(NamedModels):
     """A connection to a server; see `connect`.
 
     ``remote["name"]`` is a model, ``remote["name", 1]`` a version of it. Nothing on the server is changed unless a
     method is called that says so. Configurations that were applied through the connection are restored when it is
-    closed: use it in a ``with`` statement, or call `close`; otherwise that happens when Python exits.
+    closed: use it in a ``with`` statement, or call `close`; otherwise that happens when Python exits. After a process
+    was killed, `check` of another connection finds what it left, and `restore` puts it back.
 
     Attributes
     ----------
     server : HttpServer or GrpcServer
         The calls of the protocol.
     metrics_url : str or None
+    extensions : sequence of str
+        Of the protocol, that the server has.
     """
 
     def __init__(self, server: HttpServer | GrpcServer, metrics_url: str | None = None) -> None:
         self.server = server
         self.metrics_url = metrics_url
-        self._metadata = server.metadata()
-        self._restorations: dict[str, Callable[[], object]] = {}
-        self._finalizer = weakref.finalize(self, _restore, self._restorations)
+        metadata = server.metadata()
+        self.extensions: Sequence[str] = metadata.get("extensions", ())
+        self._warns_of_crash = self.url.startswith("http") and metadata.get("version", "").startswith("2.51")
+        self.changed_configs = ChangedConfigs()
+        self._finalizer = weakref.finalize(self, self.changed_configs.restore_all)
 
     @property
     def url(self) -> str:
@@ -104,7 +75,6 @@ class Remote:
         """Whether the connection has not been closed."""
         return self._finalizer.alive
 
-    @with_short_traceback
     def __getitem__(self, key: str | tuple[str, int]) -> RemoteModelHandle:
         """The model with a name, and its latest version unless one is given.
 
@@ -120,42 +90,40 @@ class Remote:
             raise NotFoundError(f"{self.url} has no model '{name}'{did_you_mean(name, models)}; it has {names}")
         return RemoteModelHandle(self, name, version)
 
-    def __iter__(self) -> Iterator[str]:
-        """Names of the models that are ready."""
-        return iter(dict.fromkeys(row["name"] for row in self.index() if row.get("state") == "READY"))
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that are ready; ``for name in remote`` and ``len(remote)`` use them."""
+        self.require_open()
+        return ready_models(self.server)
 
     def address(self, name: str | None) -> RemoteModel:
         """The address of a model, for `load` and `sweep`; without a name, of the only one."""
+        self.require_open()
         return RemoteModel.parse(self.url, name, access=self.server.access)
 
-    @with_short_traceback
     def metadata(self) -> Json:
         """Server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
-        self._require_open()
+        self.require_open()
         return self.server.metadata()
 
-    @with_short_traceback
     def index(self) -> list[dict[str, str]]:
         """The models in the repository of the server: ``name``, ``version``, ``state``, ``reason``."""
-        self._require_open()
+        self.require_open()
         return self.server.index()
 
-    @with_short_traceback
     def ready(self) -> bool:
         """Whether the server and all of its models are ready."""
-        self._require_open()
+        self.require_open()
         return self.server.is_ready()
 
-    @with_short_traceback
     def stats(self, name: str = "") -> Json:
         """The response of the statistics extension, for one model or for all: ``model_stats``.
 
         Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
         """
-        self._require_open()
+        self.require_open()
         return {"model_stats": self.server.statistics(name)}
 
-    @with_short_traceback
     def replicas(self) -> list[Json]:
         """The replicas of a deployment; see `ScaledServer.replicas`.
 
@@ -164,13 +132,12 @@ class Remote:
         InvalidArgumentError
             If the server is not a deployment, or the connection is over gRPC.
         """
-        self._require_open()
+        self.require_open()
         return replicas_of(self.server)
 
-    @with_short_traceback
     def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
         """The statistics of each replica of a deployment: the entries of its models, by the ID of the replica."""
-        self._require_open()
+        self.require_open()
         return statistics_by_replica(self.server)
 
     def dashboard(self) -> ReplicasView:
@@ -188,17 +155,15 @@ class Remote:
         """
         from tritonnb.notebook.replicas_view import ReplicasView
 
-        self._require_open()
+        self.require_open()
         return ReplicasView(self)
 
-    @with_short_traceback
     def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
-        self._require_open()
+        self.require_open()
         self.require_extension("trace")
         return self.server.trace_settings(model)
 
-    @with_short_traceback
     def metrics(self) -> dict[str, float]:
         """The metrics of the server, by name with labels.
 
@@ -213,11 +178,7 @@ class Remote:
             raise InvalidArgumentError(
                 f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()"
             )
-        from prometheus_client.parser import text_string_to_metric_families
-
-        content, _ = self.server.access.fetch(self.metrics_url)
-        samples = (sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples)
-        return {f"{sample.name}{_labels(sample.labels)}": float(sample.value) for sample in samples}
+        return read_metrics(self.server.access, self.metrics_url)
 
     def record(
         self,
@@ -226,7 +187,8 @@ class Remote:
         trace_file: str | os.PathLike[str] | None = None,
         receiver: OtlpReceiver | None = None,
         trace_rate: int = 1,
-        rows: bool = True,
+        trace_count: int = TRACE_COUNT,
+        rows: bool = False,
         timeout: float = 15.0,
     ) -> AbstractContextManager[Recording]:
         """Record models during a ``with`` block.
@@ -248,9 +210,12 @@ class Remote:
             To which the server sends its spans.
         trace_rate : int, optional
             Record one of so many requests; figures that need every request need 1.
+        trace_count : int, optional
+            Trace at most so many requests of each model: the server stops then, even if this process is killed.
         rows : bool, optional
-            Record the shapes of inputs, too (level ``TENSORS``), to know the rows of requests. Triton then also writes
-            the contents of all tensors to its trace file. Spans contain no shapes.
+            Trace the shapes of inputs, too (level ``TENSORS``), to know the rows of requests that have different
+            numbers of rows. Triton then writes the *contents* of all tensors to its disk. Spans contain no shapes.
+            Without it, the rows are those that the server counts, if all requests have equally many.
         timeout : float, optional
             Seconds to wait at the end for the traces of the requests that the server has counted.
 
@@ -270,17 +235,24 @@ class Remote:
         ...     tnb.load(remote["dense"], rate=100, duration=5).wait()
         >>> rec.diagnoses()  # doctest: +SKIP
         """
-        self._require_open()
+        self.require_open()
         names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
         if trace_file is None and receiver is None and is_deployment(self.server):
             return record_replicas(self.server, names)
         self.require_extension("trace")
+        if self._warns_of_crash and receiver is None and trace_rate == 1:
+            warnings.warn(_CRASH_WARNING, stacklevel=2)
+            self._warns_of_crash = False  # one warning for a connection
+        addresses = [self.address(name) for name in names]
+        warn_of(self.url, find_tracing(self.server, addresses), stacklevel=3)
         return record(
             self.server,
             names,
+            notes=[finding.text for finding in find_configs(addresses)],
             trace_file=trace_file,
             receiver=receiver,
             trace_rate=trace_rate,
+            trace_count=trace_count,
             rows=rows,
             timeout_s=timeout,
         )
@@ -293,23 +265,56 @@ class Remote:
         UnavailableError
             If it does not.
         """
-        if name not in self._metadata.get("extensions", ()):
+        if name not in self.extensions:
             raise UnavailableError(f"{self.url} does not have the extension '{name}'")
 
-    def restore_later(self, name: str, restore: Callable[[], object]) -> None:
-        """Restore the configuration of a model when the connection is closed; the first call for a model counts."""
-        self._restorations.setdefault(name, restore)
+    def check(self) -> list[str]:
+        """Find what on the server is not as its operator set it up, as far as the protocol tells.
 
-    def restore(self, name: str) -> None:
-        """Restore the configuration that a model had before it was changed through this connection."""
-        restore = self._restorations.pop(name, None)
-        failures = _restore({name: restore}) if restore is not None else []
-        if failures:
-            raise failures[0]
+        `connect` warns about it. A configuration that was applied by other means than this package is not found: the
+        protocol does not say what the repository contains.
 
-    def keep(self, name: str) -> None:
-        """Leave the changed configuration of a model on the server when the connection is closed."""
-        self._restorations.pop(name, None)
+        Returns
+        -------
+        list of str
+            A sentence for each model that is traced with its own settings, or runs a configuration that was applied
+            over the network, and one if the server traces all models.
+
+        Raises
+        ------
+        TritonError
+            If the server does not permit these requests.
+        """
+        self.require_open()
+        return [str(finding) for finding in findings(self)]
+
+    def restore(self, model: str | None = None) -> list[str]:
+        """Put back what was changed with this package, in this process or in another one, which may have been killed.
+
+        A model that is traced with its own settings gets the server's. That ends a recording that is in progress
+        elsewhere, too. A model that runs a configuration that was applied, by `RemoteConfig.apply`, an editor, or a
+        sweep, is loaded with the one before.
+
+        Parameters
+        ----------
+        model : str, optional
+            By default all models that are ready.
+
+        Returns
+        -------
+        list of str
+            What was put back; empty if there was nothing.
+
+        Raises
+        ------
+        TritonError
+            If something could not be put back.
+        """
+        self.require_open()
+        found = findings(self, model)
+        for finding in found:
+            self.changed_configs.keep(finding.model)
+        return put_back(found)
 
     def close(self) -> None:
         """Restore the configurations that were changed; a second call has no effect.
@@ -335,12 +340,14 @@ class Remote:
             with suppress(TritonError):
                 self.close()
 
-    def config_of(self, name: str) -> pb.ModelConfig:
-        """The running configuration of a model."""
-        self._require_open()
-        return self.server.config(name)
+    def require_open(self) -> None:
+        """Raise an error if the connection has been closed.
 
-    def _require_open(self) -> None:
+        Raises
+        ------
+        UnavailableError
+            If it has.
+        """
         if not self.alive:
             raise UnavailableError(f"{self.url}: {_CLOSED}")
 
@@ -353,20 +360,3 @@ class Remote:
         from tritonnb.notebook.remote_cards import remote_card
 
         return remote_card(self) if self.alive else f"<p><b>{self.url}</b>: {_CLOSED}</p>"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _restore(restorations: dict[str, Callable[[], object]]) -> list[TritonError]:
-    """Restore all configurations; the errors of those that could not be restored."""
-    failures: list[TritonError] = []
-    while restorations:
-        name, restore = restorations.popitem()
-        try:
-            restore()
-        except TritonError as error:
-            failures.append(UnavailableError(f"model '{name}': its configuration was not restored: {error.message}"))
-    return failures

@@ -12,8 +12,10 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.recording.files import is_recording
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
+from tritonnb.remote.counted_rows import CountedRows, ModelVersion
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
 from tritonnb.remote.replay import replay
 from tritonnb.remote.trace_events import TracedModel, events_of, models_of
@@ -34,7 +36,7 @@ _UNEXPLAINED_SHARE, _MIN_BATCHES = 0.25, 20
 def from_trace(paths: Paths, config: Configs = None, trace_rate: int | None = None) -> Recording:
     """Read a recording from traces; see `Recording.from_trace`."""
     notes: list[str] = []
-    requests = _read(_files(paths), notes)
+    requests = _read(trace_files(paths), notes)
     return recording_of(requests, configs_of(config, requests), trace_rate, notes)
 
 
@@ -43,6 +45,7 @@ def recording_of(
     configs: Mapping[str, pb.ModelConfig],
     trace_rate: int | None = None,
     notes: Sequence[str] = (),
+    counted: Mapping[ModelVersion, CountedRows] | None = None,
 ) -> Recording:
     """Make a recording of traced requests.
 
@@ -54,6 +57,8 @@ def recording_of(
         One of so many requests was traced; estimated by default.
     notes : sequence of str
         What is already known about the trace.
+    counted : mapping of (str, int) to CountedRows, optional
+        What the server counted meanwhile, by model version: from it the rows of requests are known.
     """
     every = list(requests)
     complete = [request for request in every if request.complete]
@@ -61,7 +66,7 @@ def recording_of(
     if len(complete) < len(every):
         left_out = pluralize(len(every) - len(complete), "request")
         said.append(f"{left_out} left out, of which the trace contains only a part")
-    models = models_of(complete, configs)
+    models = models_of(complete, configs, counted)
     agreements: dict[str, Agreement] = {}
     for model in models:
         said += _notes_on(model)
@@ -81,20 +86,20 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
     Parameters
     ----------
     config : configuration, mapping of str to configuration, path, optional
-        Of the only model (or the model whose name it contains), by model, or a model repository.
+        Of the only model (or the model whose name it contains), by model, a model repository, or the directory of a
+        model.
     requests : iterable of TracedRequest
 
     Raises
     ------
     InvalidArgumentError
-        If it cannot be read, or does not say which model it is of.
+        If it cannot be read, is of none of the models, or does not say which one it is of.
     """
     models = sorted({request.model for request in requests if request.model})
     if config is None:
         return {}
     if isinstance(config, str | os.PathLike) and os.path.isdir(config):
-        files = {name: Path(config) / name / "config.pbtxt" for name in models}
-        return {name: read_config(path, name=name) for name, path in files.items() if path.is_file()}
+        return _configs_in(Path(config), models)
     if (
         isinstance(config, Mapping)
         and config
@@ -102,25 +107,59 @@ def configs_of(config: Configs, requests: Iterable[TracedRequest]) -> dict[str, 
     ):
         return {name: read_config(value, name=name) for name, value in config.items() if name in models}
     only: Any = config
-    message = read_config(only, name="")
-    if message.name in models:
-        return {message.name: message}
-    if message.name or len(models) != 1:
-        names = ", ".join(map(repr, models)) or "none"
-        got = f"one of '{message.name}'" if message.name else "one without a name"
+    return _config_of_one(read_config(only, name=""), models)
+
+
+def _configs_in(directory: Path, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
+    """Read the configurations in a model repository, or in the directory of a model."""
+    file = "config.pbtxt"
+    if (directory / file).is_file():
+        name = directory.resolve().name
+        return _config_of_one(read_config(directory / file, name=name if name in models else ""), models)
+    files = {name: directory / name / file for name in models}
+    configs = {name: read_config(path, name=name) for name, path in files.items() if path.is_file()}
+    if models and not configs:
         raise InvalidArgumentError(
-            f"config expected a configuration of one of the models in the trace ({names}), got {got}: "
+            f"config expected a model repository with a model of the trace ({_listed(models)}), or the directory of "
+            f"one, got '{directory}', which contains no {file} of them"
+        )
+    return configs
+
+
+def _config_of_one(config: pb.ModelConfig, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
+    """The configuration of the model whose name it has, or of the only one."""
+    if config.name in models:
+        return {config.name: config}
+    if config.name or len(models) != 1:
+        got = f"one of '{config.name}'" if config.name else "one without a name"
+        raise InvalidArgumentError(
+            f"config expected a configuration of one of the models in the trace ({_listed(models)}), got {got}: "
             "give a dict of configurations by model name"
         )
-    message.name = models[0]
-    return {models[0]: message}
+    config.name = models[0]
+    return {models[0]: config}
+
+
+def _listed(models: Sequence[str]) -> str:
+    return ", ".join(map(repr, models)) or "none"
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _files(paths: Paths) -> list[Path]:
-    """The files, those of a series in the order of their numbers."""
+def trace_files(paths: Paths) -> list[Path]:
+    """Find trace files, those of a series in the order of their numbers.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        The name of a series ``NAME.0``, ``NAME.1``, … stands for all of its files.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no such file.
+    """
     given_paths = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files: list[Path] = []
     for path in map(Path, given_paths):
@@ -144,6 +183,8 @@ def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
     for file in files:
         try:
             content = file.read_bytes()
+            if is_recording(content):
+                raise InvalidArgumentError("expected traces, got a recording: open it with Recording.load")
             if content.lstrip()[:1] == b"[":
                 read, missing = read_entries(content.decode("utf-8", "replace"))
                 entries += read
@@ -181,14 +222,11 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         yield f"model '{model.name}': batches, instances, rows and reasons are those that the server reported"
         return
     if config is None:
-        yield f"model '{model.name}': no configuration was given, so the reasons of its batches are not inferred"
+        yield f"model '{model.name}': its configuration is not known, so the reasons of its batches are not inferred"
     elif config.dynamic_batching.priority_levels:
         yield f"model '{model.name}': priorities are not in a trace"
-    if not model.has_shapes:
-        yield (
-            f"model '{model.name}': batch sizes count requests, because the trace has no shapes: "
-            "trace with level TENSORS, too, to count rows"
-        )
+    yield f"model '{model.name}': the names of instances are made up, since a trace has none"
+    yield from _note_on_rows(model)
     configured = 0 if config is None else sum(max(1, group.count) for group in config.instance_group) or 1
     if (
         config is not None
@@ -198,6 +236,21 @@ def _notes_on(model: TracedModel) -> Iterator[str]:
         yield (
             f"model '{model.name}': {model.instance_count} batches ran at the same time, and the configuration has "
             f"{pluralize(configured, 'instance')}"
+        )
+
+
+def _note_on_rows(model: TracedModel) -> Iterator[str]:
+    counted = model.counted
+    if not model.knows_rows:
+        counts = "" if counted is None else f" (the server counted {counted.rows} in {counted.requests} requests)"
+        yield (
+            f"model '{model.name}': batch sizes count requests, because the rows of each are not known{counts}: traces "
+            "of the level TENSORS, record(rows=True), have them, and the contents of all tensors"
+        )
+    elif counted is not None and (counted.per_request or 1) > 1:
+        yield (
+            f"model '{model.name}': each request has {counted.per_request} rows, because the server counted "
+            f"{counted.rows} in {counted.requests} requests"
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tritonnb.remote.otlp_receiver import OtlpReceiver
 
 
+@with_short_tracebacks
 class RemoteModelHandle:
     """A model of another server.
 
@@ -41,19 +42,26 @@ class RemoteModelHandle:
     name : str
     version : int, optional
         By default -1: the server chooses.
-
-    Attributes
-    ----------
-    address : RemoteModel
-        For `load` and `sweep`.
     """
 
     def __init__(self, remote: Remote, name: str, version: int = -1) -> None:
         self._remote = remote
         self.name = name
         self.version = version
-        self.address: RemoteModel = remote.address(name).sibling(name, version)
+        self._address: RemoteModel = remote.address(name).sibling(name, version)
         self._spec: ModelSpec | None = None
+
+    @property
+    def address(self) -> RemoteModel:
+        """The address of the model, for `load` and `sweep`.
+
+        Raises
+        ------
+        UnavailableError
+            If the connection has been closed.
+        """
+        self._remote.require_open()
+        return self._address
 
     @property
     def server(self) -> Remote:
@@ -64,7 +72,6 @@ class RemoteModelHandle:
         """Run one inference; see `infer`."""
         return self.infer(inputs, **options)
 
-    @with_short_traceback
     def infer(
         self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, *, timeout: float | None = None, **options: Any
     ) -> Outputs:
@@ -101,12 +108,10 @@ class RemoteModelHandle:
         """Whether a version of the model is ready."""
         return any(row["name"] == self.name and row.get("state") == "READY" for row in self._remote.index())
 
-    @with_short_traceback
     def metadata(self) -> Json:
         """The model metadata of the v2 protocol."""
-        return self._remote.server.model_metadata(self.name, self.version)
+        return self.address.server.model_metadata(self.name, self.version)
 
-    @with_short_traceback
     def stats(self) -> StatisticsEntry:
         """The entry of this model (by default its latest version) in the statistics extension.
 
@@ -180,7 +185,7 @@ class RemoteModelHandle:
 
     def running_config(self) -> pb.ModelConfig:
         """The running configuration."""
-        return self._remote.config_of(self.name)
+        return self.address.config()
 
     def load_failure(self) -> str:
         """Why the model failed to load; empty if it is served."""

@@ -55,7 +55,10 @@ def spans_of_protobuf(content: bytes) -> Iterator[Span]:
     try:
         message = ExportTraceServiceRequest.FromString(content)
     except DecodeError:
-        raise InvalidArgumentError("expected an OTLP trace message in protobuf, got other bytes") from None
+        raise InvalidArgumentError(
+            "expected traces, which are a list or OTLP messages in JSON, or an OTLP trace message in protobuf, got "
+            "other content"
+        ) from None
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
@@ -83,6 +86,8 @@ def spans_of_json(content: str | bytes) -> Iterator[Span]:
     """
     try:
         message = json.loads(content)
+        if not (isinstance(message, dict) and "resourceSpans" in message):
+            raise InvalidArgumentError("expected an OTLP trace message in JSON, got JSON without 'resourceSpans'")
         for resource in message["resourceSpans"]:
             for scope in resource.get("scopeSpans", ()):
                 for span in scope.get("spans", ()):

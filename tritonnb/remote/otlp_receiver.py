@@ -15,6 +15,7 @@ from typing import Self
 from tornado import web
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.endpoints.http.transport.server import TornadoServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import Configs, configs_of, recording_of
@@ -30,6 +31,7 @@ _KEPT, _MAX_MESSAGE = 200_000, 64 << 20
 OnRequest = Callable[[TracedRequest], None]
 
 
+@with_short_tracebacks
 class OtlpReceiver:
     """A running receiver; see `otlp_receiver`.
 
@@ -142,6 +144,7 @@ class OtlpReceiver:
             listener(request)
 
 
+@with_short_traceback
 def otlp_receiver(port: int = PORT, *, host: str = "127.0.0.1") -> OtlpReceiver:
     """Receive traces over OTLP/HTTP: ``POST /v1/traces``, in protobuf or JSON, also compressed with gzip.
 

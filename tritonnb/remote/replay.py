@@ -158,7 +158,7 @@ class _Replayer:
         if isinstance(self._scheduler, DynamicBatcher) and self._scheduler.payloads:
             next_batch = [request.serial for request in self._scheduler.payloads[0].requests]
             if len(next_batch) < len(members) and set(next_batch) < set(members):
-                self._scheduler.set_instances(range(self._instance_count), self._now)
+                self._scheduler.make_pass(self._now)
 
     def _arrive_until(self, time_ns: int, number: int) -> None:
         while self._next < len(self._arrivals) and self._arrivals[self._next].time_ns <= time_ns:

@@ -21,6 +21,7 @@ from tritonnb.core.events import (
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.instances import instances_of
 from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version, reported_instances
+from tritonnb.remote.counted_rows import CountedRows, ModelVersion
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import BLS_REQUEST, INPUTS_READY, UNKNOWN
@@ -43,8 +44,10 @@ class TracedModel:
         In the order of their start.
     rows : dict of int to int
         Batch sizes of the requests, by serial.
-    has_shapes : bool
-        Whether the sizes come from the trace; otherwise they are 1.
+    counted : CountedRows or None
+        What the server counted during the recording; the source of the sizes that are not in the trace.
+    knows_rows : bool
+        Whether all sizes are known; unknown ones are 1.
     instance_count : int
         Instances that the batches need, at least those of the configuration.
     reported_instances : list of str
@@ -57,7 +60,8 @@ class TracedModel:
     requests: list[TracedRequest]
     batches: list[TracedBatch]
     rows: dict[int | str, int]
-    has_shapes: bool
+    counted: CountedRows | None
+    knows_rows: bool
     instance_count: int = 1
     reported_instances: list[str] = field(default_factory=list)
     reasons: Sequence[Reason | None] = ()
@@ -108,18 +112,32 @@ class TracedModel:
         return Reason(UNKNOWN, facts)
 
 
-def models_of(requests: Sequence[TracedRequest], configs: Mapping[str, pb.ModelConfig]) -> list[TracedModel]:
-    """Group the complete requests of a trace by model, and find their batches."""
+def models_of(
+    requests: Sequence[TracedRequest],
+    configs: Mapping[str, pb.ModelConfig],
+    counted: Mapping[ModelVersion, CountedRows] | None = None,
+) -> list[TracedModel]:
+    """Group the complete requests of a trace by model, and find their batches.
+
+    Parameters
+    ----------
+    requests : sequence of TracedRequest
+    configs : mapping of str to ModelConfig
+    counted : mapping of (str, int) to CountedRows, optional
+        What the server counted meanwhile, by model version.
+    """
     serials = {request.key: serial for serial, request in enumerate(sorted(requests, key=_queued_ns), 1)}
     models = []
     for (name, version), group in by_version(requests).items():
         config = configs.get(name)
         batching = config is None or config.max_batch_size > 0
-        rows = {request.key: request.rows(batching) for request in group}
-        has_shapes = not batching or None not in rows.values()
+        counts = (counted or {}).get((name, version))
+        usual = None if counts is None else counts.per_request
+        rows = {request.key: request.rows(batching) or usual for request in group}
         batches = batches_of(group)
         sizes = {key: size or 1 for key, size in rows.items()}
-        model = TracedModel(name, version, config, group, batches, sizes, has_shapes, serials=serials)
+        knows_rows = None not in rows.values()
+        model = TracedModel(name, version, config, group, batches, sizes, counts, knows_rows, serials=serials)
         names = [] if config is None else instances_of(name, config)
         model.reported_instances = reported_instances(batches, names)
         configured = 1 if config is None else instance_count(config)

@@ -1,0 +1,70 @@
+"""A configuration that is applied over the network contains the one that the model had before.
+
+A server says which configuration a model runs, and not which one its repository contains. The one before is therefore
+kept where every connection finds it, also after the process that applied the other one was killed: in a parameter of
+the applied configuration. Backends ignore parameters that they do not know.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from google.protobuf import json_format, text_format
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.editable_config import copy_of
+from tritonnb.model_config.normalize import without_defaults
+from tritonnb.model_config.read import config_json
+
+PARAMETER = "tritonnb.configuration_before"
+#: Lines that a summary of changes has at most.
+_MAX_LINES = 8
+
+
+def with_previous(config: pb.ModelConfig, previous: pb.ModelConfig) -> pb.ModelConfig:
+    """A copy of a configuration that contains the one that the model had before."""
+    applied = copy_of(config)
+    applied.parameters[PARAMETER].string_value = config_json(previous)
+    return applied
+
+
+def split(applied: pb.ModelConfig) -> tuple[pb.ModelConfig, pb.ModelConfig | None]:
+    """Split a configuration into the one that the model runs, and the one that it had before if it was applied.
+
+    Examples
+    --------
+    >>> running, previous = split(with_previous(pb.ModelConfig(name="b"), pb.ModelConfig(name="a")))
+    >>> running.name, previous.name, len(running.parameters)
+    ('b', 'a', 0)
+    >>> split(pb.ModelConfig(name="b"))[1] is None
+    True
+    """
+    if PARAMETER not in applied.parameters:
+        return applied, None
+    running = copy_of(applied)
+    text = running.parameters.pop(PARAMETER).string_value
+    try:
+        previous: pb.ModelConfig = json_format.Parse(text, pb.ModelConfig(), ignore_unknown_fields=True)
+    except json_format.ParseError:  # of another program
+        return running, None
+    return running, previous
+
+
+def is_same(config: pb.ModelConfig, other: pb.ModelConfig) -> bool:
+    """Whether a server would run both in the same way, whichever defaults are written out."""
+    return bool(without_defaults(config) == without_defaults(other))
+
+
+def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
+    """The lines of *config.pbtxt* that differ, as one line of text.
+
+    Examples
+    --------
+    >>> describe_changes(pb.ModelConfig(max_batch_size=8), pb.ModelConfig(max_batch_size=4))
+    '-max_batch_size: 8, +max_batch_size: 4'
+    """
+    old, new = (text_format.MessageToString(without_defaults(config)).splitlines() for config in (before, after))
+    changes = [line for line in difflib.unified_diff(old, new, n=0) if line[:3] not in ("---", "+++")]
+    lines = [line[0] + line[1:].strip() for line in changes if line[0] in "+-"]
+    more = [f"and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
+    return ", ".join([*lines[:_MAX_LINES], *more])

@@ -1,0 +1,130 @@
+"""Find what on a server is not as its operator set it up, as far as the protocol tells, and put it back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.profile.applied_config import describe_changes
+from tritonnb.profile.remote import RemoteModel
+from tritonnb.profile.remote_server import RemoteServer
+from tritonnb.remote.trace_state import clear_settings, describe_model_tracing, describe_server_tracing
+
+if TYPE_CHECKING:
+    from tritonnb.remote.connection import Remote
+
+T = TypeVar("T")
+#: A server with many models is asked about several of them at a time.
+_CONCURRENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as the operator of a server set it up.
+
+    Attributes
+    ----------
+    text : str
+    model : str
+        Empty for the server.
+    undo : callable or None
+        Puts it back; None for what no connection of this package changes.
+    undone : str
+        What is the case then.
+    """
+
+    text: str
+    model: str = ""
+    undo: Callable[[], object] | None = None
+    undone: str = ""
+
+    def __str__(self) -> str:
+        return self.text if self.undo is None else f"{self.text}; remote.restore('{self.model}') undoes that"
+
+
+def ready_models(server: RemoteServer) -> list[str]:
+    """The names of the models that are ready."""
+    return list(dict.fromkeys(row["name"] for row in server.index() if row.get("state") == "READY"))
+
+
+def findings(remote: Remote, name: str | None = None) -> list[Finding]:
+    """Find what concerns one model or all, as far as the server has the extensions.
+
+    Raises
+    ------
+    TritonError
+        If the server does not respond, or does not permit it.
+    """
+    names = ready_models(remote.server) if "model_repository" in remote.extensions else []
+    models = [remote.address(model) for model in names if name in (None, model)]
+    found = find_tracing(remote.server, models) if "trace" in remote.extensions else []
+    return found + (find_configs(models) if "model_configuration" in remote.extensions else [])
+
+
+def find_tracing(server: RemoteServer, models: Sequence[RemoteModel]) -> list[Finding]:
+    """Find what is traced: of all models, and of each that has its own trace settings; errors as `findings`."""
+    shared = server.trace_settings()
+    settings = _for_each(lambda model: server.trace_settings(model.name), models)
+    texts = [describe_model_tracing(model.name, own, shared) for model, own in zip(models, settings, strict=True)]
+    found = [Finding(text) for text in filter(None, [describe_server_tracing(shared)])]
+    return found + [
+        Finding(text, model.name, partial(clear_settings, server, model.name), "its trace settings are the server's")
+        for model, text in zip(models, texts, strict=True)
+        if text
+    ]
+
+
+def find_configs(models: Sequence[RemoteModel]) -> list[Finding]:
+    """Find the models that run a configuration that was applied over the network; errors as `findings`."""
+    texts = _for_each(describe_applied_config, models)
+    return [
+        Finding(f"model '{model.name}' {text}", model.name, model.restore, "its configuration is the one before")
+        for model, text in zip(models, texts, strict=True)
+        if text
+    ]
+
+
+def describe_applied_config(model: RemoteModel) -> str:
+    """Describe the configuration of a model if it was applied over the network; empty otherwise."""
+    previous = model.server.previous_config(model.name)
+    changes = "" if previous is None else describe_changes(previous, model.config())
+    return f"runs a configuration that was applied over the network ({changes})" if changes else ""
+
+
+def warn_of(url: str, found: Iterable[Finding], stacklevel: int) -> None:
+    """Issue one warning with the findings that can be put back."""
+    texts = [str(finding) for finding in found if finding.undo is not None]
+    if texts:
+        warnings.warn("\n  ".join([f"{url}:", *texts]), stacklevel=stacklevel)
+
+
+def put_back(found: Iterable[Finding]) -> list[str]:
+    """Put back what was found; say what is the case now.
+
+    Raises
+    ------
+    UnavailableError
+        If something could not be put back; everything else is.
+    """
+    done, failures = [], []
+    for finding in found:
+        if finding.undo is None:
+            continue
+        try:
+            finding.undo()
+            done.append(f"model '{finding.model}': {finding.undone}")
+        except TritonError as error:
+            failures.append(f"model '{finding.model}' ({error.message})")
+    if failures:
+        raise UnavailableError(f"these models could not be restored: {', '.join(failures)}")
+    return done
+
+
+def _for_each(ask: Callable[[RemoteModel], T], models: Iterable[RemoteModel]) -> list[T]:
+    with ThreadPoolExecutor(_CONCURRENT, "tritonnb check") as pool:
+        return list(pool.map(ask, models))
