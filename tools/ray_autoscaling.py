@@ -144,7 +144,7 @@ def main() -> int:
             "upscale_delay_s": 3, "downscale_delay_s": 10, "metrics_interval_s": 1, "look_back_period_s": 3,
         },
         ingress_replicas=2,
-        drain_timeout=300.0,
+        exit_timeout=300.0,
         ray_actor_options={"num_cpus": 0.1},
         load_models=MODELS,
     )  # fmt: skip

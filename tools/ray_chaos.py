@@ -92,7 +92,7 @@ def start(replicas: int = 2, port: int = 0) -> tuple[Cluster, tnb.ScaledServer]:
         port=port,
         replicas=replicas,
         ingress_replicas=2,
-        drain_timeout=DRAIN_TIMEOUT_S,
+        exit_timeout=DRAIN_TIMEOUT_S,
         ray_actor_options={"num_cpus": 0.1},
         load_models=MODELS,
     )

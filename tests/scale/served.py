@@ -19,6 +19,7 @@ from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.http_ingress import HttpIngress
 from tritonnb.scale.replica import Replica
@@ -27,7 +28,8 @@ from tritonnb.scale.replica import Replica
 class Served:
     """Replicas that can be added and lost while clients use the port."""
 
-    def __init__(self, repository: Path, models: Sequence[str]) -> None:
+    def __init__(self, repository: Path, models: Sequence[str], settings: EndpointSettings) -> None:
+        self._settings = settings
         self._options = EngineOptions((repository,), model_control_mode="explicit", load_models=list(models))
         self._loop = BackgroundLoop("tests replicas")
         self._pool, self._coordinator = LocalPool(), Coordinator()
@@ -51,7 +53,7 @@ class Served:
 
     async def _listen(self) -> None:
         ask = ask_of(self._coordinator)
-        ingress = HttpIngress(Groups(Dispatcher(self._pool, ask), {}, ask))
+        ingress = HttpIngress(Groups(Dispatcher(self._pool, ask), {}, ask), self._settings)
 
         async def answer(request: HTTPServerRequest) -> None:
             await self._report()
@@ -71,7 +73,7 @@ class Served:
         self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
 
     async def _add(self, name: str) -> None:
-        self._all[name] = Replica(self._options, name=name)
+        self._all[name] = Replica(self._options, self._settings, name=name)
         await self._all[name].start()
         self._pool.running[name] = self._all[name]
 
@@ -89,9 +91,11 @@ class Served:
 
 
 @contextmanager
-def served(repository: Path, models: Sequence[str], *names: str) -> Iterator[Served]:
+def served(
+    repository: Path, models: Sequence[str], *names: str, settings: EndpointSettings | None = None
+) -> Iterator[Served]:
     """Serve models of a repository on replicas with these names."""
-    deployment = Served(repository, models)
+    deployment = Served(repository, models, settings or EndpointSettings())
     deployment.start(*names)
     try:
         yield deployment

@@ -11,7 +11,6 @@ from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.listeners import PortTakenError
 from tritonnb.scale.ray import version
 from tritonnb.scale.ray.cluster import check_address, free_port
-from tritonnb.scale.ray.options import check_engine_options
 
 
 @pytest.mark.parametrize(
@@ -59,9 +58,3 @@ def test_an_address_that_only_ray_can_resolve_is_left_to_ray(address: str) -> No
 def test_an_address_without_a_port_is_an_error(address: str) -> None:
     with pytest.raises(InvalidArgumentError, match="expected 'auto', HOST:PORT or ray://HOST:PORT, got"):
         check_address(address)
-
-
-def test_an_option_that_the_engine_does_not_have_is_an_error() -> None:
-    check_engine_options({"load_models": ["*"], "model_control_mode": "explicit"})
-    with pytest.raises(InvalidArgumentError, match=r"app\(\): expected options of the engine, got 'replica'"):
-        check_engine_options({"replica": 2})

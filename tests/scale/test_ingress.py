@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,65 +15,25 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.endpoints.newer_release import recordings
 from tests.endpoints.replay import differences
 from tests.scale.asgi import send
+from tests.scale.deployment import LOCAL, MODELS, Deployment
 from tests.scale.local import LocalPool, ask_of
 from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE
 from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
-from tritonnb.runtime.options import EngineOptions
-from tritonnb.scale.coordinator import Coordinator, Report
+from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.scale.coordinator import Report
 from tritonnb.scale.dispatch import Dispatcher
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
-from tritonnb.scale.grpc_ingress import GrpcIngress
 from tritonnb.scale.http_ingress import HttpIngress
-from tritonnb.scale.replica import Replica, RpcReply
-from tritonnb.telemetry.trace_settings import TraceOptions
+from tritonnb.scale.replica import RpcReply
 
-MODELS = Path(__file__).parents[1] / "models"
 METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
-
-
-class Deployment:
-    """Two replicas of all models, and an ingress; on an event loop that runs while a coroutine does."""
-
-    def __init__(self) -> None:
-        self.runner = asyncio.Runner()
-        self.pool = LocalPool()
-        self.coordinator = Coordinator()
-        ask = ask_of(self.coordinator)
-        groups = Groups(Dispatcher(self.pool, ask), {}, ask)
-        self.http, self.grpc = HttpIngress(groups), GrpcIngress(groups)
-
-    def run(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
-
-    def add(self, name: str, models: Sequence[str] = ("echo_fp32",)) -> Replica:
-        return self.run(self._add(name, list(models)))
-
-    async def _add(self, name: str, names: list[str]) -> Replica:
-        trace = TraceOptions("trace.json")
-        options = EngineOptions((MODELS,), model_control_mode="explicit", load_models=names, trace=trace)
-        replica = Replica(options, name=name)
-        await replica.start()
-        await replica.apply_all(self.coordinator.report(replica.report(name, "engine", "node")))
-        self.pool.running[name] = replica
-        return replica
-
-    def ask(self, method: str, path: str, document: object = None) -> Any:
-        """The JSON of a response; its status must be 200."""
-        request = {"method": method, "path": path, "body_text": "" if document is None else json.dumps(document)}
-        status, _, content = self.run(send(self.http, request))
-        assert status == 200, content
-        return json.loads(content or b"null")
-
-    def close(self) -> None:
-        for replica in self.pool.running.values():
-            self.run(replica.stop())
-        self.runner.close()
 
 
 @pytest.fixture
 def deployment() -> Iterator[Deployment]:
-    deployment = Deployment()
+    deployment = Deployment(EndpointSettings(openai=OpenAiOptions(allow=False)))  # Triton has no paths under /v1
     for name in ("r1", "r2"):
         deployment.add(name, [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")])
     yield deployment
@@ -118,8 +77,9 @@ def answer(deployment: Deployment, case: dict[str, Any]) -> dict[str, Any]:
 
     async def replies() -> list[RpcReply]:
         if "requests" not in case:
-            return [await deployment.grpc.call(case["rpc"], serialized(case["request"]), metadata)]
-        return [reply async for reply in deployment.grpc.stream(messages(map(serialized, case["requests"])), metadata)]
+            return [await deployment.grpc.call(case["rpc"], serialized(case["request"]), metadata, LOCAL)]
+        requests = messages(map(serialized, case["requests"]))
+        return [reply async for reply in deployment.grpc.stream(requests, metadata, LOCAL)]
 
     answered: dict[str, Any] = {"code": "OK", "text": ""}
     read = []
@@ -166,7 +126,7 @@ def test_statistics_are_summed_and_those_of_one_replica_can_be_read(small: Deplo
     assert counts == [3, 3]
     assert small.ask("GET", "/v2/models/echo_fp32/stats")["model_stats"][0]["inference_count"] == 6
     grpc_request = pb.ModelStatisticsRequest(name="echo_fp32").SerializeToString()
-    reply = small.run(small.grpc.call("ModelStatistics", grpc_request, {}))
+    reply = small.run(small.grpc.call("ModelStatistics", grpc_request, {}, LOCAL))
     assert pb.ModelStatisticsResponse.FromString(reply.message).model_stats[0].inference_count == 6
 
 
@@ -192,7 +152,7 @@ def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(s
         small.ask("POST", "/v2/trace/setting", {"trace_rate": str(rate)})
     small.ask("POST", "/v2/models/echo_fp32/trace/setting", {"trace_rate": "9"})
     read = pb.TraceSettingRequest().SerializeToString()
-    assert not small.run(small.grpc.call("TraceSetting", read, {})).status
+    assert not small.run(small.grpc.call("TraceSetting", read, {}, LOCAL)).status
     new = small.add("r3")
     assert len(small.coordinator.report(Report("another", "engine"))) == 2
     rates = {model: new.engine.tracer.settings.of(model).options.rate for model in ("echo_fp32", "echo_text")}
@@ -260,12 +220,10 @@ def test_a_model_with_replicas_of_its_own_is_served_there() -> None:
 
 @pytest.mark.parametrize(("header", "value"), [("Host", "evil.example"), ("Origin", "http://evil.example")])
 def test_a_web_page_cannot_use_the_server(header: str, value: str) -> None:
-    deployment = Deployment()
-    ask = ask_of(deployment.coordinator)
-    guarded = HttpIngress(Groups(Dispatcher(deployment.pool, ask), {}, ask), bound="127.0.0.1")
-    request = {"method": "GET", "path": "/v2/replicas", "headers": {"Host": "localhost:8000", header: value}}
-    status, _, body = deployment.run(send(guarded, request))
-    assert (status, b"is not allowed" in body) == (403, True)
-    request["headers"] = {"Host": "localhost:8000"}
-    assert deployment.run(send(guarded, request))[0] == 200
+    deployment = Deployment(EndpointSettings("127.0.0.1"))
+    for path in ("/v2/replicas", "/v1/models"):
+        request = {"method": "GET", "path": path, "headers": {"Host": "localhost:8000", header: value}}
+        status, _, body = deployment.run(send(deployment.http, request))
+        assert (status, b"is not allowed" in body) == (403, True)
+    assert deployment.send("GET", "/v2/replicas", Host="localhost:8000")[0] == 200
     deployment.close()

@@ -5,10 +5,14 @@ Ray is not part of the extra ``all``: ``make test-ray`` runs these tests in an e
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +32,10 @@ from tests.endpoints.replay import differences, send  # noqa: E402
 from tests.endpoints.test_grpc_transcripts import ask  # noqa: E402
 from tests.perf_analyzer.test_perf_analyzer import PROGRAM  # noqa: E402
 from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE  # noqa: E402
+from tests.server.serve_process import serving, x_input  # noqa: E402
 from tools.ray_chaos import DRAIN_TIMEOUT_S, allow_idle_sequences, chaos, kill_one, start_cluster  # noqa: E402
 from tritonnb.core.errors import UnavailableError  # noqa: E402
+from tritonnb.endpoints.openai.options import OpenAiOptions  # noqa: E402
 from tritonnb.telemetry.trace_settings import TraceOptions  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -60,11 +66,12 @@ def deployment() -> Iterator[tnb.ScaledServer]:
         grpc_port=0,
         replicas=2,
         ingress_replicas=2,
-        drain_timeout=DRAIN_TIMEOUT_S,
+        exit_timeout=DRAIN_TIMEOUT_S,
         ray_actor_options={"num_cpus": 0.1},
         load_models=names,
         direct=True,
         trace=TraceOptions("trace.json"),
+        openai=OpenAiOptions(allow=False),  # Triton has no paths under /v1
     )
     yield server
     server.stop()
@@ -248,3 +255,69 @@ def test_a_running_serve_and_a_missing_cluster_are_errors(deployment: tnb.Scaled
     )
     assert run.returncode == 1
     assert "no Ray cluster responds at 127.0.0.1:1" in run.stderr
+
+
+#: Opens a pipe when it begins, and another one before it ends.
+HELD = """
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.directory = os.path.dirname(args["model_repository"])
+
+    def execute(self, requests):
+        open(os.path.join(self.directory, "begun"), "w").close()
+        open(os.path.join(self.directory, "gate")).close()
+        arrays = [request.inputs()[0].as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
+"""
+
+
+def test_serve_with_ray_has_the_restrictions_of_serve_and_answers_before_it_stops(tmp_path: Path) -> None:
+    (tmp_path / "held" / "1").mkdir(parents=True)
+    (tmp_path / "held" / "1" / "model.py").write_text(HELD)
+    tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+    (tmp_path / "held" / "config.pbtxt").write_text(f'backend: "python" max_batch_size: 8 {tensors}')
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    os.mkfifo(begun)
+    os.mkfifo(gate)
+    restricted = ["--http-restricted-api=inference:key=secret", "--grpc-restricted-protocol=inference:key=secret"]
+    ports = ["--http-port=0", "--grpc-port=0"]
+    with serving("--ray", f"--model-repository={tmp_path}", *restricted, ports=ports) as process:
+        http = process.wait_for(r"Started HTTPService at (127\.0\.0\.1:\d+)")[1]
+        port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)")[1]
+        with triton_http.InferenceServerClient(http) as client:
+            with pytest.raises(triton_http.InferenceServerException, match="This API is restricted"):
+                client.infer("held", [x_input()])
+        with triton_grpc.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            assert client.is_server_live()
+            with pytest.raises(triton_http.InferenceServerException, match="This protocol is restricted"):
+                client.infer("held", [])
+        answers: list[Any] = []
+
+        def ask_once() -> None:
+            with triton_http.InferenceServerClient(http, network_timeout=60) as client:
+                answers.append(client.infer("held", [x_input()], headers={"key": "secret"}).as_numpy("Y").tolist())
+
+        asking = threading.Thread(target=ask_once)
+        asking.start()
+        begun.open().close()
+        process.tell(signal.SIGTERM)
+        process.wait_for("Waiting for in-flight requests")
+        process.wait_for("Deleting app")
+        while _status(http) != 404:  # the deployment does not accept requests any more
+            pass
+        gate.open("w").close()
+        asking.join()
+        assert answers == [[[1.0]]]
+        assert process.exit_status() == 0
+
+
+def _status(address: str) -> int:
+    """The status of the health probe."""
+    connection = HTTPConnection(address, timeout=30)
+    connection.request("GET", "/v2/health/live")
+    status = connection.getresponse().status
+    connection.close()
+    return status

@@ -14,6 +14,7 @@ from tests.scale.served import Served, served
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.remote.replicas import merge_events
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -140,3 +141,18 @@ def test_a_request_for_events_that_is_incomplete_is_an_error(deployment: Served,
     with tnb.connect(deployment.url) as remote:
         with pytest.raises(InvalidArgumentError, match="expected an object with 'recording', 'models' and 'stage'"):
             remote.server.access.fetch_json(f"{deployment.url}/v2/replicas/events", body)
+
+
+def test_connections_of_a_scaled_server_have_the_headers_that_restricted_apis_require() -> None:
+    apis = ("inference", "statistics", "metadata", "model-repository", "trace")
+    http = tnb.HttpOptions(restricted_api=tuple((api, "key", "secret") for api in apis))
+    with served(MODELS, ["echo_fp32"], "r1", settings=EndpointSettings(http=http)) as restricted:
+        with pytest.raises(InvalidArgumentError, match="expecting header 'key'"):
+            tnb.connect(restricted.url)
+        port = int(restricted.url.rpartition(":")[2])
+        server = tnb.ScaledServer("name", "127.0.0.1", port, None, False, lambda options: None, {"key": "secret"}, 0)
+        with server.connect() as remote:
+            assert remote["echo_fp32"](INPUT0=ONES)["OUTPUT0"].shape == (1, 2)
+            assert remote.stats("echo_fp32")["model_stats"][0]["inference_count"] == 1
+            assert remote.metrics()
+        assert [replica["replica"] for replica in server.replicas()] == ["r1"]

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,9 +37,9 @@ FREE_PORTS = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
 class Process:
     """A running ``tritonnb serve``."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, ports: Sequence[str] = FREE_PORTS) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tritonnb", "serve", *FREE_PORTS, *arguments],
+            [sys.executable, "-m", "tritonnb", "serve", *ports, *arguments],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -70,7 +70,7 @@ class Process:
 
     def exit_status(self) -> int:
         """Wait for the exit status."""
-        _, rest = self._process.communicate(timeout=30)
+        _, rest = self._process.communicate(timeout=60)
         self.log += rest
         return self._process.returncode
 
@@ -81,8 +81,8 @@ class Process:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Process]:
-    process = Process(*arguments)
+def serving(*arguments: str, ports: Sequence[str] = FREE_PORTS) -> Iterator[Process]:
+    process = Process(*arguments, ports=ports)
     try:
         yield process
     finally:

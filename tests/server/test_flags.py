@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from tritonnb.cli.flag_help import HELP
-from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.cli.flag_parser import FlagParser
+from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.main import make_parser
+from tritonnb.cli.server_options import server_options
 from tritonnb.core.errors import InvalidArgumentError
 
 
@@ -45,6 +48,28 @@ def test_a_flag_is_complained_of_as_triton_does(
     with pytest.raises((SystemExit, InvalidArgumentError)) as caught:
         read()
     assert complaint in (capsys.readouterr().err or str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("serve --model-repositry=x", "--model-repositry=x; did you mean '--model-repository'?"),
+        ("serve --model-repositry x", "--model-repositry; did you mean '--model-repository'?"),
+        ("serve --model-repository x --grpc-prt 5", "--grpc-prt; did you mean '--grpc-port'?"),
+        ("export kubernetes --model-repositry x", "--model-repositry; did you mean '--model-repository'?"),
+        ("models --colour", "--colour"),
+    ],
+)
+def test_a_misspelled_flag_is_named_before_a_required_one_that_is_missing(
+    capsys: pytest.CaptureFixture[str], arguments: str, text: str
+) -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(arguments.split())
+    assert capsys.readouterr().err.splitlines()[-1] == f"unrecognized arguments: {text}"
+
+
+def test_a_flag_may_be_abbreviated() -> None:
+    assert make_parser().parse_args(["serve", "--model-repo", "x"]).model_repository == [Path("x")]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +118,29 @@ def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None
     ]
     default = parser.parse_args([f"--model-repository={tmp_path}"])
     assert server_options(default)["allow_client_shm"] is False
+
+
+@pytest.mark.parametrize(
+    ("flags", "allowed"),
+    [
+        ([], True),
+        (["--allow-file-override=false"], False),
+        (["--http-address=0.0.0.0"], False),
+        (["--grpc-address=0.0.0.0"], False),
+        (["--grpc-address=0.0.0.0", "--allow-grpc=false"], True),
+        (["--http-address=0.0.0.0", "--grpc-address=127.0.0.1", "--allow-http=false"], True),
+        (["--http-address=0.0.0.0", "--allow-http=false"], False),
+        (["--http-allow-foreign=true"], False),
+        (["--http-address=0.0.0.0", "--allow-file-override=true"], True),
+    ],
+)
+def test_load_requests_may_contain_files_if_every_endpoint_is_on_this_machine(
+    tmp_path: Path, flags: list[str], allowed: bool
+) -> None:
+    parser = FlagParser()
+    add_flags(parser)
+    options = parser.parse_args([f"--model-repository={tmp_path}", *flags])
+    assert server_options(options)["allow_file_override"] is allowed
 
 
 def test_help_says_of_every_flag_what_it_is_for() -> None:

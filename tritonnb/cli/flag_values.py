@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeVar
 
-from tritonnb.endpoints.grpc.dispatch import PROTOCOLS
+from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import FORMATS
 

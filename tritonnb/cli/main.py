@@ -1,4 +1,4 @@
-"""The command line: ``serve`` with the flags of tritonserver, ``models``, ``trace``, ``export``, ``doctor``."""
+"""The command line: ``serve`` with the flags of tritonserver, ``lab``, ``models``, ``trace`` and others."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import faulthandler
 import gc
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonnb.cli import export, scaled, trace
+from tritonnb.cli import export, lab, scaled, trace
 from tritonnb.cli.doctor import doctor
-from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.cli.flag_parser import FlagParser
+from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.server_options import log_settings, server_options
+from tritonnb.cli.signals import stop_signals
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.listeners import PortTakenError
 from tritonnb.runtime.repository.drain import ExitTimeoutError
 from tritonnb.server.server import Server
-from tritonnb.telemetry.log_settings import LogHandler, LogSettings
+from tritonnb.telemetry.log_settings import write_log
 
 logger = logging.getLogger("tritonnb")
 
@@ -51,7 +53,8 @@ def make_parser() -> FlagParser:
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve model repositories")
     add_flags(serve)
-    scaled.add_arguments(serve)
+    lab.add_arguments(commands.add_parser("lab", help="copy the lessons into a directory, and open JupyterLab"))
+    commands.add_parser("lessons", help="list the lessons")
     models = commands.add_parser("models", help="write the example models into a repository")
     models.add_argument(
         "directory",
@@ -60,6 +63,7 @@ def make_parser() -> FlagParser:
         type=Path,
         help="a model repository; existing files are kept (default %(default)s)",
     )
+    models.add_argument("models", nargs="*", metavar="MODEL", help="the models to write (default: all)")
     models.add_argument(
         "--compile", action="store_true", help="also create the models that are compiled for this machine (digits_pt2)"
     )
@@ -77,8 +81,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     if options.command == "serve":
         return _serve(options)
     try:
+        if options.command == "lab":
+            return lab.run(options)
+        if options.command == "lessons":
+            return lab.print_lessons()
         if options.command == "models":
-            return _models(options.directory, options.compile)
+            return _models(options.directory, options.models or None, options.compile)
         if options.command == "trace":
             return trace.run(options)
         if options.command == "export":
@@ -93,20 +101,21 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    log = _set_up_logging(options)
-    signals = _signals()
+    log = log_settings(options)
+    write_log(log)
+    signals = stop_signals()
     _show_crashes()
     for text in warnings(options):
         logger.warning("Warning: %s", text)
     try:
-        arguments = server_options(options)
+        arguments = {**server_options(options), "log": log}
     except TritonError as error:
         print(error, file=sys.stderr)
         return 1
     if options.ray:
         return scaled.run(options, arguments, signals)
     try:
-        server = Server(**arguments, log=log, exit_on_error=options.exit_on_error)
+        server = Server(**arguments)
     except PortTakenError as error:
         socket_text = f"Socket '{error.host}:{error.port}' already in use"
         logger.error("failed to start %s service: %s - %s", error.service, error.status.label, socket_text)
@@ -137,20 +146,6 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _signals() -> socket.socket:
-    """A socket that becomes readable when a signal to stop arrives.
-
-    Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks,
-    or on another thread. The byte is written to the socket at once, whatever the threads do.
-    """
-    reading, writing = socket.socketpair()
-    writing.setblocking(False)
-    signal.set_wakeup_fd(writing.detach())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: None)
-    return reading
-
-
 def _exit_at_second_signal(signals: socket.socket) -> None:
     """Exit immediately when a second signal arrives."""
     number = signals.recv(1)[0]
@@ -171,23 +166,15 @@ def _relax_garbage_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    from tritonnb.notebook.garbage_collector import THRESHOLD
-
-    gc.set_threshold(THRESHOLD, 20, 50)
+    gc.set_threshold(10_000, 20, 50)
 
 
-def _models(directory: Path, compile: bool) -> int:
+def _models(directory: Path, models: Sequence[str] | None, compile: bool) -> int:
     from tritonnb.model_zoo import materialize
 
-    print(materialize(directory, compile=compile))
+    try:
+        print(materialize(directory, models, compile=compile))
+    except (ImportError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
-
-
-def _set_up_logging(options: argparse.Namespace) -> LogSettings:
-    settings = LogSettings(
-        options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
-        options.log_format,
-    )  # fmt: skip
-    logger.addHandler(LogHandler(settings))
-    logger.setLevel(logging.DEBUG)
-    return settings

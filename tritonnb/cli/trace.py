@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.recording import Recording
+from tritonnb.remote.from_trace import trace_files
 from tritonnb.remote.trace_file import read_entries
 from tritonnb.scheduling.reasons import RULES, pluralize
 from tritonnb.telemetry.perfetto import to_perfetto
@@ -42,18 +43,21 @@ def run(options: argparse.Namespace) -> int:
     Raises
     ------
     InvalidArgumentError
-        If a file is not a trace, or the configuration cannot be read.
+        If a file is not a trace, the configuration cannot be read, or an option has no effect.
     OSError
         If a file cannot be read or written.
     """
-    if options.explain or options.html:
+    is_recording = options.explain or options.html
+    if not is_recording and (options.config or options.trace_rate is not None):
+        raise InvalidArgumentError("--config and --trace-rate apply to --explain and --html: add one of them")
+    if is_recording:
         recording = Recording.from_trace(options.files, options.config, trace_rate=options.trace_rate)
         if options.explain:
             print(explanation(recording))
         if options.html:
             recording.to_html(options.html)
             print(options.html)
-    if options.output or not (options.explain or options.html):
+    if options.output or not is_recording:
         print(_write_timeline(options.files, options.output or Path(_OUTPUT)))
     return 0
 
@@ -81,7 +85,7 @@ def explanation(recording: Recording) -> str:
 
 def _write_timeline(files: Sequence[Path], output: Path) -> Path:
     entries: list[TraceEntry] = []
-    for file in files:
+    for file in trace_files(files):
         try:
             entries += read_entries(file.read_text("utf-8"))[0]
         except (ValueError, InvalidArgumentError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,11 +14,16 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnsupportedError
-from tritonnb.endpoints.grpc.dispatch import HEALTH, INFER, SERVING
+from tritonnb.endpoints.effects import Effect
+from tritonnb.endpoints.grpc.dispatch import SERVING
+from tritonnb.endpoints.grpc.restrictions import Restrictions
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.requests import version_number
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.dispatch import first_refusal
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
+from tritonnb.scale.grpc_callers import check_caller
 from tritonnb.scale.merge import merge_index, sum_statistics
 from tritonnb.scale.replica import RpcReply
 from tritonnb.scale.sequence_fields import grpc_sequence
@@ -28,66 +33,89 @@ from tritonnb.scale.sequences import SequenceKey
 _READY = {"ServerReady": pb.ServerReadyResponse(ready=True).SerializeToString(), HEALTH: SERVING}
 
 
+_REQUESTS = {rpc.name: rpc.request for rpc in RPCS.values()}
+
+_Merge = Callable[[str, bytes, Mapping[str, str]], Awaitable[RpcReply]]
+
+
 class GrpcIngress:
-    """The RPCs of a deployment.
+    """The RPCs of a deployment; the effect of an RPC (`tritonnb.endpoints.grpc.rpcs`) decides what happens to it.
 
     Parameters
     ----------
     groups : Groups
+    settings : EndpointSettings, optional
+        Who may call what.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
+        settings = settings or EndpointSettings()
         self._groups = groups
+        self._host = settings.grpc_host
+        self._restrictions = Restrictions(settings.grpc.restricted_protocol)
+        #: By name of the RPC, for each with the effect MERGE.
+        self.merges: Mapping[str, _Merge] = {
+            "ServerReady": self._ready,
+            HEALTH: self._ready,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+        }
 
-    async def call(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
-        """Run an RPC with one response."""
+    async def call(self, name: str, message: bytes, metadata: Mapping[str, str], peer: str) -> RpcReply:
+        """Run an RPC with one response; ``peer`` is the caller as gRPC names it."""
         try:
+            self._check(name, metadata, peer)
             return await self._call(name, message, metadata)
         except Exception as error:
             return RpcReply.of(error)
 
-    async def stream(self, messages: AsyncIterator[bytes], metadata: Mapping[str, str]) -> AsyncIterator[RpcReply]:
+    async def stream(
+        self, messages: AsyncIterator[bytes], metadata: Mapping[str, str], peer: str
+    ) -> AsyncIterator[RpcReply]:
         """Run a ``ModelStreamInfer``, and yield its responses; an error ends the stream."""
+        try:
+            self._check(STREAM_INFER, metadata, peer)
+        except TritonError as error:
+            yield RpcReply.of(error)
+            return
         stream = _Stream(self._groups, messages, metadata)
         async for reply in stream.replies():
             yield reply
 
-    async def _call(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
-        if name == INFER:
-            request = _parse(pb.ModelInferRequest, message)
-            group = self._groups.of("" if request is None else request.model_name)
-            sequence = None if request is None else grpc_sequence(request)
-            return _reply(await group.call(sequence, "rpc", name, message, metadata))
-        if name.endswith(("MemoryRegister", "MemoryUnregister")):
-            raise UnsupportedError(NO_SHARED_MEMORY)
-        if name == "ModelStatistics":
-            return await self._statistics(message)
-        if name == "RepositoryIndex":
-            return await self._index(message, metadata)
-        if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
-            model = (_parse(pb.RepositoryModelLoadRequest, message) or pb.RepositoryModelLoadRequest()).model_name
-            return _reply(await self._groups.of(model).change(Change(f"model {model}", "", name, message)))
-        if name in ("TraceSetting", "LogSettings"):
-            return await self._settings(name, message, metadata)
-        if name in ("ServerReady", HEALTH):
-            replies = [await group.call(None, "rpc", name, message, metadata) for group in self._groups.all]
-            return _reply(next((reply for reply in replies if reply.message != _READY[name]), replies[0]))
-        model = (
-            (_parse(pb.ModelReadyRequest, message) or pb.ModelReadyRequest()).name if name.startswith("Model") else ""
-        )
-        return _reply(await self._groups.of(model).call(None, "rpc", name, message, metadata))
+    def _check(self, name: str, metadata: Mapping[str, str], peer: str) -> None:
+        check_caller(self._host, peer)
+        self._restrictions.check(name, metadata)
 
-    async def _settings(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
-        request = _parse(pb.TraceSettingRequest if name == "TraceSetting" else pb.LogSettingsRequest, message)
-        model = getattr(request, "model_name", "")
+    async def _call(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        effect = EFFECTS[name]
+        if effect is Effect.MERGE:
+            return await self.merges[name](name, message, metadata)
+        if effect is Effect.MEMORY:
+            raise UnsupportedError(NO_SHARED_MEMORY)
+        request = _parse(_REQUESTS[name], message)
+        model = _model_of(name, request)
+        if effect is Effect.CHANGE and not _only_reads(request):
+            return await self._change(name, message, request, model)
+        sequence = grpc_sequence(request) if effect is Effect.INFER and request is not None else None
+        return _reply(await self._groups.of(model).call(sequence, "rpc", name, message, metadata))
+
+    async def _change(self, name: str, message: bytes, request: Any, model: str) -> RpcReply:
+        """Apply a change on the replicas that have the model, or on all."""
+        if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
+            change = Change(f"model {model}", "", name, message)
+        elif name in ("TraceSetting", "LogSettings"):
+            change = Change.of_settings("", name, message, model, request.settings)
+        else:
+            change = Change("", "", name, message)
         groups = [self._groups.of(model)] if model else self._groups.all
-        if request is None or not request.settings:  # it reads them
-            return _reply(await groups[0].call(None, "rpc", name, message, metadata))
-        change = Change.of_settings("", name, message, model, request.settings)
         replies = [await group.change(change) for group in groups]
         return _reply(first_refusal(replies) or replies[0])
 
-    async def _statistics(self, message: bytes) -> RpcReply:
+    async def _ready(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+        replies = [await group.call(None, "rpc", name, message, metadata) for group in self._groups.all]
+        return _reply(next((reply for reply in replies if reply.message != _READY[name]), replies[0]))
+
+    async def _statistics(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         request = _parse(pb.ModelStatisticsRequest, message) or pb.ModelStatisticsRequest()
         groups = [self._groups.of(request.name)] if request.name else self._groups.all
         replies: dict[str, RpcReply] = {}
@@ -99,10 +127,10 @@ class GrpcIngress:
         total = sum_statistics(json.loads(reply.message) for reply in replies.values())
         return RpcReply(json_format.ParseDict(total, pb.ModelStatisticsResponse()).SerializeToString())
 
-    async def _index(self, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
+    async def _index(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         request = _parse(pb.RepositoryIndexRequest, message) or pb.RepositoryIndexRequest()
         if request.repository_name:  # its answer is Triton's error
-            return _reply(await self._groups.default.call(None, "rpc", "RepositoryIndex", message, metadata))
+            return _reply(await self._groups.default.call(None, "rpc", name, message, metadata))
         rows: dict[str, list[dict[str, str]]] = {}
         for group in self._groups.all:
             for replica, reply in (await group.call_all("query", "index", request.ready)).items():
@@ -200,6 +228,17 @@ def _parse(kind: Any, message: bytes) -> Any:
         return kind.FromString(message)
     except DecodeError:
         return None
+
+
+def _model_of(rpc: str, request: Any) -> str:
+    """The model that a request names; empty if it names none, or could not be parsed."""
+    field = "name" if rpc.startswith("Model") and rpc not in (INFER, STREAM_INFER) else "model_name"
+    return str(getattr(request, field, ""))
+
+
+def _only_reads(request: Any) -> bool:
+    """Whether a request for settings changes none; one that cannot be parsed is refused by any replica."""
+    return request is None or ("settings" in request.DESCRIPTOR.fields_by_name and not request.settings)
 
 
 def _reply(reply: Any) -> RpcReply:

@@ -1,9 +1,11 @@
-"""The v2 protocol over HTTP in front of replicas, as an ASGI application.
+"""The v2 protocol and OpenAI's API over HTTP in front of replicas, as an ASGI application.
 
-An inference goes to one replica: that of its sequence, or the least loaded one. What reads state is sent to all
-replicas and summed; what changes state is applied on all, also on later ones. Bodies and responses pass as bytes.
+The effect of a request's route (`tritonnb.endpoints.http.routes`) decides what happens to it. An inference goes to one
+replica: that of its sequence, or the least loaded one. Responses that differ between replicas are merged. What changes
+state is applied on all replicas, and on those that are added later. What any replica would answer alike is sent to one.
+Bodies and responses pass as bytes.
 
-Beyond the protocol there are:
+Beyond the protocols there are:
 
 - ``GET /v2/replicas``: their state, and the sequences that live on them;
 - ``GET /v2/models/stats?replica=ID``: the statistics of one replica; ``*``: of each, by ID;
@@ -14,72 +16,36 @@ Beyond the protocol there are:
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError, UnavailableError
-from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
-from tritonnb.endpoints.http.host_origin_check import HostOriginCheck
+from tritonnb.endpoints.effects import Effect
+from tritonnb.endpoints.http.admission import Admission
+from tritonnb.endpoints.http.handlers.metadata import JSON, error_body
 from tritonnb.endpoints.http.inference import response_bytes
-from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.raw_path import routed_path
+from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
+from tritonnb.endpoints.openai.access import Access
+from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
+from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_complete, send_parts, send_response
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
 from tritonnb.scale.merge import merge_index, merge_metrics, sum_statistics
 from tritonnb.scale.sequence_fields import http_sequence
 
-Scope: TypeAlias = Mapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+#: The routes that only an ingress has.
+_OWN_ROUTES = (
+    Route.of("replicas", "/v2/replicas", "statistics", Effect.MERGE),
+    Route.of("replica-events", "/v2/replicas/events", "trace", Effect.MERGE),
+)
+_METRICS = Route.of("metrics", "/metrics", "statistics", Effect.MERGE)
+#: Requests with these methods change nothing.
+_SAFE = ("GET", "HEAD", "OPTIONS")
 
-_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/\d+)?(?:/(\w+))?", re.ASCII)
-_CONTROL = re.compile(r"/v2/repository(?:/[^/]+)?/models/([^/]+)/(load|unload)", re.ASCII)
-_SETTINGS = re.compile(r"/v2/(?:models/([^/]+)/)?(?:trace/setting|logging)", re.ASCII)
-_INDEX = re.compile(r"/v2/repository(?:/[^/]+)?/index", re.ASCII)
-_SHARED_MEMORY = re.compile(r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:un)?register", re.ASCII)
-#: Headers of a connection, which are not passed on.
-_OF_CONNECTION = (b"connection", b"transfer-encoding", b"keep-alive")
-
-
-class HttpRequest:
-    """One request, complete.
-
-    Attributes
-    ----------
-    method, target : str
-        The target is the path as it was sent, with the query.
-    headers : list of (bytes, bytes)
-    body : bytes
-    """
-
-    def __init__(self, scope: Scope, body: bytes) -> None:
-        path: bytes = scope.get("raw_path") or scope["path"].encode()
-        root: str = scope.get("root_path", "")
-        query: bytes = scope.get("query_string", b"")
-        text = path.decode("latin-1").removeprefix(root) or "/"
-        self.method: str = scope["method"]
-        self.target = f"{text}?{query.decode('latin-1')}" if query else text
-        self.headers: list[tuple[bytes, bytes]] = [
-            (bytes(name), bytes(value)) for name, value in scope["headers"] if name not in _OF_CONNECTION
-        ]
-        self.body = body
-
-    @property
-    def path(self) -> str:
-        """The path that is matched, without the query."""
-        return routed_path(self.target).partition("?")[0]
-
-    def header(self, name: bytes) -> str | None:
-        """The value of a header, or None."""
-        return next((value.decode("latin-1") for other, value in self.headers if other == name), None)
-
-    @property
-    def arguments(self) -> tuple[str, str, list[tuple[bytes, bytes]], bytes]:
-        """The arguments of `Replica.http`."""
-        return self.method, self.target, self.headers, self.body
+_Merge = Callable[[HttpRequest, str], Awaitable[bytes]]
 
 
 class HttpIngress:
@@ -89,102 +55,139 @@ class HttpIngress:
     ----------
     groups : Groups
         The replicas by model.
-    options : HttpOptions, optional
-    bound : str, optional
-        The address that the proxies listen on: requests whose ``Host`` or ``Origin`` header names another machine are
-        refused. By default any are accepted.
+    settings : EndpointSettings, optional
+        The checks and limits of the HTTP endpoint, and whether there are metrics and OpenAI's API.
+
+    Attributes
+    ----------
+    routes : tuple of Route
+    merges : mapping of str to callable
+        By name of the route: how the responses of the replicas are merged, for each with the effect `Effect.MERGE`.
     """
 
-    def __init__(self, groups: Groups, options: HttpOptions | None = None, bound: str | None = None) -> None:
+    def __init__(self, groups: Groups, settings: EndpointSettings | None = None) -> None:
+        settings = settings or EndpointSettings()
         self._groups = groups
-        self._options = options or HttpOptions()
-        self._check = None if bound is None else HostOriginCheck(bound, self._options.allowed_hosts)
+        self._options = settings.http
+        self.routes = (
+            *_OWN_ROUTES,
+            *([_METRICS] if settings.metrics is not None else []),
+            *V2_ROUTES,
+            *(OPENAI_ROUTES if settings.openai.allow else []),
+        )
+        self._admission = Admission.of(settings.http, settings.host, self.routes)
+        self._openai = Access(self._admission, settings.openai.api_key) if settings.openai.allow else None
+        self.merges: Mapping[str, _Merge] = {
+            "metrics": self._metrics,
+            "replicas": self._replicas,
+            "replica-events": self._events,
+            "ready": self._ready,
+            "statistics": self._statistics,
+            "model-statistics": self._statistics,
+            "index": self._index,
+            "openai-models": self._openai_models,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
         if scope["type"] != "http":
             return
-        body = await _read_body(receive, self._options.max_body_size)
+        body = await read_body(receive, self._options.max_body_size)
         if body is None:
-            await _send(send, response_bytes(400, TEXT, b""))
+            await send_complete(send, 413, JSON, error_body("request body exceeds the limit"))
             return
         request = HttpRequest(scope, body)
-        refusal = self._check.refusal(request.header(b"host"), request.header(b"origin")) if self._check else None
-        if refusal is not None:
-            await _send(send, response_bytes(403, JSON, error_body(refusal)))
-            return
+        openai = self._openai if OPENAI_PATHS.fullmatch(request.path) else None
         try:
-            if request.method == "POST" and request.path.endswith("/generate_stream"):
-                await _send_parts(send, self._stream(request))
+            if openai is not None:
+                openai.check(request.target, request.header)
+            elif (refusal := self._admission.refusal(request.target, request.header)) is not None:
+                text, content_type = refusal
+                await send_complete(send, 403, content_type, error_body(text))
+                return
+            response = await self._respond(request)
+            if isinstance(response, bytes):
+                await send_response(send, response)
             else:
-                await _send(send, await self._respond(request))
+                await send_parts(send, response)
         except TritonError as error:
-            await _send(send, response_bytes(error.status.http, JSON, error_body(error.message)))
+            if openai is None:
+                await send_complete(send, error.status.http, JSON, error_body(error.message))
+            else:
+                await _send_openai_error(send, from_triton(error))
+        except OpenAiError as error:
+            await _send_openai_error(send, error)
 
     # --- routes -------------------------------------------------------------------------------
 
-    async def _respond(self, request: HttpRequest) -> bytes:
-        path = request.path
-        if match := _MODEL.fullmatch(path):
-            if path == "/v2/models/stats":
-                return await self._statistics(request, "")
-            model, action = match.groups()
-            if action == "stats":
-                return await self._statistics(request, model)
-            return await self._infer(request, model, action)
-        if path == "/metrics":
-            return await self._metrics()
-        if path == "/v2/replicas":
-            return response_bytes(200, JSON, json.dumps(await self._groups.replicas()).encode())
-        if path == "/v2/replicas/events" and request.method == "POST":
-            return await self._events(request)
-        if path == "/v2/health/ready":
-            return await self._ready(request)
-        if _INDEX.fullmatch(path):
-            return await self._index(request)
-        return await self._change(request)
+    async def _respond(self, request: HttpRequest) -> bytes | AsyncIterator[bytes]:
+        """The complete response, or its parts."""
+        found = find_route(request.target, self.routes)
+        if found is None:  # the replicas do not know the path, either
+            return await self._read(request, self._groups.default)
+        route, groups = found
+        model = groups.get("model", "")
+        if route.effect is Effect.MERGE:
+            return await self.merges[route.name](request, model)
+        if route.effect is Effect.READ or request.method in _SAFE:
+            return await self._read(request, self._groups.of(model))
+        if route.effect is Effect.INFER:
+            return await self._infer(request, route, model)
+        if route.effect is Effect.CHANGE:
+            return await self._change(request, route, model)
+        raise TritonError(NO_SHARED_MEMORY, Status.UNSUPPORTED)
 
-    async def _infer(self, request: HttpRequest, model: str, action: str | None) -> bytes:
+    async def _read(self, request: HttpRequest, group: Dispatcher) -> bytes:
+        """The response of any replica."""
+        response: bytes = await group.call(None, "http", *request.arguments)
+        return response
+
+    async def _infer(self, request: HttpRequest, route: Route, model: str) -> bytes | AsyncIterator[bytes]:
+        if route in OPENAI_ROUTES:
+            model = _named_model(request.body)
+        group = self._groups.of(model)
+        if route in OPENAI_ROUTES or route.name == "generate-stream":
+            return group.stream(None, "http_stream", *request.arguments)
         sequence = None
-        if action == "infer":
+        if route.name == "infer":
             sequence = http_sequence(
                 model,
                 request.body,
-                request.header(b"inference-header-content-length"),
-                request.header(b"content-encoding"),
+                request.header("inference-header-content-length"),
+                request.header("content-encoding"),
                 self._options.max_input_size,
             )
-        response: bytes = await self._groups.of(model).call(sequence, "http", *request.arguments)
+        response: bytes = await group.call(sequence, "http", *request.arguments)
         return response
 
-    async def _stream(self, request: HttpRequest) -> AsyncIterator[bytes]:
-        match = _MODEL.fullmatch(request.path)
-        group = self._groups.of(match[1] if match else "")
-        async for part in group.stream(None, "http_stream", *request.arguments):
-            yield part
-
-    async def _change(self, request: HttpRequest) -> bytes:
-        """Every other path: one that changes state is applied everywhere, any other is answered by one replica."""
-        path = request.path
-        if request.method == "POST":
-            if match := _CONTROL.fullmatch(path):
-                change = Change(f"model {match[1]}", request.method, request.target, request.body)
-                reply: bytes = await self._groups.of(match[1]).change(change)
-                return reply
-            if match := _SETTINGS.fullmatch(path):
-                names = _names(request.body)
-                change = Change.of_settings(request.method, request.target, request.body, match[1] or "", names)
-                groups = [self._groups.of(match[1])] if match[1] else self._groups.all
-                replies: list[bytes] = [await group.change(change) for group in groups]
-                return first_refusal(replies) or replies[0]
-            if _SHARED_MEMORY.fullmatch(path):
-                raise TritonError(NO_SHARED_MEMORY, Status.UNSUPPORTED)
-        response: bytes = await self._groups.default.call(None, "http", *request.arguments)
-        return response
-
-    async def _ready(self, request: HttpRequest) -> bytes:
-        replies: list[bytes] = [await group.call(None, "http", *request.arguments) for group in self._groups.all]
+    async def _change(self, request: HttpRequest, route: Route, model: str) -> bytes:
+        """Apply a change on the replicas that have the model, or on all."""
+        method, target, body = request.method, request.target, request.body
+        if route.name in ("load", "unload"):
+            change = Change(f"model {model}", method, target, body)
+        elif route.name in ("trace-setting", "logging"):
+            change = Change.of_settings(method, target, body, model, _names(body))
+        else:
+            change = Change("", method, target, body)
+        groups = [self._groups.of(model)] if model else self._groups.all
+        replies: list[bytes] = [await group.change(change) for group in groups]
         return first_refusal(replies) or replies[0]
+
+    # --- merged responses ---------------------------------------------------------------------
+
+    async def _ready(self, request: HttpRequest, model: str) -> bytes:
+        replies = [await self._read(request, group) for group in self._groups.all]
+        return first_refusal(replies) or replies[0]
+
+    async def _replicas(self, request: HttpRequest, model: str) -> bytes:
+        return response_bytes(200, JSON, json.dumps(await self._groups.replicas()).encode())
+
+    async def _openai_models(self, request: HttpRequest, model: str) -> bytes:
+        replies = [await self._read(request, group) for group in self._groups.all]
+        refusal = first_refusal(replies)
+        if refusal is not None:
+            return refusal
+        return _json({"object": "list", "data": [entry for reply in replies for entry in _document(reply)["data"]]})
 
     async def _statistics(self, request: HttpRequest, model: str) -> bytes:
         groups = [self._groups.of(model)] if model else self._groups.all
@@ -210,7 +213,7 @@ class HttpIngress:
             raise UnavailableError(f"the replica '{replica}' is gone") from None
         return response
 
-    async def _events(self, request: HttpRequest) -> bytes:
+    async def _events(self, request: HttpRequest, model: str) -> bytes:
         try:
             document = json.loads(request.body)
             arguments = str(document["recording"]), list(map(str, document["models"])), str(document["stage"])
@@ -228,7 +231,7 @@ class HttpIngress:
         )
         return response_bytes(200, JSON, f"{{{','.join(members)}}}".encode())
 
-    async def _index(self, request: HttpRequest) -> bytes:
+    async def _index(self, request: HttpRequest, model: str) -> bytes:
         rows: dict[str, list[dict[str, str]]] = {}
         for group in self._groups.all:
             replies = await self._from_all(request.arguments, [group])
@@ -239,7 +242,7 @@ class HttpIngress:
                 rows[replica] = [row for row in _document(reply) if self._groups.of(row["name"]) is group]
         return _json(merge_index(rows))
 
-    async def _metrics(self) -> bytes:
+    async def _metrics(self, request: HttpRequest, model: str) -> bytes:
         texts: dict[str, str] = {}
         for group in self._groups.all:
             texts |= await group.call_all("metrics")
@@ -253,6 +256,10 @@ class HttpIngress:
         return replies
 
 
+async def _send_openai_error(send: Send, error: OpenAiError) -> None:
+    await send_complete(send, error.status, JSON, error_bytes(error), error.headers)
+
+
 def _names(body: bytes) -> list[str]:
     """The members of a JSON object; none if it is another value, which every replica refuses."""
     try:
@@ -262,6 +269,16 @@ def _names(body: bytes) -> list[str]:
     return list(document) if isinstance(document, dict) else []
 
 
+def _named_model(body: bytes) -> str:
+    """The model that a request of OpenAI's API names; empty if it names none, which every replica refuses."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return ""
+    model = document.get("model") if isinstance(document, dict) else None
+    return model if isinstance(model, str) else ""
+
+
 def _document(response: bytes) -> Any:
     return json.loads(response.partition(b"\r\n\r\n")[2] or b"null")
 
@@ -269,50 +286,3 @@ def _document(response: bytes) -> Any:
 def _json(value: object) -> bytes:
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return response_bytes(200, JSON, body.encode("utf-8", "surrogateescape"))
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes | None:
-    """The body; None if it exceeds the limit."""
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise UnavailableError("the client has closed the connection")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
-            return None
-        if not message.get("more_body"):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-async def _send(send: Send, response: bytes) -> None:
-    """Send a complete response."""
-    await _start(send, head := response.partition(b"\r\n\r\n"))
-    await send({"type": "http.response.body", "body": head[2]})
-
-
-async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
-    """Send a response whose first part begins with the status line and headers."""
-    begun = False
-    async for part in parts:
-        if not begun:
-            begun = True
-            await _start(send, head := part.partition(b"\r\n\r\n"))
-            part = head[2]
-        if part:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def _start(send: Send, head: tuple[bytes, bytes, bytes]) -> None:
-    line, *lines = head[0].split(b"\r\n")
-    headers = [tuple(text.split(b": ", 1)) for text in lines]
-    await send(
-        {
-            "type": "http.response.start",
-            "status": int(line.split(b" ", 2)[1]),
-            "headers": [(name.lower(), value) for name, value in headers if name.lower() not in _OF_CONNECTION],
-        }
-    )

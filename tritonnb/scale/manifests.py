@@ -5,6 +5,7 @@ A pod has no access to a directory of this machine, so the repository is the URI
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -263,12 +264,24 @@ def _serving_runtime(workload: Workload) -> Manifest:
 _USER = 1000
 
 
-def dockerfile() -> str:
-    """The Dockerfile of an image with this server, for ``--image``."""
+def dockerfile(version: str = VERSION) -> str:
+    """Return the Dockerfile of an image with this server, for ``--image``.
+
+    Parameters
+    ----------
+    version : str, optional
+        A released version is installed from the package index, one in development from its wheel (``make wheel``).
+    """
+    install = f'RUN pip install --no-cache-dir "tritonnb[onnxruntime]=={version}"'
+    if ".dev" in version:
+        install = f"""\
+# This version has not been released: its wheel (make wheel) has to be beside this file.
+COPY tritonnb-{version}-*.whl /tmp/
+RUN pip install --no-cache-dir "$(echo /tmp/tritonnb-*.whl)[onnxruntime]\""""
     return f"""\
 # Serves a model repository with tritonnb, compatible with Triton {TRITON_VERSION}.
-FROM python:3.12-slim
-RUN pip install --no-cache-dir "tritonnb[onnxruntime]=={VERSION}" && useradd --create-home --uid {_USER} server
+FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim
+{install} && useradd --create-home --uid {_USER} server
 USER {_USER}
 EXPOSE 8000 8001 8002
 CMD ["tritonnb", "serve", "--model-repository=/models", "--http-address=0.0.0.0", "--http-allow-foreign=true"]

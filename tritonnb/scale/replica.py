@@ -17,19 +17,19 @@ from tornado import httputil
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.dispatch import INFER, RPCS, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
-from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import INFER, RPCS
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
-from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
-from tritonnb.endpoints.listeners import Endpoints, ListenOptions
+from tritonnb.endpoints.listeners import Endpoints
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.endpoints.requests import client_text
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.coordinator import Change, Report
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.recorder import EventRecorder
 from tritonnb.scale.sequences import SequenceKey
 
@@ -75,8 +75,8 @@ class Replica:
     Parameters
     ----------
     options : EngineOptions
-    http : HttpOptions, optional
-    grpc : GrpcOptions, optional
+    settings : EndpointSettings, optional
+        The ingress has checked who sends the calls; the endpoints that listen check their own requests.
     direct_host : str, optional
         The address on which the replica also listens itself, on free ports; by default it does not.
     name : str, optional
@@ -86,18 +86,19 @@ class Replica:
     def __init__(
         self,
         options: EngineOptions,
-        http: HttpOptions | None = None,
-        grpc: GrpcOptions | None = None,
+        settings: EndpointSettings | None = None,
         direct_host: str = "",
         name: str = "",
     ) -> None:
         self.engine = Engine(options)
         self.engine.tracer.file_suffix = f".{name}" if name else ""
         self._endpoints = Endpoints()
-        self._http_options, self._grpc_options = http or HttpOptions(allow_foreign=True), grpc or GrpcOptions()
-        self._http = HttpEndpoint(self.engine, host=direct_host, port=0, options=self._http_options)
-        self._rpcs = Rpcs(self.engine, self._grpc_options)
-        self._families = Families(self.engine, MetricsOptions())
+        self._settings = settings or EndpointSettings()
+        checked = self._settings.checked
+        openai = checked.openai if checked.openai.allow else None
+        self._http = HttpEndpoint(self.engine, host="", port=0, options=checked.http, openai=openai)
+        self._rpcs = Rpcs(self.engine, checked.grpc)
+        self._families = Families(self.engine, checked.metrics or MetricsOptions())
         self._recorder = EventRecorder(self.engine.stream)
         self._direct_host = direct_host
         self._applying: dict[int, asyncio.Task[bytes | RpcReply]] = {}
@@ -111,8 +112,7 @@ class Replica:
             As `Engine.start`.
         """
         if self._direct_host:
-            listen = ListenOptions(self._direct_host, 0, http=self._http_options, grpc_port=0, grpc=self._grpc_options)
-            await self._endpoints.start(self.engine, listen)
+            await self._endpoints.start(self.engine, self._settings.listen(self._direct_host))
         await self.engine.start()
 
     async def stop(self) -> None:
@@ -185,7 +185,7 @@ class Replica:
             if not future.done():
                 future.set_result(response)
 
-        inference = self._rpcs.infer_bytes(message, metadata, on_response)
+        inference = self._rpcs.infer(message, metadata, on_response)
         try:
             response = await future
         except asyncio.CancelledError:

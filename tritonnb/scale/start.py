@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.profile.access import Access
-from tritonnb.remote.connection import Remote, connect
+from tritonnb.remote.connect import connect
+from tritonnb.remote.connection import Remote
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.scale.grpc_callers import check_grpc_host
 from tritonnb.server.options import StrPath
 
 if TYPE_CHECKING:
@@ -24,8 +27,8 @@ def scale(
     host: str = "127.0.0.1",
     port: int | None = None,
     grpc_port: int | None = None,
+    grpc_host: str = "",
     every_node: bool = False,
-    allow_foreign: bool = False,
     name: str = "tritonnb",
     **options: Any,
 ) -> ScaledServer:
@@ -42,19 +45,21 @@ def scale(
         Of a Ray cluster: ``"auto"`` for one on this machine, ``"HOST:6379"``, ``"ray://HOST:10001"``. By default the
         cluster that this process is connected to, the one in ``RAY_ADDRESS``, or a new one on this machine.
     host : str, optional
-        The address on which Ray's proxies listen.
+        The address on which Ray's HTTP proxies listen.
     port : int, optional
         HTTP port; 0 for any free port. By default 8000 or the next free port.
     grpc_port : int, optional
         gRPC port; 0 for any free port. By default gRPC is off.
+    grpc_host : str, optional
+        By default ``host``. Ray's gRPC proxies listen on every interface: with a loopback address, calls from other
+        machines are refused; the address of one other interface is an error.
     every_node : bool, optional
         Whether every node has a proxy; by default only the head node has one.
-    allow_foreign : bool, optional
-        Accept any ``Host`` and ``Origin`` header, as `HttpOptions.allow_foreign`.
     name : str, optional
         Of the Serve application.
     **options
-        ``replicas``, ``autoscaling``, ``models`` and the other arguments of `tritonnb.scale.ray.app`.
+        ``replicas``, ``autoscaling``, ``models`` and the other arguments of `tritonnb.scale.ray.app`, which include
+        those of `tritonnb.Server`: ``http=HttpOptions(...)``, ``openai=OpenAiOptions(...)``, ``trace``, ….
 
     Returns
     -------
@@ -62,6 +67,8 @@ def scale(
 
     Raises
     ------
+    InvalidArgumentError
+        If an option is invalid, or cannot be applied behind Ray Serve.
     UnavailableError
         If Ray is missing or too old, no cluster responds, or a port is taken.
     InternalError
@@ -75,7 +82,9 @@ def scale(
     from tritonnb.scale.ray.application import app
     from tritonnb.scale.ray.cluster import connect_ray, run, start_serve
 
-    options["bound"] = None if allow_foreign else host
+    if grpc_port is not None:
+        check_grpc_host(grpc_host or host)
+    options |= {"host": host, "grpc_host": grpc_host or host}
     application = app(model_repository, **options)
     connected = connect_ray(address)
     try:
@@ -85,11 +94,20 @@ def scale(
         if connected:
             _disconnect()
         raise
+    restricted = options["http"].restricted_api if options.get("http") else ()
     return ScaledServer(
-        name, host, http, grpc, connected, lambda replicas: app(model_repository, **{**options, **replicas})
+        name,
+        host,
+        http,
+        grpc,
+        connected,
+        lambda replicas: app(model_repository, **{**options, **replicas}),
+        {header: value for _, header, value in restricted},
+        options.get("exit_timeout", EngineOptions().exit_timeout),
     )
 
 
+@with_short_tracebacks
 class ScaledServer:
     """A model repository that Ray Serve serves; made by `scale`.
 
@@ -109,6 +127,8 @@ class ScaledServer:
         grpc_port: int | None,
         owns_connection: bool,
         make_application: Callable[[Mapping[str, Any]], Application],
+        headers: Mapping[str, str],
+        exit_timeout: float,
     ) -> None:
         self.name = name
         self._make_application = make_application
@@ -116,6 +136,8 @@ class ScaledServer:
         self.grpc_port = grpc_port
         self._host = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
         self._owns_connection = owns_connection
+        self._headers = headers
+        self._exit_timeout = exit_timeout
 
     @property
     def url(self) -> str:
@@ -128,8 +150,11 @@ class ScaledServer:
         return "" if self.grpc_port is None else f"{self._host}:{self.grpc_port}"
 
     def connect(self) -> Remote:
-        """Connect to the deployment: handles of models, statistics, recordings, a dashboard; see `tritonnb.connect`."""
-        return connect(self.url, f"{self.url}/metrics")
+        """Connect to the deployment: handles of models, statistics, recordings, a dashboard; see `tritonnb.connect`.
+
+        The connection sends the headers that restricted APIs require.
+        """
+        return connect(self.url, f"{self.url}/metrics", headers=self._headers)
 
     def replicas(self) -> list[Json]:
         """The replicas: where they run, how many requests they have, which sequences live on them.
@@ -140,15 +165,14 @@ class ScaledServer:
             ``replica``, ``group``, ``node``, ``state``, ``in_flight``, ``queued``, ``sequences``, ``url``,
             ``grpc_url``. Replicas report every second.
         """
-        replicas: list[Json] = Access().fetch_json(f"{self.url}/v2/replicas")
+        replicas: list[Json] = Access(self._headers).fetch_json(f"{self.url}/v2/replicas")
         return replicas
 
-    @with_short_traceback
     def scale_to(self, replicas: int) -> None:
         """Change the number of replicas of the whole repository, and wait until the new ones run.
 
         A live sequence stays where it is: a replica that is to go serves its sequences until they end, or until
-        ``drain_timeout``.
+        ``exit_timeout``.
 
         Parameters
         ----------
@@ -158,17 +182,18 @@ class ScaledServer:
 
         run(self._make_application({"replicas": replicas}), self.name)
 
-    @with_short_traceback
     def stop(self) -> None:
-        """Stop the replicas when their requests and sequences have ended, and Serve with them.
+        """Stop the replicas, and Serve with them.
 
-        A cluster that `scale` started is ended. A second call has no effect.
+        Requests in progress are answered, at most for ``exit_timeout``; new ones are refused. A cluster that `scale`
+        started is ended. A second call has no effect.
         """
         import ray
-        from ray import serve
+
+        from tritonnb.scale.ray.cluster import stop_serve
 
         if ray.is_initialized():
-            serve.shutdown()
+            stop_serve(self.name, self._exit_timeout)
             if self._owns_connection:
                 _disconnect()
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.version import VERSION
-from tritonnb.scale.ray.options import EngineSettings, check_engine_options, model_names
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.scale.ray.options import EngineSettings, Plan
 from tritonnb.scale.ray.version import require_ray
-from tritonnb.server.options import StrPath, paths_of
+from tritonnb.server.options import StrPath
+from tritonnb.telemetry.log_settings import LogSettings
+from tritonnb.telemetry.trace_settings import TraceOptions
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -20,7 +26,15 @@ if TYPE_CHECKING:
 #: The limit of requests that Ray sends to a replica at the same time. Ray's default of 5 would hide the load from our
 #: schedulers, which could not form larger batches.
 MAX_ONGOING_REQUESTS = 100_000
-_MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
+#: The options that are groups, which a configuration file has as mappings.
+_GROUPS: Mapping[str, type] = {
+    "http": HttpOptions,
+    "grpc": GrpcOptions,
+    "metrics": MetricsOptions,
+    "openai": OpenAiOptions,
+    "trace": TraceOptions,
+    "log": LogSettings,
+}
 
 
 def app(
@@ -32,10 +46,11 @@ def app(
     models: Mapping[str, Mapping[str, Any]] | None = None,
     ingress_replicas: int = 1,
     retries: int = 1,
-    drain_timeout: float = 60.0,
     direct: bool = False,
-    bound: str | None = None,
-    **engine_options: Any,
+    host: str | None = None,
+    grpc_host: str | None = None,
+    allow_metrics: bool = True,
+    **options: Any,
 ) -> Application:
     """Make a Ray Serve application that serves model repositories.
 
@@ -60,17 +75,22 @@ def app(
     retries : int, optional
         How often a request without a sequence is sent to another replica when the replica that had it was lost. The
         lost replica may have executed it.
-    drain_timeout : float, optional
-        Seconds that a replica that is to go waits for its sequences and requests.
     direct : bool, optional
         Whether each replica also listens on ports of its own, on the node's address: see ``/v2/replicas``.
-    bound : str, optional
-        The address that Ray's proxies listen on: HTTP requests whose ``Host`` or ``Origin`` header names another
+    host : str, optional
+        The address that Ray's HTTP proxies listen on: requests whose ``Host`` or ``Origin`` header names another
         machine are refused, so that a web page cannot use the server. By default any are accepted; `tritonnb.scale`
         sets it.
-    **engine_options
-        Options of the engine, as those of `tritonnb.Server`. ``model_control_mode`` is ``"explicit"`` here, with all
-        models loaded.
+    grpc_host : str, optional
+        The address on which gRPC is served. Ray's gRPC proxies listen on every interface; with ``"127.0.0.1"`` calls
+        from other machines are refused. By default any are accepted; `tritonnb.scale` sets it.
+    allow_metrics : bool, optional
+        Whether ``/metrics`` has the metrics of all replicas.
+    **options
+        Other options of `tritonnb.Server`: ``http``, ``grpc``, ``metrics``, ``openai`` and those of the engine. Those
+        that cannot be applied behind Ray Serve, such as TLS, are refused. ``model_control_mode`` is ``"explicit"``
+        here, with all models loaded. ``exit_timeout`` are the seconds that a replica that is removed waits for its
+        sequences and requests.
 
     Returns
     -------
@@ -82,59 +102,86 @@ def app(
     UnavailableError
         If Ray is not installed, or too old.
     InvalidArgumentError
-        If an option is invalid.
+        If an option is invalid, or cannot be applied.
 
     Examples
     --------
     >>> from ray import serve  # doctest: +SKIP
     >>> serve.run(app("model_repository", replicas=2))  # doctest: +SKIP
     """
+    plan = Plan.of(
+        model_repository,
+        options,
+        models=models,
+        direct=direct,
+        host=host,
+        grpc_host=grpc_host,
+        allow_metrics=allow_metrics,
+    )
+    everything = {"replicas": replicas, "autoscaling": autoscaling, "ray_actor_options": ray_actor_options}
+    return _application(plan, everything, models or {}, ingress_replicas, retries)
+
+
+def build(arguments: Mapping[str, Any]) -> Application:
+    """Make the application from the ``args`` of a Serve configuration file; see `app`.
+
+    The options that are groups are mappings there: ``http: {restricted_api: [[inference, key, secret]]}``.
+    """
+    options = {name: _group(name, value) for name, value in arguments.items()}
+    repository = options.pop("model_repository", None)
+    if repository is None:
+        raise InvalidArgumentError("args of the Serve configuration: expected 'model_repository', got none")
+    return app(repository, **options)
+
+
+def _group(name: str, value: Any) -> Any:
+    """An option of a configuration file as `app` takes it."""
+    if name not in _GROUPS or not isinstance(value, Mapping):
+        return value
+    members = {member.name for member in dataclasses.fields(_GROUPS[name])}
+    for member in value:
+        if member not in members:
+            raise InvalidArgumentError(f"{name}: expected {', '.join(sorted(members))}, got '{member}'")
+    return _GROUPS[name](**{member: _tuples(setting) for member, setting in value.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _application(
+    plan: Plan,
+    everything: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+    ingress_replicas: int,
+    retries: int,
+) -> Application:
+    """The deployments of a plan, with the places of the default group and of the models with their own replicas."""
     require_ray()
     from ray import serve
 
     from tritonnb.scale.ray import deployments
 
-    repositories = paths_of(model_repository)
-    for repository in repositories:
-        if not repository.is_dir():
-            raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
-    check_engine_options(engine_options)
-    placed = dict(models or {})
-    _check_models(placed, repositories)
-    options = _engine_options(engine_options, repositories, placed)
-    paths = tuple(str(path.resolve()) for path in repositories)
     coordinator = _fixed(serve.deployment(name="coordinator", **_COORDINATOR)(deployments.Coordinator)).bind()
 
     def engine(name: str, settings: EngineSettings, place: Mapping[str, Any]) -> Any:
-        deployment = serve.deployment(name=name, **_engine_deployment(place, drain_timeout))(deployments.Engine)
-        return _fixed(deployment, settings).bind(settings, coordinator)
+        deployment = serve.deployment(name=name, **_engine_deployment(place, plan.exit_timeout))(deployments.Engine)
+        return _fixed(deployment, dataclasses.asdict(settings)).bind(settings, coordinator)
 
-    everything = {"replicas": replicas, "autoscaling": autoscaling, "ray_actor_options": ray_actor_options}
-    default = engine("engine", EngineSettings(paths, options, direct), everything)
-    own = {
-        model: engine(f"engine-{model}", EngineSettings(paths, {**options, "load_models": [model]}, direct), place)
-        for model, place in placed.items()
-    }
+    default = engine("engine", plan.default, everything)
+    own = {model: engine(f"engine-{model}", plan.placed[model], place) for model, place in models.items()}
     ingress = serve.deployment(
         name="ingress",
         num_replicas=ingress_replicas,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        graceful_shutdown_timeout_s=plan.exit_timeout,
         ray_actor_options={"num_cpus": 0},
         logging_config=_LOGGING,
     )(serve.ingress(deployments.http_application)(deployments.Ingress))
-    application: Application = _fixed(ingress, sorted(own), retries, bound).bind(
-        default, own, coordinator, retries, bound
+    application: Application = _fixed(ingress, sorted(own), retries, dataclasses.asdict(plan.endpoints)).bind(
+        default, own, coordinator, retries, plan.endpoints
     )
     return application
-
-
-def build(arguments: Mapping[str, Any]) -> Application:
-    """Make the application from the ``args`` of a Serve configuration file; see `app`."""
-    options = dict(arguments)
-    repository = options.pop("model_repository", None)
-    if repository is None:
-        raise InvalidArgumentError("args of the Serve configuration: expected 'model_repository', got none")
-    return app(repository, **options)
 
 
 #: Ray's log has a line for each request and each call between deployments, which costs more than the call.
@@ -156,12 +203,12 @@ def _fixed(deployment: Any, *arguments: object) -> Any:
     return deployment
 
 
-def _engine_deployment(place: Mapping[str, Any], drain_timeout: float) -> Json:
+def _engine_deployment(place: Mapping[str, Any], exit_timeout: float) -> Json:
     from ray.serve.config import RequestRouterConfig
 
     options: Json = {
         "max_ongoing_requests": MAX_ONGOING_REQUESTS,
-        "graceful_shutdown_timeout_s": drain_timeout,
+        "graceful_shutdown_timeout_s": exit_timeout,
         "request_router_config": RequestRouterConfig(request_router_class="tritonnb.scale.ray.router:TargetRouter"),
         "ray_actor_options": dict(place.get("ray_actor_options") or {}),
         "logging_config": _LOGGING,
@@ -170,29 +217,3 @@ def _engine_deployment(place: Mapping[str, Any], drain_timeout: float) -> Json:
     if autoscaling is not None:
         return {**options, "autoscaling_config": dict(autoscaling)}
     return {**options, "num_replicas": place.get("replicas", 1)}
-
-
-def _check_models(placed: Mapping[str, Mapping[str, Any]], repositories: Sequence[Path]) -> None:
-    known = model_names(repositories)
-    for model, place in placed.items():
-        if model not in known:
-            raise InvalidArgumentError(f"models: expected models of the repository ({', '.join(known)}), got '{model}'")
-        for name in place:
-            if name not in _MODEL_OPTIONS:
-                raise InvalidArgumentError(
-                    f"models: expected {', '.join(_MODEL_OPTIONS)} for model '{model}', got '{name}'"
-                )
-
-
-def _engine_options(keywords: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]) -> Json:
-    options = {"model_control_mode": "explicit", **keywords}
-    if options["model_control_mode"] != "explicit":
-        if placed:
-            raise InvalidArgumentError(
-                f"models: expected model_control_mode='explicit', got '{options['model_control_mode']}': replicas of "
-                "one model load that model only"
-            )
-        return options
-    chosen = options.get("load_models", ["*"])
-    names = model_names(repositories) if "*" in chosen else list(chosen)
-    return {**options, "load_models": [name for name in names if name not in placed]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _PORTS_TRIED = 100
 #: Seconds that a cluster may take to accept a connection. Ray itself tries for some minutes.
 _CONNECT_S = 10.0
+_POLL_S = 0.1
 
 
 def connect_ray(address: str | None) -> bool:
@@ -122,6 +124,26 @@ def run(application: Application, name: str) -> None:
         serve.run(application, name=name, route_prefix="/")
     except RuntimeError as error:
         raise deployment_error(name, str(error)) from None
+
+
+def stop_serve(name: str, exit_timeout: float) -> None:
+    """Stop an application when its requests are answered, and Serve with it.
+
+    `serve.shutdown` alone ends the proxies at once, and so the requests that they wait for.
+
+    Parameters
+    ----------
+    name : str
+    exit_timeout : float
+        Seconds after which requests are not waited for.
+    """
+    from ray import serve
+
+    serve.delete(name, _blocking=False)
+    deadline = time.monotonic() + exit_timeout
+    while name in serve.status().applications and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    serve.shutdown()
 
 
 def deployment_error(name: str, text: str) -> TritonError:

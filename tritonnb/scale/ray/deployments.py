@@ -14,17 +14,20 @@ from typing import Any
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from tritonnb.endpoints.grpc.dispatch import HEALTH, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
+from tritonnb.scale.asgi import Receive, Scope, Send
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.coordinator import Coordinator as SharedState
 from tritonnb.scale.dispatch import Dispatcher
+from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
 from tritonnb.scale.grpc_ingress import GrpcIngress
-from tritonnb.scale.http_ingress import HttpIngress, Receive, Scope, Send
+from tritonnb.scale.http_ingress import HttpIngress
 from tritonnb.scale.ray.options import EngineSettings
 from tritonnb.scale.ray.pool import NOT_MEANT, RayPool
 from tritonnb.scale.replica import Replica, RpcReply
+from tritonnb.telemetry.log_settings import write_log
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +56,12 @@ class Engine:
         self._group = context.deployment
         self._node = settings.node_id()
         self._coordinator = coordinator
+        options = settings.engine_options()
+        if "log" in settings.options:
+            write_log(options.log)
         self._replica = Replica(
-            settings.engine_options(),
+            options,
+            settings.endpoints,
             direct_host=settings.direct_host() if settings.direct else "",
             name=self._id,
         )
@@ -104,13 +111,13 @@ class Ingress:
         placed: Mapping[str, DeploymentHandle],
         coordinator: DeploymentHandle,
         retries: int,
-        bound: str | None,
+        settings: EndpointSettings,
     ) -> None:
         def ask(method: str, *arguments: Any) -> Awaitable[Any]:
             response: Awaitable[Any] = coordinator.ask.remote(method, *arguments)
             return response
 
-        self._arguments = engine, placed, ask, retries, bound
+        self._arguments = engine, placed, ask, retries, settings
         self._made: tuple[HttpIngress, GrpcIngress] | None = None
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,13 +126,13 @@ class Ingress:
 
     async def rpc(self, name: str, message: bytes, context: Any) -> Serialized:
         """Answer an RPC with one response."""
-        reply = await self._ingresses()[1].call(name, message, _metadata(context))
+        reply = await self._ingresses()[1].call(name, message, _metadata(context), context.peer())
         _set_status(reply, context)
         return Serialized(reply.message)
 
     async def stream_rpc(self, messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Serialized]:
         """Answer a ``ModelStreamInfer``."""
-        async for reply in self._ingresses()[1].stream(messages, _metadata(context)):
+        async for reply in self._ingresses()[1].stream(messages, _metadata(context), context.peer()):
             if reply.status:  # ends the stream; only an exception brings the status to Ray's proxy here
                 _set_status(reply, context)
                 raise RpcError(reply.error)
@@ -133,13 +140,13 @@ class Ingress:
 
     def _ingresses(self) -> tuple[HttpIngress, GrpcIngress]:
         if self._made is None:  # on the loop that runs requests
-            engine, placed, ask, retries, bound = self._arguments
+            engine, placed, ask, retries, settings = self._arguments
             groups = Groups(
                 Dispatcher(RayPool(engine), ask, retries),
                 {model: Dispatcher(RayPool(handle), ask, retries) for model, handle in placed.items()},
                 ask,
             )
-            self._made = HttpIngress(groups, bound=bound), GrpcIngress(groups)
+            self._made = HttpIngress(groups, settings), GrpcIngress(groups, settings)
         return self._made
 
 

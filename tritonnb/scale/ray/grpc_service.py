@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, RPCS, STREAM_INFER
 
 #: What ``gRPCOptions.grpc_servicer_functions`` needs.
 SERVICER_FUNCTIONS = [f"{__name__}:{name}" for name in ("add_service", "add_health")]

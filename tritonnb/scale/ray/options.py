@@ -1,20 +1,28 @@
-"""What an engine deployment runs, as values that travel to other machines."""
+"""What the deployments of an application run, as values that travel to other machines."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.core.suggestions import did_you_mean
+from tritonnb.endpoints.listeners import ListenOptions
+from tritonnb.runtime.options import EngineOptions, require_directories
+from tritonnb.scale.endpoint_settings import EndpointSettings
+from tritonnb.server.options import StrPath, paths_of
+
+_MODEL_OPTIONS = ("replicas", "autoscaling", "ray_actor_options")
+_ENGINE_OPTIONS = {option.name for option in dataclasses.fields(EngineOptions)} - {"model_repositories"}
+_LISTEN_OPTIONS = {option.name for option in dataclasses.fields(ListenOptions)}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The options of the engine of each replica.
+    """The options of the engine of each replica of a group, and of its endpoints.
 
     Attributes
     ----------
@@ -22,12 +30,14 @@ class EngineSettings:
         Absolute paths, on every node.
     options : mapping
         Fields of `EngineOptions`.
+    endpoints : EndpointSettings
     direct : bool
         Whether a replica also listens on ports of its own.
     """
 
     repositories: tuple[str, ...]
     options: Mapping[str, Any]
+    endpoints: EndpointSettings = field(default_factory=EndpointSettings)
     direct: bool = False
 
     def engine_options(self) -> EngineOptions:
@@ -36,7 +46,7 @@ class EngineSettings:
         Raises
         ------
         InvalidArgumentError
-            If one is unknown or invalid.
+            If one is invalid.
         """
         return EngineOptions(tuple(map(Path, self.repositories)), **self.options)
 
@@ -53,20 +63,118 @@ class EngineSettings:
         return str(ray.util.get_node_ip_address())
 
 
-def check_engine_options(options: Mapping[str, Any]) -> None:
-    """Check keyword arguments for the engine.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings of the groups of replicas and of the ingress.
 
-    Raises
-    ------
-    InvalidArgumentError
-        If one is not a field of `EngineOptions`.
+    Attributes
+    ----------
+    default : EngineSettings
+        Of the replicas that serve the models without replicas of their own.
+    placed : mapping of str to EngineSettings
+        By model.
     """
-    known = {field.name for field in dataclasses.fields(EngineOptions)} - {"model_repositories"}
-    for name in options:
-        if name not in known:
-            raise InvalidArgumentError(f"app(): expected options of the engine, got '{name}'; see tritonnb.Server")
+
+    default: EngineSettings
+    placed: Mapping[str, EngineSettings]
+
+    @property
+    def endpoints(self) -> EndpointSettings:
+        """The settings of the ingress."""
+        return self.default.endpoints
+
+    @property
+    def exit_timeout(self) -> float:
+        """Seconds that a replica that stops waits for its sequences and requests."""
+        return self.default.engine_options().exit_timeout
+
+    @classmethod
+    def of(
+        cls,
+        model_repository: StrPath | Sequence[StrPath],
+        options: Mapping[str, Any],
+        *,
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        direct: bool = False,
+        host: str | None = None,
+        grpc_host: str | None = None,
+        allow_metrics: bool = True,
+    ) -> Plan:
+        """Apply every option, or refuse it.
+
+        Parameters
+        ----------
+        model_repository : path or sequence of paths
+        options : mapping of str to object
+            Keyword arguments of `tritonnb.Server`.
+        models, direct, host, grpc_host, allow_metrics
+            As of `tritonnb.scale.ray.app`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an option is unknown, invalid, or not applied behind Ray Serve.
+        """
+        for name in options:
+            if name not in _ENGINE_OPTIONS | _LISTEN_OPTIONS:
+                hint = did_you_mean(name, sorted(_ENGINE_OPTIONS | _LISTEN_OPTIONS))
+                places = "tritonnb.scale.ray.app or tritonnb.Server"
+                raise InvalidArgumentError(f"expected options of {places}, got '{name}'{hint}")
+        endpoints = EndpointSettings.of(
+            {name: value for name, value in options.items() if name in _LISTEN_OPTIONS},
+            host=host,
+            grpc_host=grpc_host,
+            allow_metrics=allow_metrics,
+        )
+        repositories = paths_of(model_repository)
+        require_directories(repositories)
+        placed = dict(models or {})
+        _check_models(placed, repositories)
+        engine = {name: value for name, value in options.items() if name in _ENGINE_OPTIONS}
+        if engine.get("backend_directory") is not None:
+            engine["backend_directory"] = Path(engine["backend_directory"]).resolve()
+        if engine.get("allow_client_shm") and not direct:
+            raise InvalidArgumentError(
+                "allow_client_shm (--allow-client-shm) is not applied behind Ray Serve, whose replicas may be on other "
+                "machines: expected False, got True; send the tensors in the requests, or set direct=True"
+            )
+        engine = _with_models(engine, repositories, placed)
+        paths = tuple(str(path.resolve()) for path in repositories)
+        default = EngineSettings(paths, engine, endpoints, direct)
+        default.engine_options()  # checks them
+        own = {
+            model: dataclasses.replace(default, options={**engine, "load_models": [model]}) for model in sorted(placed)
+        }
+        return cls(default, own)
 
 
 def model_names(repositories: Sequence[Path]) -> list[str]:
     """The models in repositories, by name."""
     return sorted({entry.name for path in repositories for entry in path.iterdir() if entry.is_dir()})
+
+
+def _check_models(placed: Mapping[str, Mapping[str, Any]], repositories: Sequence[Path]) -> None:
+    known = model_names(repositories)
+    for model, place in placed.items():
+        if model not in known:
+            raise InvalidArgumentError(f"models: expected models of the repository ({', '.join(known)}), got '{model}'")
+        for name in place:
+            if name not in _MODEL_OPTIONS:
+                raise InvalidArgumentError(
+                    f"models: expected {', '.join(_MODEL_OPTIONS)} for model '{model}', got '{name}'"
+                )
+
+
+def _with_models(options: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the models that the default group loads."""
+    options = {"model_control_mode": "explicit", **options}
+    if options["model_control_mode"] != "explicit":
+        if placed:
+            raise InvalidArgumentError(
+                f"models: expected model_control_mode='explicit', got '{options['model_control_mode']}': replicas of "
+                "one model load that model only"
+            )
+        return options
+    chosen = options.get("load_models", ["*"])
+    names = model_names(repositories) if "*" in chosen else list(chosen)
+    return {**options, "load_models": [name for name in names if name not in placed]}

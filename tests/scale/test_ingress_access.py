@@ -1,0 +1,464 @@
+"""Requests to an ingress pass the checks of a single server: restrictions, limits, hosts and keys."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.scale.asgi import send
+from tests.scale.deployment import LOCAL, Deployment
+from tests.scale.local import LocalPool, ask_of
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.effects import Effect
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, PROTOCOLS, RPCS, STREAM_INFER
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.routes import ROUTES, find_route
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.scale.coordinator import Coordinator
+from tritonnb.scale.dispatch import Dispatcher
+from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings
+from tritonnb.scale.groups import Groups
+from tritonnb.scale.grpc_callers import check_grpc_host
+from tritonnb.scale.grpc_ingress import GrpcIngress
+from tritonnb.scale.http_ingress import HttpIngress
+from tritonnb.scale.replica import RpcReply
+
+#: A path of each route of an ingress.
+PATHS = {
+    "replicas": "/v2/replicas",
+    "replica-events": "/v2/replicas/events",
+    "metrics": "/metrics",
+    "live": "/v2/health/live",
+    "ready": "/v2/health/ready",
+    "server-metadata": "/v2",
+    "openapi": "/v2/openapi.json",
+    "statistics": "/v2/models/stats",
+    "model-metadata": "/v2/models/m",
+    "model-ready": "/v2/models/m/versions/1/ready",
+    "model-config": "/v2/models/m/config",
+    "model-statistics": "/v2/models/m/stats",
+    "infer": "/v2/models/m/infer",
+    "generate": "/v2/models/m/versions/2/generate",
+    "generate-stream": "/v2/models/m/generate_stream",
+    "index": "/v2/repository/index",
+    "load": "/v2/repository/models/m/load",
+    "unload": "/v2/repository/r/models/m/unload",
+    "trace-setting": "/v2/trace/setting",
+    "logging": "/v2/logging",
+    "system-status": "/v2/systemsharedmemory/status",
+    "cuda-status": "/v2/cudasharedmemory/region/r/status",
+    "system-register": "/v2/systemsharedmemory/region/r/register",
+    "cuda-register": "/v2/cudasharedmemory/region/r/register",
+    "unregister": "/v2/systemsharedmemory/unregister",
+    "openai-models": "/v1/models",
+    "openai-model": "/v1/models/m",
+    "openai-completions": "/v1/completions",
+    "openai-chat-completions": "/v1/chat/completions",
+    "openai-embeddings": "/v1/embeddings",
+    "openai-unknown": "/v1/files",
+}
+
+
+class Recorder:
+    """A replica that records what it is asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def http(self, method: str, target: str, *arguments: object) -> bytes:
+        self.calls.append("read")
+        body = b"[]" if "index" in target else b'{"model_stats":[],"data":[]}'
+        return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + body
+
+    async def http_stream(self, *arguments: object) -> AsyncIterator[bytes]:
+        self.calls.append("read")
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"
+
+    async def rpc(self, *arguments: object) -> RpcReply:
+        self.calls.append("read")
+        return RpcReply(b"")
+
+    async def stream_rpc(self, *arguments: object) -> AsyncIterator[RpcReply]:
+        self.calls.append("read")
+        yield RpcReply(b"")
+
+    async def query(self, *arguments: object) -> RpcReply:
+        self.calls.append("read")
+        return RpcReply(b"{}")
+
+    async def metrics(self) -> str:
+        self.calls.append("read")
+        return ""
+
+    async def events(self, *arguments: object) -> str:
+        self.calls.append("read")
+        return "{}"
+
+    async def apply(self, number: int, change: object) -> bytes | RpcReply:
+        self.calls.append("change")
+        return RpcReply(b"") if not getattr(change, "method", "") else b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+class Recorded:
+    """Two replicas that record what they are asked, behind an ingress."""
+
+    def __init__(self, settings: EndpointSettings | None = None) -> None:
+        pool, ask = LocalPool(), ask_of(Coordinator())
+        self.replicas = [Recorder(), Recorder()]
+        pool.running = {"r1": self.replicas[0], "r2": self.replicas[1]}
+        groups = Groups(Dispatcher(pool, ask), {}, ask)
+        self.http, self.grpc = HttpIngress(groups, settings), GrpcIngress(groups, settings)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        return [replica.calls for replica in self.replicas]
+
+    def send(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        request = {"method": method, "path": path, "body_text": "{}", "headers": headers}
+        status, answered, body = asyncio.run(send(self.http, request))
+        return status, answered, body.decode()
+
+    def rpc(self, name: str, peer: str = LOCAL, **metadata: str) -> RpcReply:
+        async def call() -> RpcReply:
+            if name != STREAM_INFER:
+                message = pb.TraceSettingRequest() if name == "TraceSetting" else pb.LogSettingsRequest()
+                message.settings["log_info" if name == "LogSettings" else "trace_rate"].SetInParent()
+                body = message.SerializeToString() if name in ("TraceSetting", "LogSettings") else b""
+                return await self.grpc.call(name, body, metadata, peer)
+            return await anext(self.grpc.stream(one(b""), metadata, peer))
+
+        return asyncio.run(call())
+
+
+async def one(message: bytes) -> AsyncIterator[bytes]:
+    yield message
+
+
+ROUTE_OF = {route.name: route for route in Recorded().http.routes}
+APIS = sorted({route.api for route in ROUTE_OF.values()} - {""})
+POSTED = {
+    Effect.READ: [["read"]],
+    Effect.INFER: [["read"]],
+    Effect.CHANGE: [["change"], ["change"]],
+    Effect.MEMORY: [],
+}
+
+
+def test_the_ingress_knows_every_route_of_a_server() -> None:
+    assert set(ROUTES) <= set(ROUTE_OF.values())
+    assert PATHS.keys() == ROUTE_OF.keys()
+    assert Recorded().http.merges.keys() == {name for name, route in ROUTE_OF.items() if route.effect is Effect.MERGE}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_restricted_api_wants_its_header_on_every_path(api: str, method: str) -> None:
+    restricted = HttpOptions(restricted_api=((api, "X-Key", "secret"),))
+    for name, path in PATHS.items():
+        for target in (path, f"{path}?x=1"):
+            recorded = Recorded(EndpointSettings(http=restricted))
+            for headers in ({}, {"X-Key": "wrong"}):
+                status, _, body = recorded.send(method, target, **headers)
+                if ROUTE_OF[name].api == api:
+                    assert (status, recorded.calls) == (403, [[], []]), target
+                    assert "This API is restricted, expecting header 'X-Key'" in body
+                else:
+                    assert status != 403, target
+            assert recorded.send(method, target, **{"x-key": "secret"})[0] != 403, target
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_restricted_protocol_wants_its_metadata_for_every_rpc(protocol: str) -> None:
+    settings = EndpointSettings(grpc=GrpcOptions(restricted_protocol=((protocol, "key", "secret"),)))
+    for name in EFFECTS:
+        recorded = Recorded(settings)
+        for metadata in ({}, {"triton-grpc-protocol-key": "wrong"}):
+            reply = recorded.rpc(name, **metadata)
+            if name in PROTOCOLS[protocol]:
+                text = "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"
+                assert (reply.status, reply.error, recorded.calls) == ("UNAVAILABLE", text, [[], []])
+            else:
+                assert "restricted" not in reply.error
+        assert "restricted" not in recorded.rpc(name, **{"triton-grpc-protocol-key": "secret"}).error
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_the_effect_of_a_route_decides_which_replicas_a_request_reaches(name: str) -> None:
+    recorded, effect = Recorded(), ROUTE_OF[name].effect
+    recorded.send("POST", PATHS[name])
+    if effect is Effect.MERGE:
+        assert "change" not in list(itertools.chain(*recorded.calls))
+    else:
+        assert [calls for calls in recorded.calls if calls] == POSTED[effect]
+    recorded = Recorded()
+    recorded.send("GET", PATHS[name])
+    assert "change" not in list(itertools.chain(*recorded.calls))
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_the_effect_of_an_rpc_decides_which_replicas_a_call_reaches(name: str) -> None:
+    recorded, effect = Recorded(), EFFECTS[name]
+    recorded.rpc(name)
+    if effect is Effect.MERGE:
+        assert name in recorded.grpc.merges
+        assert "change" not in list(itertools.chain(*recorded.calls))
+    else:
+        assert [calls for calls in recorded.calls if calls] == POSTED[effect]
+
+
+def test_every_rpc_of_the_service_has_an_effect_and_a_protocol() -> None:
+    assert {rpc.name for rpc in RPCS.values()} < EFFECTS.keys()
+    assert sorted(name for rpcs in PROTOCOLS.values() for name in rpcs) == sorted(EFFECTS)
+
+
+@pytest.mark.parametrize("path", ["/v2/made/up", "/v2/models/m/reset", "/v3", "/"])
+def test_an_unknown_path_is_one_that_no_replica_knows(path: str) -> None:
+    recorded = Recorded()
+    recorded.send("POST", path)
+    assert [calls for calls in recorded.calls if calls] == [["read"]]
+    assert find_route(path) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "peer", "accepted"),
+    [
+        ("127.0.0.1", "ipv4:127.0.0.1:5000", True),
+        ("127.0.0.1", "ipv6:[::1]:5000", True),
+        ("127.0.0.1", "ipv6:%5B::1%5D:5000", True),
+        ("localhost", "ipv6:[::ffff:127.0.0.1]:5000", True),
+        ("::1", "unix:/run/socket", True),
+        ("127.0.0.1", "ipv4:192.0.2.7:5000", False),
+        ("127.0.0.1", "ipv6:%5B2001:db8::1%5D:5000", False),
+        ("127.0.0.1", "ipv6:[::ffff:192.0.2.7]:5000", False),
+        ("127.0.0.1", "", False),
+        ("localhost", "localhost", False),
+        ("0.0.0.0", "ipv4:192.0.2.7:5000", True),
+        ("::", "ipv4:192.0.2.7:5000", True),
+        (None, "ipv4:192.0.2.7:5000", True),
+    ],
+)
+def test_grpc_on_the_loopback_interface_accepts_calls_from_this_machine(
+    host: str | None, peer: str, accepted: bool
+) -> None:
+    recorded = Recorded(EndpointSettings(grpc_host=host))
+    for name in ("ServerLive", STREAM_INFER):
+        reply = recorded.rpc(name, peer)
+        assert (not reply.status) is accepted, reply
+    if not accepted:
+        assert recorded.calls == [[], []]
+        assert f"gRPC is served on {host} only" in reply.error
+
+
+@pytest.mark.parametrize(
+    ("host", "accepted"),
+    [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", True), ("::", True), ("192.0.2.7", False), ("node1", False)],
+)
+def test_grpc_on_one_other_interface_is_an_error(host: str, accepted: bool) -> None:
+    if accepted:
+        check_grpc_host(host)
+    else:
+        with pytest.raises(InvalidArgumentError, match=rf"--grpc-address.*expected 127.* or 0.0.0.0, got '{host}'"):
+            check_grpc_host(host)
+
+
+# --- with models ------------------------------------------------------------------------------
+
+MODELS_USED = ("echo_fp32", "parameters", "textgen")
+INFER = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
+
+
+@contextmanager
+def serving(**groups: Any) -> Iterator[Deployment]:
+    """One replica behind an ingress with these options."""
+    settings = EndpointSettings("127.0.0.1", "127.0.0.1", **groups)
+    deployment = Deployment(settings)
+    deployment.add("r1", MODELS_USED)
+    yield deployment
+    deployment.close()
+
+
+def infer(deployment: Deployment, **headers: str) -> tuple[int, str]:
+    return deployment.send("POST", "/v2/models/parameters/infer", INFER, **headers)
+
+
+def infer_grpc(deployment: Deployment, **metadata: str) -> RpcReply:
+    request = pb.ModelInferRequest(model_name="parameters")
+    tensor = request.inputs.add(name="INPUT0", datatype="INT32", shape=[1])
+    tensor.contents.int_contents.append(1)
+    return deployment.rpc("ModelInfer", request, **metadata)
+
+
+def complete(deployment: Deployment, **headers: str) -> tuple[int, str]:
+    body = json.dumps({"model": "textgen", "prompt": "a"})
+    return deployment.send("POST", "/v1/completions", body, **headers)
+
+
+def metric(deployment: Deployment, name: str) -> bool:
+    status, text = deployment.send("GET", "/metrics")
+    assert status == 200
+    return f"{name}{{" in text
+
+
+def check_max_input_size() -> None:
+    with serving(http=HttpOptions(max_input_size=20)) as deployment:
+        status, text = infer(deployment)
+        assert (status, "exceeds the maximum allowed" in text) == (400, True), text
+
+
+def check_max_body_size() -> None:
+    with serving(http=HttpOptions(max_body_size=20)) as deployment:
+        assert infer(deployment) == (413, '{"error":"request body exceeds the limit"}')
+        assert deployment.send("GET", "/v2/health/live")[0] == 200
+
+
+def check_allow_foreign() -> None:
+    with serving() as closed, serving(http=HttpOptions(allow_foreign=True)) as opened:
+        assert infer(closed, Host="evil.example")[0] == 403
+        assert infer(opened, Host="evil.example")[0] == 200
+
+
+def check_allowed_hosts() -> None:
+    with serving(http=HttpOptions(allowed_hosts=("hub.example",))) as deployment:
+        assert infer(deployment, Host="hub.example")[0] == 200
+        assert infer(deployment, Host="evil.example")[0] == 403
+
+
+def check_restricted_api() -> None:
+    restricted = (("inference", "key", "secret"), ("model-repository", "key", "other"))
+    with serving(http=HttpOptions(restricted_api=restricted)) as deployment:
+        assert infer(deployment)[0] == 403
+        assert infer(deployment, key="secret")[0] == 200
+        for _ in range(2):
+            assert deployment.send("POST", "/v2/repository/models/echo_fp32/load", "{}")[0] == 403
+            assert deployment.send("POST", "/v2/repository/models/echo_fp32/load", "{}", key="other")[0] == 200
+        status, text = complete(deployment)
+        assert (status, json.loads(text)["error"]["type"]) == (403, "invalid_request_error")
+        assert complete(deployment, key="secret")[0] == 200
+
+
+def check_http_header_forward_pattern() -> None:
+    with serving(http=HttpOptions(header_forward_pattern="x-.*")) as deployment:
+        _, text = infer(deployment, **{"X-One": "1", "Other": "2"})
+        assert json.loads(json.loads(text)["outputs"][0]["data"][0])["parameters"] == {"x-one": "1"}
+
+
+def check_grpc_header_forward_pattern() -> None:
+    with serving(grpc=GrpcOptions(header_forward_pattern="x-.*")) as deployment:
+        reply = infer_grpc(deployment, **{"x-one": "1", "other": "2"})
+        response = pb.ModelInferResponse.FromString(reply.message)
+        assert b'"parameters": {"x-one": "1"}' in response.raw_output_contents[0]
+
+
+def check_restricted_protocol() -> None:
+    restricted = (("inference", "key", "secret"), ("model-repository", "key", "other"))
+    with serving(grpc=GrpcOptions(restricted_protocol=restricted)) as deployment:
+        assert infer_grpc(deployment).status == "UNAVAILABLE"
+        assert not infer_grpc(deployment, **{"triton-grpc-protocol-key": "secret"}).status
+        load = pb.RepositoryModelLoadRequest(model_name="echo_fp32")
+        assert deployment.rpc("RepositoryModelLoad", load).status == "UNAVAILABLE"
+        assert not deployment.rpc("RepositoryModelLoad", load, **{"triton-grpc-protocol-key": "other"}).status
+
+
+def check_metrics(family: str, without: MetricsOptions, with_it: MetricsOptions) -> Callable[[], None]:
+    def check() -> None:
+        for options, present in ((without, False), (with_it, True)):
+            with serving(metrics=options) as deployment:
+                infer(deployment)
+                assert metric(deployment, family) is present
+
+    return check
+
+
+def check_gpu() -> None:
+    """The machine may have none."""
+    for options in (MetricsOptions(), MetricsOptions(gpu=False)):
+        with serving(metrics=options) as deployment:
+            assert (deployment.pool.running["r1"]._families._gpus is not None) is options.gpu
+
+
+def check_quantiles() -> None:
+    options = MetricsOptions(summary_latencies=True, quantiles=(0.25,))
+    with serving(metrics=options) as deployment:
+        infer(deployment)
+        assert 'quantile="0.25"' in deployment.send("GET", "/metrics")[1]
+
+
+def check_openai_allow() -> None:
+    with serving(openai=OpenAiOptions(allow=False)) as closed, serving() as opened:
+        assert complete(closed) == (404, '{"error":"Not Found"}')
+        assert json.loads(complete(opened)[1])["object"] == "text_completion"
+        assert [entry["id"] for entry in json.loads(opened.send("GET", "/v1/models")[1])["data"]] == ["textgen"]
+        assert opened.send("GET", "/v1/models/textgen")[0] == 200
+
+
+def check_openai_api_key() -> None:
+    with serving(openai=OpenAiOptions(api_key="secret")) as deployment:
+        assert complete(deployment)[0] == 401
+        assert complete(deployment, Authorization="Bearer wrong")[0] == 401
+        assert complete(deployment, Authorization="Bearer secret")[0] == 200
+        assert deployment.send("GET", "/v1/models")[0] == 401
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "http.max_input_size": check_max_input_size,
+    "http.max_body_size": check_max_body_size,
+    "http.allow_foreign": check_allow_foreign,
+    "http.allowed_hosts": check_allowed_hosts,
+    "http.restricted_api": check_restricted_api,
+    "http.header_forward_pattern": check_http_header_forward_pattern,
+    "grpc.header_forward_pattern": check_grpc_header_forward_pattern,
+    "grpc.restricted_protocol": check_restricted_protocol,
+    "metrics.cpu": check_metrics("nv_cpu_utilization", MetricsOptions(cpu=False), MetricsOptions()),
+    "metrics.gpu": check_gpu,
+    "metrics.counter_latencies": check_metrics(
+        "nv_inference_queue_duration_us", MetricsOptions(counter_latencies=False), MetricsOptions()
+    ),
+    "metrics.summary_latencies": check_metrics(
+        "nv_inference_queue_summary_us", MetricsOptions(), MetricsOptions(summary_latencies=True)
+    ),
+    "metrics.histogram_latencies": check_metrics(
+        "nv_inference_first_response_histogram_ms_bucket", MetricsOptions(), MetricsOptions(histogram_latencies=True)
+    ),
+    "metrics.quantiles": check_quantiles,
+    "openai.allow": check_openai_allow,
+    "openai.api_key": check_openai_api_key,
+}
+
+
+@pytest.mark.parametrize("option", sorted(APPLIED))
+def test_an_option_that_is_stated_as_applied_has_its_effect(option: str) -> None:
+    CHECKS[option]()
+
+
+def test_without_metrics_the_path_is_unknown() -> None:
+    with serving(metrics=None) as deployment:
+        assert deployment.send("GET", "/metrics") == (404, '{"error":"Not Found"}')
+
+
+def test_a_generation_is_streamed_through_the_ingress() -> None:
+    with serving() as deployment:
+        body = json.dumps({"model": "textgen", "prompt": "a", "stream": True})
+        status, text = deployment.send("POST", "/v1/completions", body)
+        assert status == 200
+        assert text.endswith("data: [DONE]\n\n")
+
+
+def test_the_direct_ports_of_a_replica_have_the_same_locks() -> None:
+    settings = EndpointSettings(
+        "127.0.0.1",
+        http=HttpOptions(restricted_api=(("inference", "key", "secret"),)),
+        grpc=GrpcOptions(restricted_protocol=(("inference", "key", "secret"),)),
+        openai=OpenAiOptions(api_key="secret"),
+    )
+    listen = settings.listen("127.0.0.1")
+    assert (listen.http, listen.grpc, listen.openai) == (settings.http, settings.grpc, settings.openai)
+    assert settings.checked.http.restricted_api == settings.checked.grpc.restricted_protocol == ()

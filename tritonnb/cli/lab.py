@@ -1,0 +1,49 @@
+"""``tritonnb lessons`` lists the lessons; ``tritonnb lab`` copies them into a directory and opens JupyterLab."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+from tritonnb.model_zoo.lessons import LESSONS, MODELS, copy_lessons, lessons
+from tritonnb.model_zoo.materialize import materialize
+
+#: The models of the first lesson, which are created in a second or two.
+_FIRST_MODELS = ("digits", "magika", "dense")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``tritonnb lab``."""
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default="tritonnb-lessons",
+        type=Path,
+        help="where the lessons and their models are copied; existing files are kept (default %(default)s)",
+    )
+    parser.add_argument("options", nargs="*", metavar="-- OPTION", help="options of JupyterLab, such as --no-browser")
+
+
+def print_lessons() -> int:
+    """Print a line for each lesson and one for its runtime; return the exit status."""
+    for lesson in lessons():
+        print(f"{lesson.path.stem:<26} {lesson.title}\n{'':<26} {lesson.runtime}")
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Copy the lessons and open the first one in JupyterLab; return the exit status."""
+    for line in copy_lessons(options.directory):
+        print(line)
+    try:
+        materialize(options.directory / MODELS, _FIRST_MODELS)
+    except ImportError as error:
+        print(error, file=sys.stderr)
+    first = options.directory / LESSONS / lessons()[0].path.name
+    if importlib.util.find_spec("jupyterlab") is None:
+        print(f"JupyterLab is not installed: pip install jupyterlab, then open {first}", file=sys.stderr)
+        return 1
+    return subprocess.call([sys.executable, "-m", "jupyterlab", *options.options, str(first)])

@@ -1,0 +1,232 @@
+"""The options of `Server` that the flags of ``tritonnb serve`` set."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from tritonnb.cli import flag_values
+from tritonnb.cli.flags import OLD_TRACE_FLAGS, RAY_FLAGS, flag_value
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.telemetry.log_settings import LogSettings
+from tritonnb.telemetry.spans import BATCHING
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
+
+_METRICS_PORT = 8002
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def server_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of `Server` that the flags set.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If flags contradict each other.
+    """
+    _check(options)
+    return {
+        "model_repository": list(dict.fromkeys(options.model_repository)),
+        "host": options.http_address if options.allow_http else "127.0.0.1",
+        "port": options.http_port,
+        "allow_http": options.allow_http,
+        "http": _http_options(options),
+        "grpc_port": options.grpc_port if options.allow_grpc else None,
+        "grpc_host": options.grpc_address,
+        "grpc": _grpc_options(options),
+        "metrics_port": _metrics_port(options) if options.allow_metrics else None,
+        "metrics_host": options.metrics_address,
+        "metrics": _metrics_options(options),
+        "openai_port": options.openai_port,
+        "openai_host": options.openai_address,
+        "openai": OpenAiOptions(options.allow_openai, options.openai_api_key),
+        "server_id": options.id,
+        "model_control_mode": options.model_control_mode,
+        "repository_poll_secs": max(0, options.repository_poll_secs),
+        "allow_file_override": _allows_files(options),
+        "allow_client_shm": options.allow_client_shm,
+        "load_models": options.load_model,
+        "model_load_threads": options.model_load_thread_count,
+        "model_load_retries": options.model_load_retry_count,
+        "model_config_name": options.model_config_name or "",
+        "auto_complete_config": not (options.disable_auto_complete_config or options.strict_model_config),
+        "isolate": _isolate(options),
+        "strict_readiness": options.strict_readiness,
+        "backend_directory": options.backend_directory,
+        "backend_config": _grouped(options.backend_config),
+        "cache_config": _cache_config(options),
+        "rate_limit": options.rate_limit,
+        "rate_limit_resources": options.rate_limit_resource,
+        "exit_timeout": max(0, options.exit_timeout_secs),
+        "wait_for_sequences": True,
+        "trace": _trace_options(options),
+        "exit_on_error": options.exit_on_error,
+    }
+
+
+def log_settings(options: argparse.Namespace) -> LogSettings:
+    """The log settings that the flags set."""
+    return LogSettings(
+        options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
+        options.log_format,
+    )  # fmt: skip
+
+
+def _check(options: argparse.Namespace) -> None:
+    for flag in RAY_FLAGS:
+        if not options.ray and flag_value(options, flag):
+            raise InvalidArgumentError(f"--{flag} has no effect without --ray: add --ray, or leave it out")
+    if options.openai_address and options.openai_port is None:
+        raise InvalidArgumentError("--openai-address has no effect without --openai-port: add it, or leave both out")
+    if options.load_model and options.model_control_mode != "explicit":
+        raise InvalidArgumentError(
+            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
+        )
+    if options.response_cache_byte_size is not None and options.cache_config:
+        raise InvalidArgumentError(
+            "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide "
+            "one or the other."
+        )
+    services = []
+    if options.allow_http:
+        services.append(("HTTP", options.http_address, options.http_port))
+    if options.allow_grpc:
+        services.append(("GRPC", options.grpc_address or options.http_address, options.grpc_port))
+    if options.allow_metrics and not options.ray:
+        services.append(("metrics", options.metrics_address or options.http_address, _metrics_port(options)))
+    if options.allow_openai and options.openai_port is not None:
+        services.append(("OpenAI", options.openai_address or options.http_address, options.openai_port))
+    for index, (name, *place) in enumerate(services):
+        for other, *elsewhere in services[index + 1 :]:
+            if place == elsewhere and place[1] != 0:
+                raise InvalidArgumentError(
+                    f"The server cannot listen to {name} requests and {other} requests at the same address and port "
+                    f"{place[0]}:{place[1]}"
+                )
+
+
+def _metrics_port(options: argparse.Namespace) -> int:
+    return _METRICS_PORT if options.metrics_port is None else options.metrics_port
+
+
+def _allows_files(options: argparse.Namespace) -> bool:
+    """Whether load requests may contain files: by default if every endpoint that accepts them is on this machine."""
+    if options.allow_file_override is not None:
+        return bool(options.allow_file_override)
+    addresses = [options.http_address] if options.allow_http else []
+    if options.allow_grpc:
+        addresses.append(options.grpc_address or options.http_address)
+    return all(address in _LOOPBACK for address in addresses) and not options.http_allow_foreign
+
+
+def _isolate(options: argparse.Namespace) -> bool | list[str]:
+    models = [name for group in options.isolate_models for name in group]
+    return True if "*" in models else models
+
+
+def _cache_config(options: argparse.Namespace) -> dict[str, dict[str, str]]:
+    if options.response_cache_byte_size is not None:
+        return {"local": {"size": str(options.response_cache_byte_size)}}
+    return _grouped(options.cache_config)
+
+
+def _trace_options(options: argparse.Namespace) -> TraceOptions:
+    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; trace files, or the destination of spans."""
+    settings = [(setting, value) for flag, setting in OLD_TRACE_FLAGS.items() for value in flag_value(options, flag)]
+    settings += [(f"{mode},{name}" if mode else name, value) for mode, name, value in options.trace_config]
+    chosen: dict[str, Any] = {}
+    levels: list[str] = []
+    exporting: list[tuple[str, str]] = []
+    batching: dict[str, str] = {}
+    for setting, value in settings:
+        try:
+            if setting == "level":
+                levels.append(flag_values.trace_level(value))
+            elif setting in ("rate", "count"):
+                chosen[setting] = flag_values.integer(value)
+            elif setting == "triton,file":
+                chosen["file"] = value
+            elif setting == "triton,log-frequency":
+                chosen["log_frequency"] = flag_values.integer(value)
+            elif setting == "mode":
+                chosen["mode"] = flag_values.trace_mode(value)
+            elif setting in ("opentelemetry,url", "opentelemetry,resource"):
+                exporting.append((setting.partition(",")[2], value))
+            elif setting.removeprefix("opentelemetry,") in BATCHING:
+                batching[setting.partition(",")[2]] = str(flag_values.integer(value))
+            else:
+                raise argparse.ArgumentTypeError(f"trace setting '{setting}={value}' is not supported")
+        except argparse.ArgumentTypeError as error:
+            raise InvalidArgumentError(f'Bad option: "--trace-config {setting}".\n{error}') from None
+    off = "OFF" in levels
+    if chosen.get("mode") == OPENTELEMETRY:
+        defaults = {name: _batching_default(name) for name in BATCHING if name not in batching}
+        chosen["exporting"] = (*exporting, *batching.items(), *defaults.items())
+    trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients select are traced
+        trace.check()
+    return trace
+
+
+def _batching_default(name: str) -> str:
+    variable = f"OTEL_{name.upper()}"
+    try:
+        return str(flag_values.integer(os.environ.get(variable, BATCHING[name])))
+    except argparse.ArgumentTypeError as error:
+        raise InvalidArgumentError(f'Bad option: "{variable}".\n{error}') from None
+
+
+def _http_options(options: argparse.Namespace) -> HttpOptions:
+    return HttpOptions(
+        max_input_size=options.http_max_input_size,
+        reuse_port=options.reuse_http_port,
+        allow_foreign=options.http_allow_foreign,
+        restricted_api=_restrictions("api", options.http_restricted_api),
+        header_forward_pattern=options.http_header_forward_pattern,
+    )
+
+
+def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
+    names = (field.name for field in fields(GrpcOptions) if field.name not in ("transport", "reuse_port"))
+    chosen = {name: getattr(options, f"grpc_{name}") for name in names}
+    chosen["reuse_port"] = options.reuse_grpc_port
+    chosen["restricted_protocol"] = _restrictions("protocol", options.grpc_restricted_protocol)
+    return GrpcOptions(**chosen)
+
+
+def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tuple[tuple[str, str, str], ...]:
+    every = tuple(member for group in groups for member in group)
+    names = [name for name, _, _ in every]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"restricted {kind} '{name}' can not be specified in multiple config groups")
+    return every
+
+
+def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
+    chosen: dict[str, Any] = {}
+    for name, value in options.metrics_config:
+        try:
+            if name in ("counter_latencies", "summary_latencies", "histogram_latencies"):
+                chosen[name] = flag_values.boolean(value)
+            elif name == "summary_quantiles":
+                chosen["quantiles"] = tuple(flag_values.number(part.partition(":")[0]) for part in value.split(","))
+            else:
+                raise InvalidArgumentError(f"Invalid metrics configuration key '{name}' specified")
+        except argparse.ArgumentTypeError as error:
+            raise InvalidArgumentError(f'Bad option: "--metrics-config {name}".\n{error}') from None
+    return MetricsOptions(options.allow_cpu_metrics, options.allow_gpu_metrics, **chosen)
+
+
+def _grouped(settings: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
+    grouped: dict[str, dict[str, str]] = {}
+    for group, name, value in settings:
+        grouped.setdefault(group, {})[name] = value
+    return grouped

@@ -1,0 +1,155 @@
+"""The options of a server's endpoints behind Ray Serve: those that the ingress and the replicas apply.
+
+Ray's proxies listen in place of the endpoints, so some options cannot be applied. `APPLIED` names those that are; every
+other option is refused unless it has its default, so that none is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.listeners import ListenOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.endpoints.openai.options import OpenAiOptions
+
+#: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
+APPLIED = frozenset(
+    {
+        "http.max_input_size",
+        "http.max_body_size",
+        "http.allow_foreign",
+        "http.allowed_hosts",
+        "http.restricted_api",
+        "http.header_forward_pattern",
+        "grpc.header_forward_pattern",
+        "grpc.restricted_protocol",
+        "metrics.cpu",
+        "metrics.gpu",
+        "metrics.counter_latencies",
+        "metrics.summary_latencies",
+        "metrics.histogram_latencies",
+        "metrics.quantiles",
+        "openai.allow",
+        "openai.api_key",
+    }
+)
+#: The flags whose names differ from those of the options; empty for options without a flag.
+_FLAGS = {
+    "http.reuse_port": "reuse-http-port",
+    "grpc.reuse_port": "reuse-grpc-port",
+    "metrics_host": "metrics-address",
+    "openai_host": "openai-address",
+    "http.transport": "",
+    "grpc.transport": "",
+}
+_TLS = "end TLS in a proxy in front of Ray's"
+_METRICS = "the metrics are at /metrics of the HTTP port"
+_OPENAI = "OpenAI's API is on the HTTP port"
+_PORTS = "Ray Serve's own configuration has the ports"
+#: What to do in place of an option that is refused.
+_REMEDIES = {
+    "port": _PORTS,
+    "grpc_port": _PORTS,
+    "allow_http": "restrict its APIs with --http-restricted-api",
+    "grpc.use_ssl": _TLS,
+    "grpc.use_ssl_mutual": _TLS,
+    "grpc.server_cert": _TLS,
+    "grpc.server_key": _TLS,
+    "grpc.root_cert": _TLS,
+    "metrics_port": _METRICS,
+    "metrics_host": _METRICS,
+    "openai_port": _OPENAI,
+    "openai_host": _OPENAI,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSettings:
+    """What an ingress and its replicas apply.
+
+    Attributes
+    ----------
+    host : str or None
+        The address that Ray's HTTP proxies listen on; None if it is not known.
+    grpc_host : str or None
+        The address from which gRPC calls are accepted, as a server that listens on it would.
+    http : HttpOptions
+    grpc : GrpcOptions
+    metrics : MetricsOptions or None
+        None for no metrics.
+    openai : OpenAiOptions
+    """
+
+    host: str | None = None
+    grpc_host: str | None = None
+    http: HttpOptions = field(default_factory=HttpOptions)
+    grpc: GrpcOptions = field(default_factory=GrpcOptions)
+    metrics: MetricsOptions | None = field(default_factory=MetricsOptions)
+    openai: OpenAiOptions = field(default_factory=OpenAiOptions)
+
+    @classmethod
+    def of(
+        cls, options: Mapping[str, Any], *, host: str | None, grpc_host: str | None, allow_metrics: bool
+    ) -> EndpointSettings:
+        """The settings for options of `tritonnb.Server`.
+
+        Parameters
+        ----------
+        options : mapping of str to object
+            Fields of `ListenOptions`.
+        host, grpc_host : str or None
+        allow_metrics : bool
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an option is not applied behind Ray Serve, or has another type.
+        """
+        listen = ListenOptions(**{name: value for name, value in options.items() if value is not None})
+        for name, value, default in _options(listen):
+            if name not in APPLIED and value != default:
+                raise InvalidArgumentError(
+                    f"{_shown(name)} is not applied behind Ray Serve: expected {default!r}, got {value!r}; "
+                    f"{_REMEDIES.get(name, 'leave it out')}"
+                )
+        metrics = listen.metrics if allow_metrics else None
+        return cls(host, grpc_host, listen.http, listen.grpc, metrics, listen.openai)
+
+    @property
+    def checked(self) -> EndpointSettings:
+        """The settings for requests whose callers an ingress has checked."""
+        return replace(
+            self,
+            host=None,
+            grpc_host=None,
+            http=replace(self.http, allow_foreign=True, restricted_api=()),
+            grpc=replace(self.grpc, restricted_protocol=()),
+            openai=replace(self.openai, api_key=""),
+        )
+
+    def listen(self, host: str) -> ListenOptions:
+        """The same options for endpoints that listen themselves, on free ports of an address."""
+        http = replace(self.http, allow_foreign=self.http.allow_foreign or self.host is None)
+        return ListenOptions(host, 0, http=http, grpc_port=0, grpc=self.grpc, openai=self.openai)
+
+
+def _options(listen: ListenOptions) -> Iterator[tuple[str, Any, Any]]:
+    """Every option with its value and its default; those of a group as ``group.name``."""
+    defaults = ListenOptions()
+    for option in fields(listen):
+        value, default = getattr(listen, option.name), getattr(defaults, option.name)
+        if is_dataclass(default):
+            for member in fields(default):
+                yield f"{option.name}.{member.name}", getattr(value, member.name), getattr(default, member.name)
+        else:
+            yield option.name, value, default
+
+
+def _shown(name: str) -> str:
+    flag = _FLAGS.get(name, name.replace(".", "-").replace("_", "-"))
+    return f"{name} (--{flag})" if flag else name
