@@ -115,10 +115,10 @@ class Wire:
 
 
 class Peer:
-    """A connection with both its ends."""
+    """A connection with both its ends; to its own server unless one is given."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.server = Server(loop)
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server | None = None) -> None:
+        self.server = server or Server(loop)
         self.wire = Wire()
         self.connection = connection.Http1Connection(self.server)
         self.connection.connection_made(cast(asyncio.BaseTransport, self.wire))

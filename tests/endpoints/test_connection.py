@@ -45,37 +45,6 @@ def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes) -> None:
     assert peer.wire.sent == ANSWER * 2
 
 
-def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer) -> None:
-    peer.feed(REQUEST)
-    peer.feed(REQUEST, REQUEST)
-    assert peer.connection._parser.heads == 1
-    assert [(message.line.path, message.body) for message in peer.messages] == [("/one", b"abc")] * 3
-    assert peer.messages[0].line == peer.messages[2].line
-    assert peer.wire.sent == ANSWER * 3
-
-
-@pytest.mark.parametrize(
-    "other",
-    [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
-    ids=["two", "and another", "another length", "the end is missing"],
-)
-def test_other_than_one_complete_request_is_parsed_even_after_a_known_head(loop: Loop, other: bytes) -> None:
-    fresh, knowing = Peer(loop), Peer(loop)
-    knowing.feed(REQUEST)
-    fresh.feed(other, b"c")
-    knowing.feed(other, b"c")
-    seen = [[(message.line.path, message.body) for message in peer.messages] for peer in (fresh, knowing)]
-    assert seen[1] == [("/one", b"abc"), *seen[0]]
-    assert knowing.wire.sent == ANSWER + fresh.wire.sent
-    assert knowing.wire.state == fresh.wire.state
-
-
-@pytest.mark.parametrize("header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: h2c"])
-def test_heads_with_connection_options_are_not_cached(peer: Peer, header: bytes) -> None:
-    peer.feed(REQUEST.replace(b"Host: h", b"Host: h\r\n" + header))
-    assert not peer.server.heads._heads
-
-
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
 @settings(max_examples=50)
 def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject) -> None:

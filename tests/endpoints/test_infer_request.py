@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from tritonnb.endpoints.http.infer_request import header_length, read_request
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_cache import HttpRequestCache
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
 
-TWO = spec_of("""
+TWO_CONFIG = """
 name: "two" max_batch_size: 8
 input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }
 input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] }
 output { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }
-""")
+"""
+TWO = spec_of(TWO_CONFIG)
+MODEL: Any = SimpleNamespace(name="two", version=1, spec=TWO)
 RAW = spec_of("""
 name: "raw" max_batch_size: 8
 input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }
@@ -155,12 +158,12 @@ def test_a_raw_request_has_a_limit() -> None:
 
 
 def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int]:
-    echo = Echo()
-    echo.spec = TWO
-    cache = HttpRequestCache(echo.spec)
+    cache = HttpRequestCache()
     data, length = body(document, tail)
-    request, response_format = read_request(TWO, 1, data, length, 1 << 20, SharedMemory(), discard_response)
-    cache.store(data, length, request, response_format)
+    shared_memory: Any = SimpleNamespace(part=lambda name, offset, size: SystemPart(memoryview(bytes(size))))
+    request, response_format = read_request(TWO, 1, data, length, 1 << 20, shared_memory, discard_response)
+    for _ in range(2):
+        cache.store(MODEL, data, length, request, response_format)
     return cache, data, length
 
 
@@ -172,7 +175,7 @@ def test_a_head_that_was_read_before_gives_the_same_request() -> None:
     }
     cache, data, length = make_cache(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    cached = cache.find(changed, length, discard_response)
+    cached = cache.find(MODEL, changed, length, discard_response)
     assert cached is not None
     request, response_format = cached
     expected, expected_response_format = read_request(
@@ -200,18 +203,44 @@ def test_a_head_that_was_read_before_gives_the_same_request() -> None:
             },
             bytes(4),
         ),
+        (
+            {
+                "inputs": [
+                    {
+                        "name": "A",
+                        "datatype": "FP32",
+                        "shape": [0, 4],
+                        "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 0},
+                    },
+                    binary("B", "INT32", [1, 1], 4),
+                ]
+            },
+            bytes(4),
+        ),
     ],
-    ids=["an id", "all JSON", "partly JSON"],
+    ids=["an id", "all JSON", "partly JSON", "empty in shared memory"],
 )
 def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes) -> None:
     cache, data, length = make_cache(document, tail)
-    assert cache.find(data, length, discard_response) is None
+    assert cache.find(MODEL, data, length, discard_response) is None
 
 
 def test_a_known_head_with_other_bytes_behind_it_is_read_again() -> None:
     cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert cache.find(data + b"x", length, discard_response) is None
-    assert cache.find(data[:-1], length, discard_response) is None
+    assert cache.find(MODEL, data + b"x", length, discard_response) is None
+    assert cache.find(MODEL, data[:-1], length, discard_response) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"name": "three"}, {"version": 2}, {"spec": spec_of(TWO_CONFIG)}],
+    ids=["model", "version", "loaded again"],
+)
+def test_a_known_head_of_another_model_is_read_again(other: dict[str, Any]) -> None:
+    cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
+    assert cache.find(MODEL, data, length, discard_response) is not None
+    model: Any = SimpleNamespace(**{**vars(MODEL), **other})
+    assert cache.find(model, data, length, discard_response) is None
 
 
 def test_an_response_format_in_parts_is_the_response_format() -> None:

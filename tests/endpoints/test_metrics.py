@@ -84,7 +84,8 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> 
         "nv_inference_pending_request_count": "gauge",
     }
     assert kinds["nv_model_load_duration_secs"] == "gauge"
-    assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
+    assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization"} <= kinds.keys()
+    assert not any(name.startswith("nv_cache") for name in kinds)
 
 
 def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(
@@ -172,8 +173,8 @@ def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Pa
     assert values[f"nv_cache_hit_summary_per_model_count{cached}"] == 2
     assert values[f"nv_cache_miss_summary_per_model_count{cached}"] == 1
     assert f"nv_cache_hit_summary_per_model_count{plain}" not in values
-    for family, ran in (("request", 3), ("queue", 3), ("compute_infer", 1)):
-        assert values[f"nv_inference_{family}_summary_us_count{cached}"] == ran
+    for family, ran in (("request", None), ("queue", 3), ("compute_infer", 1)):
+        assert values.get(f"nv_inference_{family}_summary_us_count{cached}") == ran
         assert values[f"nv_inference_{family}_summary_us_count{plain}"] == 3
 
 
@@ -318,6 +319,14 @@ def test_a_histogram_counts_values_on_a_bound_below_it() -> None:
     assert (histogram.buckets(), histogram.sum) == ([(1.0, 2), (2.0, 3), (math.inf, 4)], 12.0)
 
 
+def test_times_to_the_first_response_are_counted_in_whole_milliseconds() -> None:
+    latencies = Latencies(lambda model, version: HistogramSettings())
+    for received_ns in (0, 1_000_000):
+        requests = ((1, 1, received_ns, received_ns, ""),)
+        latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 1, 0, 0, 0, 2_999_999, requests)))
+    assert latencies.of("m", 1).first_response.sum == 2 + 1
+
+
 def test_failed_requests_are_in_no_summary() -> None:
     latencies = Latencies(lambda model, version: HistogramSettings())
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
@@ -327,6 +336,10 @@ def test_failed_requests_are_in_no_summary() -> None:
     histograms = latencies.of("m", 1).histograms
     assert {name: histogram.sum for name, histogram in histograms.items()} == sums
     assert {histogram.buckets()[-1] for histogram in histograms.values()} == {(math.inf, 1)}
+
+
+def test_a_family_without_samples_is_not_written() -> None:
+    assert write_metrics([Metric("f", "Failures", "counter")]) == b""
 
 
 def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last() -> None:

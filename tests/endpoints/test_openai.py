@@ -31,6 +31,7 @@ from tornado.iostream import StreamClosedError
 from tests.endpoints.tiny_gpt import write_repository
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.handlers import Completions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.openai.request_fields import ROUTES
@@ -39,6 +40,7 @@ from tritonnb.server.server import Server
 pytestmark = pytest.mark.slow
 
 MODEL = "tiny_gpt"
+TEXT_OUTPUT = {"text_output": BYTES[1]}
 CHAT = [{"role": "user", "content": "what is json?"}]
 TEMPLATE = """{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}
 {%- if messages[0].role == "assistant" %}{{ raise_exception("expected the user first") }}{% endif %}<assistant>"""
@@ -53,6 +55,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         def letters(TEXT: BYTES[1]) -> FP32[3]:
             texts: Any = TEXT
             return np.array([[text.count(letter) for letter in b"abc"] for (text,) in texts], np.float32)
+
+        @server.model
+        def plain(text_input: BYTES[1], sampling_parameters: BYTES[1]) -> TEXT_OUTPUT:
+            return {"text_output": sampling_parameters}
 
         yield server
 
@@ -109,6 +115,27 @@ def test_a_response_conforms_to_the_types_of_the_openai_package(
     assert len(choices) in (0, body.get("n", 1) * (len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1))
     for choice in choices:
         assert choice.finish_reason in ("stop", "length")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("null", [False, True], ids=["absent", "null"])
+@pytest.mark.parametrize("model", [MODEL, "tiny_gpt_static", "plain"])
+def test_no_parameter_is_required_but_the_model_and_the_prompt(
+    server: Server, model: str, null: bool, stream: bool
+) -> None:
+    for path, prompt in (("completions", {"prompt": "Once"}), ("chat/completions", {"messages": CHAT})):
+        fields = ROUTES[f"/v1/{path}"]
+        nulls = dict.fromkeys(fields.known | fields.unsupported.keys()) if null else {}
+        body = {**nulls, "model": model, **prompt, "stream": stream}
+        status, raw = post(f"{server.url}/v1/{path}", body)
+        assert (status, b"error" in raw) == (200, False), raw
+
+
+def test_a_model_gets_only_the_parameters_that_the_client_has_set(client: openai.OpenAI) -> None:
+    chat = client.chat.completions.create(model="plain", messages=CHAT, seed=2)  # type: ignore[arg-type]
+    assert json.loads(chat.choices[0].message.content or "") == {"seed": 2}
+    completion = client.completions.create(model="plain", prompt="")
+    assert json.loads(completion.choices[0].text) == {"max_tokens": 16}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +221,7 @@ def test_the_documented_fields_and_types_are_those_of_the_endpoint(
 
 
 def test_the_models_are_those_that_continue_texts_or_return_vectors(client: openai.OpenAI) -> None:
-    assert {model.id for model in client.models.list()} == {MODEL, "tiny_gpt_static", "letters"}
+    assert {model.id for model in client.models.list()} == {MODEL, "tiny_gpt_static", "letters", "plain"}
     assert client.models.retrieve(MODEL).owned_by == "tritonnb"
     ModelType.model_validate(client.models.retrieve(MODEL).model_dump(), strict=True)
     with pytest.raises(openai.NotFoundError) as refused:
@@ -315,10 +342,56 @@ def test_a_model_directory_may_have_a_chat_template(server: Server, client: open
         chat = client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=9, seed=2)  # type: ignore[arg-type]
         plain = client.completions.create(model=MODEL, prompt="<user>what is json?<assistant>", max_tokens=9, seed=2)
         assert chat.choices[0].message.content == plain.choices[0].text
-        with pytest.raises(openai.BadRequestError, match="expected the user first"):
+        with pytest.raises(openai.BadRequestError, match=r"chat_template.jinja, line 2: expected the user"):
             client.chat.completions.create(model=MODEL, messages=[{"role": "assistant", "content": "?"}])
     finally:
         template.unlink()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\n{{ messages }", "tiny_gpt/chat_template.jinja, line 2: unexpected '}'"),
+        ("{% include 'config.pbtxt' %}", "tiny_gpt/chat_template.jinja, line 1: config.pbtxt"),
+        ("{{ messages[0].a.b }}", "tiny_gpt/chat_template.jinja, line 1: 'dict object' has no attribute 'a'"),
+    ],
+    ids=["syntax", "another file", "undefined"],
+)
+def test_a_chat_template_that_fails_is_named_with_its_line(
+    server: Server, client: openai.OpenAI, text: str, words: str
+) -> None:
+    template = server[MODEL].served.context.directory / "chat_template.jinja"
+    template.write_text(text)
+    try:
+        with pytest.raises(openai.APIStatusError) as caught:
+            client.chat.completions.create(model=MODEL, messages=CHAT)  # type: ignore[arg-type]
+        assert words in caught.value.message
+    finally:
+        template.unlink()
+
+
+def test_a_chat_template_that_is_not_valid_is_logged_when_the_model_is_loaded(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    template = server[MODEL].served.context.directory / "1" / "chat_template.jinja"
+    template.write_text("{% for message in messages %}")
+    try:
+        server[MODEL].reload()
+        assert "model 'tiny_gpt': tiny_gpt/1/chat_template.jinja, line 1: Unexpected end of template" in caplog.text
+    finally:
+        template.unlink()
+
+
+def test_an_unknown_model_is_the_same_error_on_every_route(server: Server) -> None:
+    expected = OpenAiError("The model 'x' does not exist", "model", status=404, code="model_not_found").body()["error"]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{server.url}/v1/models/x")
+    answers = [(caught.value.code, caught.value.read())]
+    for path, body in (
+        ("completions", {"prompt": "a"}), ("chat/completions", {"messages": CHAT}), ("embeddings", {"input": "a"}),
+    ):  # fmt: skip
+        answers.append(post(f"{server.url}/v1/{path}", {"model": "x", **body}))
+    assert [(status, json.loads(raw)["error"]) for status, raw in answers] == 4 * [(404, expected)]
 
 
 # --- errors ------------------------------------------------------------------------------------------
@@ -330,7 +403,7 @@ def test_a_model_directory_may_have_a_chat_template(server: Server, client: open
         ("completions", b"{", 400, None, "could not parse"),
         ("completions", [], 400, None, "expected a JSON object, got array"),
         ("completions", {"prompt": "a"}, 400, "model", "you must provide a 'model' parameter"),
-        ("completions", {"model": "nothing", "prompt": "a"}, 404, "model", "'nothing' is not found"),
+        ("completions", {"model": "nothing", "prompt": "a"}, 404, "model", "'nothing' does not exist"),
         ("completions", {**COMPLETION, "colour": 1}, 400, "colour", "Unrecognized request argument"),
         ("completions", {**COMPLETION, "suffix": "z"}, 400, "suffix", "not supported"),
         ("completions", {**COMPLETION, "temperature": 3}, 400, "temperature", "a number from 0 to 2, got 3"),

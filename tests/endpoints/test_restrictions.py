@@ -54,6 +54,12 @@ def test_a_restricted_api_wants_its_header_before_anything_else(server: Server, 
     assert ask(server, method, path, key="wrong") == refused
 
 
+@pytest.mark.parametrize("path", ["/v2/models/parameters?x/infer", "/v2/models/parameters?/versions/1/infer"])
+def test_the_path_of_a_restricted_api_ends_at_the_question_mark(server: Server, path: str) -> None:
+    metadata = (405, "application/json", b'{"error":"Method Not Allowed"}')
+    assert ask(server, "POST", path) == metadata
+
+
 def test_with_the_header_it_is_answered(server: Server) -> None:
     assert ask(server, "GET", "/v2/logging", KEY="secret")[0] == 200
     for _ in range(2):  # a head that was seen before is judged as the first time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any, cast
 
@@ -132,6 +133,17 @@ def test_a_body_beyond_the_limit_is_refused(transport: str) -> None:
                 status, _, _ = await client.answer()
                 assert status in (400, 413)
             assert (await server.ask(infer(1)))[2] == echoed(1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 400)])
+def test_a_body_has_the_same_limit_after_it_is_decompressed(transport: str, size: int, status: int) -> None:
+    async def scenario() -> None:
+        async with running(transport=transport, max_body_size=1000) as server:
+            body = gzip.compress(infer(1).partition(b"\r\n\r\n")[2].ljust(size))
+            head = b"POST /v2/models/echo/infer HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+            assert (await server.ask(head % len(body) + body))[0] == status
 
     asyncio.run(scenario())
 

@@ -1,27 +1,18 @@
-"""HTTP/1.1: a connection with both ends in memory, the real endpoint, and models that respond at once."""
+"""HTTP/1.1: connections with both ends in memory, the real endpoint, and models that respond at once."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
 
-from tests.endpoints.http1_peer import Loop, Server, Wire
-from tests.endpoints.served import Echo, OneModel, spec_of
+from tests.endpoints.http1_peer import Loop
+from tests.endpoints.in_memory import Endpoints
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import UnexpectedErrors, require
-from tritonnb.core.errors import NotFoundError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.connection import Http1Connection
-from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.validation import RequestValidator
-from tritonnb.runtime.options import EngineOptions
 
 _TYPES = ("BOOL", "UINT8", "UINT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING", "BF16")
-_MODELS = (
+MODELS = (
     'name: "echo" max_batch_size: 8 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } '
     'output { name: "X" data_type: TYPE_INT32 dims: [ -1 ] }',
     'name: "strings" input { name: "X" data_type: TYPE_STRING dims: [ 1 ] } '
@@ -32,105 +23,78 @@ _MODELS = (
 )
 _STATUSES = {100, 200, 400, 403, 404, 405, 413, 500, 501, 503}
 _LIMIT = 1 << 20
+#: The limit of bodies on connections; some bodies of the corpus exceed it.
+_MAX_BODY = 100
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+#: What connections send, and the states in which they end.
+Answers = list[tuple[bytes, str]]
 
 
-class Identity(Echo):
-    """Returns its inputs."""
+class Pair:
+    """The same endpoints with caches and without them, which must give the same answers."""
 
-    def __init__(self, config: str) -> None:
-        super().__init__()
-        self.spec = spec_of(config)
-        self.name = self.spec.name
-        self._validator = RequestValidator(self.spec)
-
-    def config_json(self) -> str:
-        """The configuration (a method of models that a route calls)."""
-        return "{}"
-
-    def answer(self, request: InferRequest) -> None:
-        """Respond to a request."""
-        outputs = [Tensor(name, tensor.datatype, tensor.array) for name, tensor in request.inputs.items()]
-        wanted = request.requested_outputs
-        chosen = outputs if wanted is None else [output for output in outputs if output.name in wanted]
-        request.respond(request, InferResponse(chosen))
-
-
-class Models(OneModel):
-    """An engine with a few models that respond at once; everything else is done by a real engine without models."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._models = {model.name: model for model in map(Identity, _MODELS)}
-        self._engine = Engine(EngineOptions(allow_client_shm=True))
-        self.shared_memory = self._engine.shared_memory
-
-    def model(self, name: str, version: int = -1) -> Any:
-        """A model, for inference."""
-        if name not in self._models:
-            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
-        return self._models[name]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-
-class Peer:
-    """Connections to an endpoint."""
-
-    def __init__(self, errors: UnexpectedErrors) -> None:
+    def __init__(self, errors: UnexpectedErrors, options: HttpOptions) -> None:
         self.loop = Loop()
         errors.watch(self.loop)
-        endpoint = HttpEndpoint(
-            cast(Any, Models()), host="127.0.0.1", port=0, options=HttpOptions(max_input_size=_LIMIT)
-        )
-        self.server = Server(self.loop)
-        self.server.delegate = endpoint
-        self.server.max_body_size = _LIMIT
         self.errors = errors
+        self.sides = [Endpoints(self.loop, options, caches=caches) for caches in (True, False)]
+        for side in self.sides:
+            for config in MODELS:
+                side.models.load(config)
 
-    def responses(self, *parts: bytes) -> tuple[bytes, str]:
-        """What a new connection sends, and the state in which it ends."""
-        wire = Wire()
-        connection = Http1Connection(self.server)
-        self.loop.call_soon(connection.connection_made, cast(asyncio.BaseTransport, wire))
-        for part in parts:
-            self.loop.call_soon(connection.data_received, part)
-        for _ in range(8):  # handlers of Tornado take a few iterations
-            self.loop.pass_time(0)
-        state = wire.state
-        connection.connection_lost(None)
-        self.loop.pass_time(10)  # timers of the connection
-        require(not self.server.connections, "the connection is still registered")
+    def answers(self, *sent: tuple[int, bytes]) -> Answers:
+        """The answers to bytes that are sent on new connections, each with the number of its connection."""
+        known, fresh = (self._answers(side, sent) for side in self.sides)
+        require(known == fresh, f"with caches: {known!r}, without: {fresh!r}")
+        accepted = [side.models.accepted[:] for side in self.sides]
+        require(accepted[0] == accepted[1], f"requests with caches: {accepted[0]!r}, without: {accepted[1]!r}")
+        for side in self.sides:
+            side.models.accepted.clear()
         self.errors.check()
-        return wire.sent.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), state
+        return known
+
+    def _answers(self, side: Endpoints, sent: tuple[tuple[int, bytes], ...]) -> Answers:
+        connections = [side.connect_http() for _ in range(1 + max(number for number, _ in sent))]
+        for number, part in sent:
+            connections[number].feed(part)
+        answers = [(connection.wire.sent, connection.wire.state) for connection in connections]
+        for connection in connections:
+            connection.lose()
+        self.loop.pass_time(10)  # timers of the connections
+        require(not side.leftovers, "a connection is still registered")
+        return answers
 
 
 @contextmanager
 def connections() -> Iterator[Try]:
-    """Bytes on a connection; the first byte says where they are cut.
+    """Bytes on four connections; the first byte says where they are cut.
 
-    The responses must not depend on the cut, nor on the heads that were seen before.
+    One connection gets the whole, one the two parts, and two the second part. The responses must not depend on the cut,
+    nor on the heads that were seen before.
     """
 
     def run(data: bytes) -> None:
         cut, stream = data[:1], data[1:]
         at = len(stream) * (cut[0] if cut else 0) // 256
-        whole = peer.responses(stream)
-        _check(whole[0])
+        first, second = stream[:at], stream[at:]
+        answers = pair.answers((0, stream), (1, first), (1, second), (2, second), (3, second))
+        answers = [(sent.replace(_CONTINUE, b""), state) for sent, state in answers]
+        for sent, _ in answers:
+            _check(sent)
         # Bytes that are not a request may be refused earlier or later, depending on the cut.
-        shorter, longer = sorted((whole, peer.responses(stream[:at], stream[at:])), key=lambda sent: len(sent[0]))
+        shorter, longer = sorted(answers[:2], key=lambda answer: len(answer[0]))
         is_same = longer[0].startswith(shorter[0]) and (longer[0] == shorter[0] or shorter[1] != "open")
         require(is_same, f"cut at {at}: {shorter!r}, {longer!r}")
 
     with UnexpectedErrors() as errors:
-        peer = Peer(errors)
+        pair = Pair(errors, HttpOptions(max_input_size=_LIMIT, max_body_size=_MAX_BODY))
         yield run
-        peer.loop.close()
+        pair.loop.close()
 
 
 @contextmanager
 def inference_bodies() -> Iterator[Try]:
-    """The body of an inference request.
+    """The body of an inference request, on three connections.
 
     The first byte selects the model and the headers, the next two are the length of the JSON.
     """
@@ -143,15 +107,16 @@ def inference_bodies() -> Iterator[Try]:
         if choice & 128:
             headers += b"Inference-Header-Content-Length: %d\r\n" % length
         head = b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n"
-        sent, state = peer.responses(head % (model, headers, len(body)) + body)
-        require(state == "open", f"the connection is {state}")
-        require(sent.startswith(b"HTTP/1.1 "), "expected a response, got none")
-        _check(sent)
+        request = head % (model, headers, len(body)) + body
+        for sent, state in pair.answers((0, request), (1, request), (2, request)):
+            require(state == "open", f"the connection is {state}")
+            require(sent.startswith(b"HTTP/1.1 "), "expected a response, got none")
+            _check(sent)
 
     with UnexpectedErrors() as errors:
-        peer = Peer(errors)
+        pair = Pair(errors, HttpOptions(max_input_size=_LIMIT, max_body_size=_LIMIT))
         yield run
-        peer.loop.close()
+        pair.loop.close()
 
 
 def _check(sent: bytes) -> None:

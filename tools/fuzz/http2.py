@@ -1,25 +1,21 @@
-"""HTTP/2: a gRPC connection with both ends in memory, and header blocks."""
+"""HTTP/2: gRPC connections with both ends in memory, and header blocks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
 
 from hpack import HPACKError
 
-from tests.endpoints.http1_peer import Loop, Wire
-from tools.fuzz.http import Models
+from tests.endpoints.http1_peer import Loop
+from tests.endpoints.in_memory import Endpoints
+from tools.fuzz.http import MODELS
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import UnexpectedErrors, require
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.dispatch import Rpcs
-from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.frames import SETTINGS, frame
 from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Headers, MalformedHeadersError
-from tritonnb.endpoints.grpc.transport.http2 import PREFACE, Http2Connection
+from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 _RAW = 255
 
@@ -37,49 +33,43 @@ def frames_of(data: bytes) -> bytes:
 
 @contextmanager
 def connections() -> Iterator[Try]:
-    """Frames on a connection: the first byte is the size of the parts in which they arrive, or 255 for raw bytes.
+    """Frames on four connections: the first byte is the size of the parts in which they arrive, or 255 for raw bytes.
 
-    What is sent must not depend on the size of the parts.
+    What is sent must not depend on the size of the parts, nor on what was received before.
     """
     with UnexpectedErrors() as errors:
         loop = Loop()
         errors.watch(loop)
-        engine: Any = Models()
-        options = GrpcOptions()
-        server = Http2Server(Rpcs(engine, options), options)
-        server.loop = loop
-        server.busy_poller = BusyPoller(loop)
+        sides = [Endpoints(loop, caches=caches) for caches in (True, False)]
+        for side in sides:
+            for config in MODELS:
+                side.models.load(config)
 
-        def receive(connection: Http2Connection, wire: Wire, part: bytes) -> None:
-            if wire.state == "open":  # a transport that is closed does not read
-                connection.data_received(part)
-
-        def sent(*parts: bytes) -> bytes:
-            wire = Wire()
-            connection = Http2Connection(server)
-            loop.call_soon(connection.connection_made, cast(asyncio.BaseTransport, wire))
-            for part in parts:
-                loop.call_soon(receive, connection, wire, part)
-            for _ in range(8):
-                loop.pass_time(0)
-            connection.connection_lost(None)
+        def sent(side: Endpoints, *parts: bytes) -> bytes:
+            connection = side.connect_grpc()
+            connection.feed(*parts)
+            connection.lose()
             loop.pass_time(1e9)  # deadlines of calls
             for _ in range(8):
                 loop.pass_time(0)
-            left = connection.calls or server.connections or server.streams
-            require(not left, f"a call is left: {left}")
+            require(not (connection.protocol.calls or side.leftovers), "a call is left")
             require(not asyncio.all_tasks(loop), f"tasks are left: {asyncio.all_tasks(loop)}")
             errors.check()
-            _check_frames(wire.sent)
-            return wire.sent
+            _check_frames(connection.wire.sent)
+            return connection.wire.sent
 
         def run(data: bytes) -> None:
             first = data[0] if data else 0
             stream = data[1:] if first == _RAW else frames_of(data[1:])
-            whole = sent(stream)
-            if 0 < first < _RAW:
-                parts = sent(*(stream[at : at + first] for at in range(0, len(stream), first)))
-                require(parts == whole, f"parts of {first} bytes: expected {whole!r}, got {parts!r}")
+            size = first if 0 < first < _RAW else max(1, len(stream))
+            parts = [stream[at : at + size] for at in range(0, len(stream), size)]
+            known, fresh = ([*(sent(side, stream) for _ in range(3)), sent(side, *parts)] for side in sides)
+            require(known == fresh, f"with caches: {known!r}, without: {fresh!r}")
+            require(known[3] == known[0], f"parts of {size} bytes: expected {known[0]!r}, got {known[3]!r}")
+            accepted = [side.models.accepted[:] for side in sides]
+            require(accepted[0] == accepted[1], f"requests with caches: {accepted[0]!r}, without: {accepted[1]!r}")
+            for side in sides:
+                side.models.accepted.clear()
 
         yield run
         loop.close()
@@ -101,13 +91,12 @@ def header_blocks() -> Iterator[Try]:
     """Header blocks, each after its length in one byte; the cache must not change what is read."""
 
     def run(data: bytes) -> None:
-        blocks, fresh = HeaderBlocks(), HeaderBlocks()
+        blocks, fresh = HeaderBlocks(), HeaderBlocks(limit=0)
         at = 0
         while at < len(data):
             block = data[at + 1 : at + 1 + data[at]]
             at += 1 + data[at]
-            for _ in range(2):
-                fresh._cache.clear()
+            for _ in range(3):
                 expected, got = _read(fresh, block), _read(blocks, block)
                 require(got == expected, f"expected {expected!r}, got {got!r}")
                 if got == HPACKError.__name__:

@@ -169,7 +169,9 @@ class Endpoints:
                 "Metrics",
                 metrics_host,
                 [options.metrics_port],
-                lambda port: MetricsEndpoint(engine, host=metrics_host, port=port, options=options.metrics),
+                lambda port: MetricsEndpoint(
+                    engine, host=metrics_host, port=port, options=options.metrics, http=options.http
+                ),
             )
         if options.openai.allow and options.openai_port is not None:
             openai_host = options.openai_host or host
@@ -187,11 +189,11 @@ class Endpoints:
         started, self._started = self._started, []
         await asyncio.gather(*(endpoint.stop(drain) for endpoint in started))
 
-    async def stop_http(self, drain: float) -> None:
-        """Stop only the HTTP endpoint; the others report to clients that the server is stopping."""
-        http = [endpoint for endpoint in self._started if isinstance(endpoint, HttpEndpoint)]
-        self._started = [endpoint for endpoint in self._started if endpoint not in http]
-        await asyncio.gather(*(endpoint.stop(drain) for endpoint in http))
+    async def stop_inference(self, drain: float) -> None:
+        """Do the same, but keep publishing metrics."""
+        stopped = [endpoint for endpoint in self._started if endpoint is not self.metrics]
+        self._started = [endpoint for endpoint in self._started if endpoint is self.metrics]
+        await asyncio.gather(*(endpoint.stop(drain) for endpoint in stopped))
 
     async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:

@@ -7,7 +7,7 @@ known offsets of the new message. HTTP and gRPC find a known request in differen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from tritonnb.core.messages import InferRequest, Respond, Tensor
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.schema import ModelSpec
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-#: The longest head of a request that is stored, in bytes.
+#: The longest head of a request that is stored, in bytes, and the number of heads that an endpoint stores.
 LONGEST_HEAD = 4096
+MAX_HEADS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,8 @@ class RequestTemplate:
 
     Attributes
     ----------
+    spec : ModelSpec
+        Of the model as it was loaded when the request was accepted.
     request : InferRequest
     response_format : ResponseFormat
     length : int
@@ -36,6 +36,7 @@ class RequestTemplate:
         Name, datatype, NumPy dtype, number of elements, offset in the message, and shape of each input.
     """
 
+    spec: ModelSpec
     request: InferRequest
     response_format: ResponseFormat
     length: int
@@ -54,25 +55,10 @@ def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: Respo
     """Whether a request may come again with nothing but other tensor contents.
 
     A request ID usually changes, a region may be unregistered, and the contents of a shape tensor decide which requests
-    may share a batch.
+    may share a batch. BYTES tensors vary in size. An input without contents may be in shared memory.
     """
     if request.id or any(output.region is not None for output in response_format.outputs.values()):
         return False
-    return not any(tensor.shape_tensor for tensor in spec.inputs.values())
-
-
-def store_bounded(cache: dict[K, V], key: K, value: V, limit: int) -> None:
-    """Store an entry in a cache of at most ``limit`` entries; a full cache is cleared first.
-
-    Clearing is enough here: a server has few different heads, unless every one is different, and then no policy helps.
-
-    Examples
-    --------
-    >>> cache = {"a": 1, "b": 2}
-    >>> store_bounded(cache, "c", 3, limit=2)
-    >>> cache
-    {'c': 3}
-    """
-    if len(cache) >= limit:
-        cache.clear()
-    cache[key] = value
+    if any(tensor.shape_tensor for tensor in spec.inputs.values()):
+        return False
+    return all(tensor.datatype.itemsize and tensor.array.size for tensor in request.inputs.values())

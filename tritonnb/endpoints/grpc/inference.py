@@ -61,6 +61,8 @@ class Inference:
         streaming: bool,
         metadata: Mapping[str, str],
         headers: dict[str, str] | None = None,
+        cache: GrpcRequestCache | None = None,
+        serialized: bytes | bytearray = b"",
     ) -> Inference:
         """Read a request and submit it to its model.
 
@@ -76,6 +78,10 @@ class Inference:
             Of the call; may contain the client's trace context.
         headers : dict of str to str, optional
             Forwarded as request parameters.
+        cache : GrpcRequestCache, optional
+            Where the request is stored if it passes the checks of its model.
+        serialized : bytes
+            The message as the client sent it, for the cache.
 
         Raises
         ------
@@ -93,6 +99,9 @@ class Inference:
         )
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         try:
+            if cache is not None:  # before the model gets the request, since it may change it
+                served.check(self.request)
+                cache.store(serialized, message, served, self.request, self._response_format)
             if headers:
                 self.request.parameters.update(check_forwarded(headers))
             if self._trace is not None:
@@ -136,12 +145,6 @@ class Inference:
             self._release()
             raise
         return self
-
-    def store(self, cache: GrpcRequestCache, serialized: bytes | bytearray) -> None:
-        """Store a request that was accepted in the cache."""
-        if self.ordered and self.message is not None:
-            version = version_number(self.message.model_version)
-            cache.store(serialized, version, self._served, self.request, self._response_format)
 
     def response_bytes(self, response: InferResponse) -> bytes:
         """Serialize the ``ModelInferResponse`` of a response.

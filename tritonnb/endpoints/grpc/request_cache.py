@@ -8,13 +8,13 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, Respond, discard_response
+from tritonnb.endpoints.bounded_cache import BoundedCache
 from tritonnb.endpoints.grpc.infer_response import LENGTH_DELIMITED, encode_varint
-from tritonnb.endpoints.models import InferenceEngine, InferenceModel
-from tritonnb.endpoints.request_cache import LONGEST_HEAD, RequestTemplate, is_repeatable, store_bounded
+from tritonnb.endpoints.models import InferenceModel, Models
+from tritonnb.endpoints.request_cache import LONGEST_HEAD, MAX_HEADS, RequestTemplate, is_repeatable
+from tritonnb.endpoints.requests import version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.model_config.schema import ModelSpec
 
-_MAX_ENTRIES = 256
 _RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
 
 
@@ -24,24 +24,28 @@ class _Entry:
 
     Attributes
     ----------
-    spec : ModelSpec
-        Of the model as it was loaded when the message was read.
     template : RequestTemplate
     prefixes : tuple of (offset, bytes)
         The tag and the length before each input's contents.
     """
 
-    spec: ModelSpec
     template: RequestTemplate
     prefixes: tuple[tuple[int, bytes], ...]
 
 
 class GrpcRequestCache:
-    """The known requests to one endpoint."""
+    """The known requests to one endpoint.
 
-    def __init__(self, engine: InferenceEngine) -> None:
-        self._models = engine.table
-        self._entries: dict[bytes, _Entry] = {}
+    Parameters
+    ----------
+    models : Models
+    limit : int, optional
+        The number of heads that are stored.
+    """
+
+    def __init__(self, models: Models, limit: int = MAX_HEADS) -> None:
+        self._models = models
+        self._entries: BoundedCache[bytes, _Entry] = BoundedCache(limit)
 
     def find(
         self, message: bytes | bytearray, respond: Respond
@@ -54,21 +58,23 @@ class GrpcRequestCache:
             If the model is no longer served.
         """
         entry = self._entries.get(bytes(message[: _head_length(message)]))
-        if entry is None or len(message) != entry.template.length:
+        if entry is None:
+            return None
+        template = entry.template
+        if len(message) != template.length:
             return None
         for offset, prefix in entry.prefixes:
             if not message.startswith(prefix, offset):
                 return None
-        request = entry.template.request
-        served = self._models.get(request.model_name, request.model_version)
-        if served.spec is not entry.spec:
+        served = self._models.get(template.request.model_name, template.request.model_version)
+        if served.spec is not template.spec:
             return None
-        return served, entry.template.fill(message, respond), entry.template.response_format
+        return served, template.fill(message, respond), template.response_format
 
     def store(
         self,
         message: bytes | bytearray,
-        version: int,
+        parsed: pb.ModelInferRequest,
         served: InferenceModel,
         request: InferRequest,
         response_format: ResponseFormat,
@@ -78,26 +84,29 @@ class GrpcRequestCache:
         Parameters
         ----------
         message : bytes
-        version : int
-            The version that the client named, -1 for none.
+        parsed : inference.ModelInferRequest
+            The same message.
         served : InferenceModel
-            The model that accepted the request.
+            The model whose checks the request has passed.
         request : InferRequest
         response_format : ResponseFormat
         """
         length = _head_length(message)
         if length > LONGEST_HEAD or not is_repeatable(served.spec, request, response_format):
             return
+        if any(tensor.parameters for tensor in parsed.inputs):
+            return  # an input is in shared memory
+        head = bytes(message[:length])
+        if not self._entries.admits(head):
+            return
         offset = length
         prefixes: list[tuple[int, bytes]] = []
         inputs: list[tuple[Any, ...]] = []
         for name, tensor in request.inputs.items():
             datatype, array = tensor.datatype, tensor.array
-            if not datatype.itemsize:
-                return
             prefix = bytes([_RAW_INPUT]) + encode_varint(array.nbytes)
             if not message.startswith(prefix, offset):
-                return  # the contents are typed, or in shared memory
+                return  # the contents are typed
             prefixes.append((offset, prefix))
             offset += len(prefix)
             inputs.append((name, datatype, datatype.numpy, array.size, offset, array.shape))
@@ -105,10 +114,9 @@ class GrpcRequestCache:
         if offset != len(message):
             return
         repeated = request.clone({}, discard_response)
-        repeated.model_version = version
-        template = RequestTemplate(repeated, response_format, len(message), tuple(inputs))
-        entry = _Entry(served.spec, template, tuple(prefixes))
-        store_bounded(self._entries, bytes(message[:length]), entry, _MAX_ENTRIES)
+        repeated.model_version = version_number(parsed.model_version)
+        template = RequestTemplate(served.spec, repeated, response_format, len(message), tuple(inputs))
+        self._entries.store(head, _Entry(template, tuple(prefixes)))
 
 
 def _head_length(message: bytes | bytearray) -> int:

@@ -1,12 +1,9 @@
-"""The Tornado application: every route of the v2 protocol except inference.
-
-Complete paths are matched, without percent-decoding, as on Triton.
-"""
+"""The Tornado application: every route of the v2 protocol except inference."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tornado import routing, web
@@ -15,12 +12,36 @@ from tritonnb.endpoints.http import openapi
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
 from tritonnb.endpoints.http.handlers.generate import Generate
 from tritonnb.endpoints.http.raw_path import RawPath
+from tritonnb.endpoints.http.routes import V2_ROUTES
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
 
-_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
-_REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
+#: By name of the route: the handler, and its arguments.
+_HANDLERS: Mapping[str, tuple[type[metadata.Handler], Mapping[str, Any]]] = {
+    "live": (metadata.Live, {}),
+    "ready": (metadata.Ready, {}),
+    "server-metadata": (metadata.ServerMetadata, {}),
+    "openapi": (openapi.OpenApi, {}),
+    "statistics": (metadata.Statistics, {}),
+    "model-metadata": (metadata.ModelMetadata, {}),
+    "model-ready": (metadata.ModelReady, {}),
+    "model-config": (metadata.ModelConfiguration, {}),
+    "model-statistics": (metadata.Statistics, {}),
+    "infer": (metadata.Infer, {}),
+    "generate": (Generate, {"streaming": False}),
+    "generate-stream": (Generate, {"streaming": True}),
+    "index": (metadata.RepositoryIndex, {}),
+    "load": (metadata.RepositoryLoad, {}),
+    "unload": (metadata.RepositoryUnload, {}),
+    "trace-setting": (settings.TraceSetting, {}),
+    "logging": (settings.Logging, {}),
+    "system-status": (shared_memory.SystemStatus, {}),
+    "cuda-status": (shared_memory.CudaStatus, {}),
+    "system-register": (shared_memory.SystemRegister, {}),
+    "cuda-register": (shared_memory.CudaRegister, {}),
+    "unregister": (shared_memory.Unregister, {}),
+}
 
 
 def make_application(engine: Engine, max_input_size: int, others: Sequence[routing.Rule] = ()) -> web.Application:
@@ -35,27 +56,8 @@ def make_application(engine: Engine, max_input_size: int, others: Sequence[routi
         The routes of another API on the same port.
     """
     arguments = {"engine": engine, "max_input_size": max_input_size}
-    routes: list[tuple[str, type[metadata.Handler], dict[str, Any]]] = [
-        (r"/v2/health/live", metadata.Live, {}),
-        (r"/v2/health/ready", metadata.Ready, {}),
-        (r"/v2", metadata.ServerMetadata, {}),
-        (r"/v2/openapi\.json", openapi.OpenApi, {}),
-        (r"/v2/models/stats", metadata.Statistics, {}),
-        (_MODEL, metadata.ModelMetadata, {}),
-        (f"{_MODEL}/ready", metadata.ModelReady, {}),
-        (f"{_MODEL}/config", metadata.ModelConfiguration, {}),
-        (f"{_MODEL}/stats", metadata.Statistics, {}),
-        (f"{_MODEL}/infer", metadata.Infer, {}),
-        (f"{_MODEL}/generate", Generate, {"streaming": False}),
-        (f"{_MODEL}/generate_stream", Generate, {"streaming": True}),
-        (f"{_REPOSITORY}/index", metadata.RepositoryIndex, {}),
-        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", metadata.RepositoryLoad, {}),
-        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", metadata.RepositoryUnload, {}),
-        (r"/v2/(?:models/(?P<model>[^/]+)/)?trace/setting", settings.TraceSetting, {}),
-        (r"/v2/logging", settings.Logging, {}),
-        *((path, handler, {}) for path, handler in shared_memory.routes()),
-    ]
-    rules = [routing.Rule(RawPath(path), handler, {**arguments, **more}) for path, handler, more in routes]
+    handlers = ((route.pattern, *_HANDLERS[route.name]) for route in V2_ROUTES)
+    rules = [routing.Rule(RawPath(pattern), handler, {**arguments, **more}) for pattern, handler, more in handlers]
     return web.Application(
         [*rules, *others],
         default_handler_class=metadata.Unknown,

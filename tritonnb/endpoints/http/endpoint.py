@@ -11,13 +11,14 @@ from typing import Any
 from tornado import httputil
 
 from tritonnb.endpoints.endpoint import Endpoint, Transport
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.application import make_application
-from tritonnb.endpoints.http.host_origin_check import HostOriginCheck
 from tritonnb.endpoints.http.inference import InferenceServices
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.request_cache import HttpRequestCache
 from tritonnb.endpoints.http.request_delegate import RequestDelegate
 from tritonnb.endpoints.http.request_reader import RequestReader
-from tritonnb.endpoints.http.restrictions import Restrictions
+from tritonnb.endpoints.http.transport.application import ApplicationDelegate
 from tritonnb.endpoints.http.transport.server import make_server
 from tritonnb.endpoints.openai.access import Access
 from tritonnb.endpoints.openai.application import rules
@@ -46,17 +47,15 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         super().__init__(host, port)
         self.engine = engine
         self.options = options
-        self.restrictions = Restrictions(options.restricted_api)
+        self.admission = Admission.of(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
-        self.host_origin_check = None if options.allow_foreign else HostOriginCheck(host, options.allowed_hosts)
         self.has_openai = openai is not None
         others = []
         if openai is not None:
-            access = Access(self.host_origin_check, self.restrictions, openai.api_key)
-            others = rules(engine, options.max_input_size, access)
-        self.application = make_application(engine, options.max_input_size, others)
-        reader = RequestReader(engine.models, engine.shared_memory, options.max_input_size)
-        self.services = InferenceServices(engine.table, engine.tracer, reader, options.max_input_size)
+            others = rules(engine, options.max_input_size, Access(self.admission, openai.api_key))
+        self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
+        reader = RequestReader(engine.shared_memory, options.max_input_size, HttpRequestCache())
+        self.services = InferenceServices(engine.table, engine.tracer, reader, options)
 
     def make_transport(self) -> Transport:
         """Make the HTTP server that the options name."""

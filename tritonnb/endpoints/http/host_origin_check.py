@@ -12,6 +12,8 @@ import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from tritonnb.endpoints.bounded_cache import BoundedCache
+
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANY = ("", "0.0.0.0", "::")
 _MAX_ACCEPTED = 64
@@ -36,15 +38,15 @@ class HostOriginCheck:
         self._numeric = bound not in _LOCAL
         if bound in _ANY:
             self._names.add(socket.gethostname().lower())
-        self._accepted: set[str] = set()  # Host headers accepted before, nearly always one
+        self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
 
     def refusal(self, host: str | None, origin: str | None) -> str | None:
         """The reason why a request is refused; None if it is accepted."""
-        if host is not None and host not in self._accepted:
+        if host is not None and not self._accepted.get(host):
             if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
                 return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
-            if len(self._accepted) < _MAX_ACCEPTED:
-                self._accepted.add(host)
+            if self._accepted.admits(host):
+                self._accepted.store(host, True)
         if origin is not None and not self._is_ours(_hostname(origin)):
             return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
         return None

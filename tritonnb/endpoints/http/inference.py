@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.models import Models, ResponseModel
 from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
@@ -53,17 +54,18 @@ class InferenceServices:
     models : Models
     tracer : Tracer
     reader : RequestReader
-    max_input_size : int
-        ``--http-max-input-size``, in bytes.
+    max_input_size, max_body_size : int
+        Of `HttpOptions`, in bytes.
     """
 
-    __slots__ = ("max_input_size", "models", "reader", "tracer")
+    __slots__ = ("max_body_size", "max_input_size", "models", "reader", "tracer")
 
-    def __init__(self, models: Models, tracer: Tracer, reader: RequestReader, max_input_size: int) -> None:
+    def __init__(self, models: Models, tracer: Tracer, reader: RequestReader, options: HttpOptions) -> None:
         self.models = models
         self.tracer = tracer
         self.reader = reader
-        self.max_input_size = max_input_size
+        self.max_input_size = options.max_input_size
+        self.max_body_size = options.max_body_size
 
 
 class RespondingConnection(Protocol):
@@ -154,6 +156,11 @@ class Inference:
             body: bytes | bytearray = chunks[0] if is_json and len(chunks) == 1 else bytearray().join(chunks)
             if head.content_encoding is not None:
                 body = decompress(body, head.content_encoding, services.max_input_size)
+                if len(body) > services.max_body_size:
+                    raise InvalidArgumentError(
+                        f"decompressed request body: expected at most {services.max_body_size} bytes, got {len(body)}; "
+                        "HttpOptions.max_body_size is the limit"
+                    )
             length = header_length(head.json_length, body)
             content_type = JSON
             request, self._response_format = services.reader.read(served, body, length, self._responded)

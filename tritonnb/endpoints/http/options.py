@@ -15,7 +15,7 @@ class HttpOptions:
         ``--http-max-input-size``, in bytes: the limit for the JSON part of a request, for a tensor in JSON, for a
         raw binary request, and for decompressed data. 64 MiB by default, as on Triton.
     max_body_size : int
-        The limit for a whole request body, in bytes. 2 GiB by default, as on Triton.
+        The limit for a whole request body, as sent and after it is decompressed, in bytes. 2 GiB by default.
     allow_foreign : bool
         Accept any ``Host`` and ``Origin`` header.
     allowed_hosts : tuple of str

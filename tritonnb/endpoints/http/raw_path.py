@@ -9,14 +9,15 @@ from tornado import httputil, routing
 
 
 def routed_path(target: str) -> str:
-    """The path that is matched against routes: the target if it is ASCII, else its path decoded as UTF-8.
+    """The path that is matched against routes: the target up to the query, decoded as UTF-8.
 
     A path that is not UTF-8 has no route.
     """
-    if target.isascii():
-        return target
+    path = target.partition("?")[0]
+    if path.isascii():
+        return path
     try:
-        return target.partition("?")[0].encode("latin-1").decode()
+        return path.encode("latin-1").decode()
     except UnicodeDecodeError:
         return ""
 
@@ -24,8 +25,8 @@ def routed_path(target: str) -> str:
 class RawPath(routing.Matcher):
     """Matches the undecoded path; Tornado's own matcher would percent-decode the captured groups."""
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern, re.ASCII)
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
         """The arguments of the handler; None if the path has another route (Tornado's interface)."""

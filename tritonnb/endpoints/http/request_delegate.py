@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
-from tornado import httputil, web
+from tornado import httputil
 
-from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
+from tritonnb.endpoints.http.handlers.metadata import error_body
 from tritonnb.endpoints.http.inference import (
     Inference,
     InferenceHead,
@@ -20,13 +20,13 @@ from tritonnb.endpoints.http.inference import (
     response_bytes,
 )
 from tritonnb.endpoints.http.raw_path import routed_path
+from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES
 from tritonnb.endpoints.http.transport.exchange import LightHeaders, MessageDelegate
-from tritonnb.endpoints.openai.application import PATHS
 
 if TYPE_CHECKING:
     from tritonnb.endpoints.http.endpoint import HttpEndpoint
 
-_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
+_INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
 #: The headers of a request: our parser's or Tornado's.
 RequestHeaders: TypeAlias = "LightHeaders | httputil.HTTPHeaders"
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
@@ -67,17 +67,13 @@ class RequestDelegate:
             self._expect_inference(headers.route)
             return
         endpoint = self._endpoint
-        if endpoint.has_openai and PATHS.fullmatch(start_line.path):  # has its own checks and errors
+        if endpoint.has_openai and OPENAI_PATHS.fullmatch(start_line.path):  # has its own checks and errors
             self._hand_to_application(start_line, headers)
             return
-        if endpoint.host_origin_check is not None:
-            refusal = endpoint.host_origin_check.refusal(headers.get("Host"), headers.get("Origin"))
-            if refusal is not None:
-                self._delegate = _RefusingDelegate(self._exchange, refusal, JSON)
-                return
-        restriction = endpoint.restrictions.refusal(start_line.path, headers.get)
-        if restriction is not None:
-            self._delegate = _RefusingDelegate(self._exchange, restriction, TEXT)
+        refusal = endpoint.admission.refusal(start_line.path, headers.get)
+        if refusal is not None:
+            reason, content_type = refusal
+            self._delegate = _RefusingDelegate(self._exchange, reason, content_type)
             return
         match = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
         if match is None:
@@ -94,14 +90,8 @@ class RequestDelegate:
             self._received_ns = time.monotonic_ns()
 
     def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
-        if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
-            # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
-            start_line = start_line._replace(method="OPTIONS")
-        exchange = cast(httputil.HTTPConnection, self._exchange)
-        delegate = self._delegate = self._endpoint.application.start_request(self._connection, exchange)
-        if isinstance(headers, LightHeaders):
-            headers = headers.full()
-            headers.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
+        delegate: MessageDelegate = self._endpoint.application.start_request(self._connection, self._exchange)
+        self._delegate = delegate
         delegate.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> None:

@@ -5,24 +5,9 @@ Implements Triton's *Limit Endpoint Access*; the header is checked before the me
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-_MODEL = r"/v2/models/[^/]+(?:/versions/\d+)?"
-#: The names of the APIs and their paths; the first match counts.
-_APIS = {
-    "health": re.compile(rf"/v2/health/.*|{_MODEL}/ready"),
-    "inference": re.compile(
-        rf"{_MODEL}/(?:infer|generate|generate_stream)|/v1/(?:completions|chat/completions|embeddings)"
-    ),
-    "model-config": re.compile(rf"{_MODEL}/config"),
-    "statistics": re.compile(rf"{_MODEL}/stats|/v2/models/stats"),
-    "metadata": re.compile(rf"/v2|{_MODEL}|/v1/models(?:/.*)?"),
-    "model-repository": re.compile(r"/v2/repository(?:/.*)?"),
-    "shared-memory": re.compile(r"/v2/(?:system|cuda)sharedmemory(?:/.*)?"),
-    "trace": re.compile(r"/v2/(?:models/[^/]+/)?trace/setting"),
-    "logging": re.compile(r"/v2/logging"),
-}
+from tritonnb.endpoints.http.routes import ROUTES, Route, find_route
 
 
 class Restrictions:
@@ -31,27 +16,28 @@ class Restrictions:
     Parameters
     ----------
     restricted : iterable of (api, header, value)
+    routes : sequence of Route, optional
+        The paths with the APIs that they belong to.
     """
 
-    def __init__(self, restricted: Iterable[tuple[str, str, str]]) -> None:
+    def __init__(self, restricted: Iterable[tuple[str, str, str]], routes: Sequence[Route] = ROUTES) -> None:
         self._required = {api: (header, value) for api, header, value in restricted}
+        self._routes = routes
 
-    def refusal(self, path: str, header: Callable[[str], str | None]) -> str | None:
+    def refusal(self, target: str, header: Callable[[str], str | None]) -> str | None:
         """The reason why a request is refused; None if it is accepted.
 
         Parameters
         ----------
-        path : str
+        target : str
+            The path as the client sent it, with or without the query.
         header : callable
             Returns the value of a header, or None.
         """
         if not self._required:
             return None
-        plain = path.partition("?")[0]
-        for api, pattern in _APIS.items():
-            if pattern.fullmatch(plain):
-                required = self._required.get(api)
-                if required is not None and header(required[0]) != required[1]:
-                    return f"This API is restricted, expecting header '{required[0]}'"
-                return None
-        return None
+        found = find_route(target, self._routes)
+        required = self._required.get(found[0].api) if found is not None else None
+        if required is None or header(required[0]) == required[1]:
+            return None
+        return f"This API is restricted, expecting header '{required[0]}'"

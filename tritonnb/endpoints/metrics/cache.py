@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from tritonnb.runtime.models.response_cache import CacheCounts, ResponseCache
+from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_base import Served
 
 _CACHE = {
@@ -27,12 +27,12 @@ _PER_MODEL = {
 }
 
 
-def cache_families(cache: ResponseCache | None) -> Iterator[Metric]:
-    """The families of the cache as a whole; zeros without a cache."""
-    counts = cache.counts if cache is not None else CacheCounts()
+def cache_families(cache: ResponseCache) -> Iterator[Metric]:
+    """The families of the cache as a whole."""
+    counts = cache.counts
     values = (
-        cache.used / cache.size if cache is not None else 0.0,
-        len(cache) if cache is not None else 0,
+        cache.used / cache.size,
+        len(cache),
         counts.hits,
         counts.misses,
         counts.hits + counts.misses,
@@ -54,4 +54,4 @@ def cached_model_families(models: list[tuple[Served, dict[str, str]]]) -> Iterat
             hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
             for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
                 metric.add_sample(metric.name, labels, value)
-    yield from (metric for metric in metrics if metric.samples)
+    yield from metrics

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tornado import httputil, web
+from tornado import web
 
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler
-from tritonnb.endpoints.http.transport.server import TornadoServer
+from tritonnb.endpoints.http.admission import Admission
+from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.transport.application import ApplicationDelegate
+from tritonnb.endpoints.http.transport.server import make_server
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.runtime.engine import Engine
@@ -24,21 +27,28 @@ class MetricsEndpoint(Endpoint):
     port : int
         0 for any free port; the attribute `port` has its number after `start`.
     options : MetricsOptions
+    http : HttpOptions
+        For limits and allowed callers, which are those of the HTTP endpoint.
     """
 
-    def __init__(self, engine: Engine, *, host: str, port: int, options: MetricsOptions) -> None:
+    def __init__(self, engine: Engine, *, host: str, port: int, options: MetricsOptions, http: HttpOptions) -> None:
         super().__init__(host, port)
         self.families = Families(engine, options)
+        self._http = http
         self._application = web.Application(
             default_handler_class=_Metrics,
-            default_handler_args={"engine": engine, "families": self.families},
+            default_handler_args={
+                "engine": engine,
+                "families": self.families,
+                "admission": Admission.of(http, host, routes=()),
+            },
             log_function=lambda handler: None,
         )
 
     def make_transport(self) -> Transport:
-        """Make Tornado's HTTP server, which is fast enough for scrapes."""
-        delegate: httputil.HTTPServerConnectionDelegate = self._application
-        return TornadoServer(delegate, max_body_size=_MAX_BODY, idle_timeout=3600.0)
+        """Make the HTTP server that the options name."""
+        max_body_size = min(_MAX_BODY, self._http.max_body_size)
+        return make_server(self._http.transport, ApplicationDelegate(self._application), max_body_size=max_body_size)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
@@ -51,12 +61,21 @@ class _Metrics(Handler):
 
     content_type = TEXT
 
-    def initialize(self, engine: Engine, families: Families) -> None:  # type: ignore[override]
+    def initialize(  # type: ignore[override]
+        self, engine: Engine, families: Families, admission: Admission
+    ) -> None:
         super().initialize(engine, max_input_size=0)
         self._families = families
+        self._admission = admission
 
     def prepare(self) -> None:
-        if self.request.method != "GET":
+        refusal = self._admission.refusal(self.request.path, self.request.headers.get)
+        if refusal is not None:
+            reason, content_type = refusal
+            self.set_status(403)
+            self.set_header("Content-Type", content_type)
+            self.finish(error_body(reason))
+        elif self.request.method != "GET":
             raise web.HTTPError(405)
 
     def get(self) -> None:

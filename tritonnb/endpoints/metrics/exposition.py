@@ -16,9 +16,11 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 
 
 def write_metrics(metrics: Iterable[Metric]) -> bytes:
-    """Write the families, each with its help and type."""
+    """Write the families that have samples, each with its help and type."""
     lines: list[str] = []
     for metric in metrics:
+        if not metric.samples:
+            continue
         documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
         lines += (f"# HELP {metric.name} {documentation}", f"# TYPE {metric.name} {metric.type}")
         lines += map(_sample, metric.samples)

@@ -134,7 +134,8 @@ class Families(Collector):
         yield from batch_families(models)
         yield lost_instances(models)
         yield from self._system()
-        yield from cache_families(self._engine.cache)
+        if self._engine.cache is not None:
+            yield from cache_families(self._engine.cache)
         yield from _custom(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------
@@ -155,10 +156,12 @@ class Families(Collector):
             return HistogramSettings()
 
     def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
-        for name, documentation in _SUMMARIES.items():
-            yield self._summary(f"nv_inference_{name}_summary_us", documentation, name, models)
         cached = [(served, labels) for served, labels in models if served.uses_cache]
-        for name, documentation in _CACHE_SUMMARIES.items() if cached else ():
+        for name, documentation in _SUMMARIES.items():
+            # Triton does not measure the whole request where some of them come from the cache.
+            measured = [entry for entry in models if not entry[0].uses_cache] if name == "request" else models
+            yield self._summary(f"nv_inference_{name}_summary_us", documentation, name, measured)
+        for name, documentation in _CACHE_SUMMARIES.items():
             yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
 
     def _summary(
@@ -190,9 +193,8 @@ class Families(Collector):
         readings = self._gpus.read() if self._gpus is not None else []
         for name, documentation in _GPU.items():
             samples = [({"gpu_uuid": gpu.uuid}, gpu.values[name]) for gpu in readings if name in gpu.values]
-            if samples:
-                kind = "counter" if name == "nv_energy_consumption" else "gauge"
-                yield _family(name, documentation, kind, samples)
+            kind = "counter" if name == "nv_energy_consumption" else "gauge"
+            yield _family(name, documentation, kind, samples)
 
 
 def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:

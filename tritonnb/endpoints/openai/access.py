@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tritonnb.endpoints.http.host_origin_check import HostOriginCheck
-from tritonnb.endpoints.http.restrictions import Restrictions
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.openai.errors import OpenAiError
 
 
@@ -18,15 +17,12 @@ class Access:
 
     Attributes
     ----------
-    host_origin_check : HostOriginCheck or None
-        None to accept all hosts and origins.
-    restrictions : Restrictions
+    admission : Admission
     api_key : str
         Empty to accept every caller.
     """
 
-    host_origin_check: HostOriginCheck | None
-    restrictions: Restrictions
+    admission: Admission
     api_key: str
 
     def check(self, path: str, header: Callable[[str], str | None]) -> None:
@@ -43,13 +39,9 @@ class Access:
         OpenAiError
             If it is refused.
         """
-        if self.host_origin_check is not None:
-            refusal = self.host_origin_check.refusal(header("Host"), header("Origin"))
-            if refusal is not None:
-                raise OpenAiError(refusal, status=HTTPStatus.FORBIDDEN)
-        restriction = self.restrictions.refusal(path, header)
-        if restriction is not None:
-            raise OpenAiError(restriction, status=HTTPStatus.FORBIDDEN)
+        refusal = self.admission.refusal(path, header)
+        if refusal is not None:
+            raise OpenAiError(refusal[0], status=HTTPStatus.FORBIDDEN)
         if self.api_key:
             self._check_key(header("Authorization") or "")
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tornado import routing
 
 from tritonnb.endpoints.http.raw_path import RawPath
+from tritonnb.endpoints.http.routes import OPENAI_ROUTES
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.access import Access
 from tritonnb.runtime.engine import Engine
 
-#: The paths of this API.
-PATHS = re.compile(r"/v1(?:/.*)?", re.DOTALL)
-
-_ROUTES: tuple[tuple[str, type[handlers.OpenAiHandler]], ...] = (
-    (r"/v1/models", handlers.Models),
-    (r"/v1/models/(?P<model>[^/]+)", handlers.Model),
-    (r"/v1/completions", handlers.Completions),
-    (r"/v1/chat/completions", handlers.ChatCompletions),
-    (r"/v1/embeddings", handlers.Embeddings),
-    (r"/v1(?:/.*)?", handlers.Unknown),
-)
+#: By name of the route.
+_HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {
+    "openai-models": handlers.Models,
+    "openai-model": handlers.Model,
+    "openai-completions": handlers.Completions,
+    "openai-chat-completions": handlers.ChatCompletions,
+    "openai-embeddings": handlers.Embeddings,
+    "openai-unknown": handlers.Unknown,
+}
 
 
 def rules(engine: Engine, max_input_size: int, access: Access) -> list[routing.Rule]:
@@ -42,4 +41,4 @@ def rules(engine: Engine, max_input_size: int, access: Access) -> list[routing.R
         "access": access,
         "created": int(time.time()),
     }
-    return [routing.Rule(RawPath(path), handler, arguments) for path, handler in _ROUTES]
+    return [routing.Rule(RawPath(route.pattern), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]

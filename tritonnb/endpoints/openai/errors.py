@@ -38,6 +38,11 @@ class OpenAiError(Exception):
         """The ``type`` of the error."""
         return "invalid_request_error" if self.status < HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the response that are special to the error."""
+        return {"WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else {}
+
     def body(self) -> dict[str, object]:
         """The JSON of the response, or of an event of a stream."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
@@ -46,10 +51,13 @@ class OpenAiError(Exception):
 def from_triton(error: TritonError) -> OpenAiError:
     """The error of a model, or of the server, in OpenAI's form."""
     message = client_text(error)
-    if error.status is Status.NOT_FOUND:
-        return OpenAiError(message, "model", status=_NOT_FOUND, code="model_not_found")
     status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else HTTPStatus(error.status.http)
     return OpenAiError(message, status=status)
+
+
+def unknown_model(name: str) -> OpenAiError:
+    """The error of a request for a model that does not exist, or that this API cannot use."""
+    return OpenAiError(f"The model '{name}' does not exist", "model", status=_NOT_FOUND, code="model_not_found")
 
 
 def error_bytes(error: OpenAiError) -> bytes:

@@ -24,7 +24,7 @@ _SEED = 2**63
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What a client asks for.
+    """A request for completions or for a chat completion.
 
     Attributes
     ----------
@@ -123,8 +123,7 @@ def _sampling(fields: Fields, max_tokens: int | None, logprobs: int | None) -> J
         "ignore_eos": fields.value("ignore_eos", (bool,)),
         "logprobs": logprobs,
     }
-    # A model has a limit of its own unless a parameter says that it has none.
-    return {name: value for name, value in values.items() if value is not None or name == "max_tokens"}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _prompts(fields: Fields) -> list[str]:

@@ -13,18 +13,19 @@ import numpy as np
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import NotFoundError, TritonError
 from tritonnb.core.json_types import JsonDict
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.endpoints.openai.access import Access
-from tritonnb.endpoints.openai.chat_template import chat_prompt
+from tritonnb.endpoints.openai.chat_prompt import chat_prompt
 from tritonnb.endpoints.openai.embedding_request import EmbeddingRequest, read_embedding
-from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
+from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
 from tritonnb.endpoints.openai.generation import Generations
 from tritonnb.endpoints.openai.generation_request import GenerationRequest, read_chat, read_completion
 from tritonnb.endpoints.openai.infer_request import embedding_request, embeds, generates
 from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object
+from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.tracing import Trace
@@ -61,8 +62,8 @@ class OpenAiHandler(Handler):
         if not isinstance(error, OpenAiError):
             error = OpenAiError(f"{type(error).__name__}: {error}", status=status_code)
         self.set_status(error.status)
-        if error.status == HTTPStatus.UNAUTHORIZED:
-            self.set_header("WWW-Authenticate", "Bearer")
+        for name, value in error.headers.items():
+            self.set_header(name, value)
         self.finish(error_bytes(error))
 
     def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
@@ -80,6 +81,8 @@ class OpenAiHandler(Handler):
         """
         try:
             return self.engine.model(name)
+        except NotFoundError:
+            raise unknown_model(name) from None
         except TritonError as error:
             raise from_triton(error) from None
 
@@ -110,9 +113,7 @@ class Model(OpenAiHandler):
     def get(self, model: str) -> None:
         """One model."""
         if model not in self.listed():
-            raise OpenAiError(
-                f"The model '{model}' does not exist", "model", status=HTTPStatus.NOT_FOUND, code="model_not_found"
-            )
+            raise unknown_model(model)
         self.respond_json(model_object(model, self._created))
 
 
@@ -187,7 +188,7 @@ class ChatCompletions(_Generation):
         """Write the next message of a chat."""
         asked = read_chat(self.request.body)
         context = self.served(asked.model).context
-        prompt = chat_prompt((context.version_directory, context.directory), asked.messages)
+        prompt = chat_prompt(ChatTemplate.find(context.directory, context.version), asked.messages)
         await self.generate(asked, [prompt], ChatForm(asked))
 
 

@@ -90,7 +90,6 @@ def _generation_request(
         request.parameters = {
             name: value if isinstance(value, str | int | bool | float) else json.dumps(value)
             for name, value in sampling.items()
-            if value is not None
         }
     return request
 

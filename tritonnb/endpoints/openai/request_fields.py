@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 #: What OpenAI's API allows.
 MOST_CHOICES, MOST_STOPS, MOST_PROMPTS, MOST_LOGPROBS, MOST_TOP_LOGPROBS = 128, 4, 2048, 5, 20
-#: The default of ``max_tokens`` for completions; a chat completion is limited by the context of the model only.
+#: The default of ``max_tokens`` for completions; for a chat completion, the model has the default.
 COMPLETION_TOKENS = 16
 
 
@@ -88,7 +88,7 @@ CHAT = RequestFields(
         **_SAMPLED,
         "messages": "texts with the roles `developer`, `system`, `user`, `assistant` and `tool`: the chat template of "
         "the model makes a prompt of them",
-        "max_tokens": "sampling parameter, limited by the context of the model by default; the old name of the next",
+        "max_tokens": "sampling parameter, by default that of the model; the old name of the next",
         "max_completion_tokens": "as `max_tokens`, not together with it",
         "logprobs": "whether to return log probabilities, if the model returns them",
         "top_logprobs": f"with `logprobs`: those of the 0 to {MOST_TOP_LOGPROBS} most probable tokens, too",

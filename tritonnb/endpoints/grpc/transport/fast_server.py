@@ -23,9 +23,10 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -285,7 +286,7 @@ class _Infer(_Call):
     def _run(self, message: bytes | bytearray) -> None:
         rpcs = self._server.rpcs
         metadata = self._metadata() if rpcs.needs_metadata else self._headers
-        inference = rpcs.infer_bytes(message, metadata, self._responded)
+        inference = rpcs.infer(message, metadata, self._responded)
         if not inference.done:
             self._inference = inference
 

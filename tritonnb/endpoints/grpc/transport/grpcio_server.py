@@ -14,9 +14,10 @@ from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.requests import client_text
 
@@ -103,7 +104,7 @@ class GrpcioServer:
                 future.set_result(response)
 
         try:
-            inference = self._rpcs.infer_bytes(message, _metadata(context), on_response)
+            inference = self._rpcs.infer(message, _metadata(context), on_response)
             try:
                 response = await future
             except asyncio.CancelledError:

@@ -10,7 +10,7 @@ import re
 
 from hpack import Decoder
 
-from tritonnb.endpoints.request_cache import store_bounded
+from tritonnb.endpoints.bounded_cache import BoundedCache
 
 Headers = dict[str, str]
 
@@ -26,11 +26,17 @@ class MalformedHeadersError(Exception):
 
 
 class HeaderBlocks:
-    """Decodes all header blocks of one connection, in order."""
+    """Decodes all header blocks of one connection, in order.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    limit : int, optional
+        The number of blocks that are cached.
+    """
+
+    def __init__(self, limit: int = _MAX_BLOCKS) -> None:
         self._decoder = Decoder()
-        self._cache: dict[bytes, Headers] = {}
+        self._cache: BoundedCache[bytes, Headers] = BoundedCache(limit)
 
     def read(self, block: bytes) -> Headers:
         """Decode a block; the result must not be changed.
@@ -47,7 +53,8 @@ class HeaderBlocks:
             return cached
         table = self._decoder.header_table
         entries = table.dynamic_entries
-        before = len(entries), table.maxsize, entries[0] if entries else None
+        before = len(entries), table.maxsize
+        newest = entries[0] if entries else None
         headers: Headers = {}
         well_formed = True
         for raw_name, raw_value in self._decoder.decode(block, raw=True):
@@ -56,10 +63,11 @@ class HeaderBlocks:
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         if ":method" in headers and not (":scheme" in headers and ":path" in headers):
             well_formed = False
-        if before != (len(entries), table.maxsize, entries[0] if entries else None):
+        # Compared by identity: a new entry that equals the newest one may have dropped another.
+        if before != (len(entries), table.maxsize) or newest is not (entries[0] if entries else None):
             self._cache.clear()
-        elif well_formed:
-            store_bounded(self._cache, block, headers, _MAX_BLOCKS)
+        elif well_formed and self._cache.admits(block):
+            self._cache.store(block, headers)
         if not well_formed:
             raise MalformedHeadersError
         return headers

@@ -81,15 +81,3 @@ def _field(body: object, name: str) -> object:
     if not isinstance(body, dict) or name not in body:
         raise InvalidArgumentError(f"Shared memory register request has no '{name}' field")
     return body[name]
-
-
-def routes() -> list[tuple[str, type[Handler]]]:
-    """Path patterns and handlers."""
-    region = r"(?:/region/(?P<region>[^/]+))?"
-    return [
-        (rf"/v2/systemsharedmemory{region}/status", SystemStatus),
-        (rf"/v2/cudasharedmemory{region}/status", CudaStatus),
-        (rf"/v2/systemsharedmemory{region}/register", SystemRegister),
-        (rf"/v2/cudasharedmemory{region}/register", CudaRegister),
-        (rf"/v2/(?P<kind>system|cuda)sharedmemory{region}/unregister", Unregister),
-    ]

@@ -79,18 +79,16 @@ class Http1Connection:
         self._server = server
         # What each message needs is kept here: `server` is not compiled, so its attributes are slow.
         self._delegate = server.delegate
-        self._heads = server.heads
         self._time = server.loop.time
         self._connections = server.connections
         self._busy_poller = server.busy_poller
         self._written = server.written
         self._exchanges: deque[Exchange] = deque()
-        self._parser = RequestParser(self)
+        self._parser = RequestParser(self, server.heads)
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
         self._reading = True  # False: the transport's reading is paused
         self._closing = False  # True: everything that arrives is ignored
-        self._repeatable = False  # True: the last head may be stored in the head cache
         self._body_size = 0
         self._head_since = 0.0  # when an incomplete head began; 0 if there is none
 
@@ -111,10 +109,6 @@ class Http1Connection:
             return
         self._keep_polling()
         parser = self._parser
-        alone = parser.between and not self._exchanges
-        if alone and (cached := self._heads.find(data)) is not None:
-            self._start_cached(*cached)
-            return
         heads = parser.heads
         try:
             parser.feed(data)
@@ -127,26 +121,7 @@ class Http1Connection:
             self._head_since = 0.0
         elif parser.heads != heads or not self._head_since:
             self._head_since = self._active_since
-        if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
-            self._heads.store(data, parser.head)
         self._update_reading()
-
-    def _start_cached(self, head: Head, body: bytes) -> None:
-        """Start a complete request whose head is in the cache."""
-        exchange = Exchange(self, False, True)
-        self._exchanges.append(exchange)
-        try:
-            delegate = exchange.delegate = self._delegate.start_request(self, exchange)
-            delegate.headers_received(head.line, head.headers)
-            if body:
-                delegate.data_received(body)
-            exchange.received = True
-            delegate.finish()
-        except Exception:
-            _log.exception("a request's delegate failed")
-            self.close()
-        if self._exchanges:
-            self._update_reading()
 
     def eof_received(self) -> bool:
         """The client has stopped sending, but may still read."""
@@ -184,26 +159,23 @@ class Http1Connection:
 
     # --- the parser -----------------------------------------------------------------------------
 
-    def begin(self, head: Head, keep_alive: bool) -> None:
-        """The head of a request has arrived."""
+    def begin(self, head: Head) -> bool:
+        """The head of a request has arrived; False if it is refused."""
         if self._closing:
-            return
-        exchange = Exchange(self, head.line.version == "HTTP/1.0", keep_alive)
+            return False
+        exchange = Exchange(self, head.line.version == "HTTP/1.0", head.keep_alive)
         self._exchanges.append(exchange)
         self._body_size = 0
-        length = head.headers.get("content-length")
-        chunked = head.headers.get("transfer-encoding") is not None
-        if length is not None and not chunked and int(length) > self._server.max_body_size:
+        if head.length > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
-            return
-        expected = head.headers.get("expect")
-        if expected is not None and expected.lower() == "100-continue":
+            return False
+        if head.expects_continue:
             exchange.expects_continue = True
             if len(self._exchanges) == 1:
                 self._transport.write(_CONTINUE)
-        self._repeatable = keep_alive
         exchange.delegate = self._delegate.start_request(self, exchange)
         exchange.delegate.headers_received(head.line, head.headers)
+        return True
 
     def body(self, chunk: bytes) -> None:
         """A part of a request's body has arrived."""

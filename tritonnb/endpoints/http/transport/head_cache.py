@@ -1,6 +1,7 @@
 """Parsed heads of HTTP requests: a client usually sends the same head again, byte for byte.
 
-The cache is used only for a request that arrives complete and alone.
+The cache replaces the parser only: what is done with a head, limits and refusals included, is the same for a parsed
+and a cached one. It is used for a request that arrives complete and alone.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 
 from tornado import httputil
 
+from tritonnb.endpoints.bounded_cache import BoundedCache
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
-from tritonnb.endpoints.request_cache import LONGEST_HEAD, store_bounded
+from tritonnb.endpoints.request_cache import LONGEST_HEAD, MAX_HEADS
 
-_MAX_ENTRIES = 256
 _END = b"\r\n\r\n"
 
 
@@ -24,32 +25,43 @@ class Head:
     ----------
     line : tornado.httputil.RequestStartLine
     headers : LightHeaders
+    keep_alive : bool
+        Whether the connection stays open after the response.
+    length : int
+        ``Content-Length``: the announced size of the body in bytes; 0 if it is chunked, or there is none.
+    expects_continue : bool
+        Whether the client waits for ``100 Continue`` before it sends the body.
     """
 
     line: httputil.RequestStartLine
     headers: LightHeaders
+    keep_alive: bool
+    length: int
+    expects_continue: bool
 
 
 class HeadCache:
-    """The known heads of a server's requests."""
+    """The known heads of a server's requests.
 
-    def __init__(self) -> None:
-        self._heads: dict[bytes, tuple[Head, int]] = {}  # with the length of the body
+    Parameters
+    ----------
+    limit : int, optional
+        The number of heads that are stored.
+    """
+
+    def __init__(self, limit: int = MAX_HEADS) -> None:
+        self._heads: BoundedCache[bytes, Head] = BoundedCache(limit)
 
     def find(self, data: bytes) -> tuple[Head, bytes] | None:
         """The head and the body of a complete request; None if its head is not known."""
         end = data.find(_END) + len(_END)
-        cached = self._heads.get(data[:end])
-        if cached is None or len(data) - end != cached[1]:
+        head = self._heads.get(data[:end])
+        if head is None or len(data) - end != head.length:
             return None
-        return cached[0], data[end:]
+        return head, data[end:]
 
     def store(self, data: bytes, head: Head) -> None:
-        """Remember the head of a request that was alone in ``data`` and kept its connection open."""
-        headers = head.headers
-        if any(headers.get(name) is not None for name in ("Transfer-Encoding", "Expect", "Upgrade")):
-            return
-        end, length = data.find(_END) + len(_END), int(headers.get("Content-Length") or 0)
-        if end > LONGEST_HEAD or len(data) - end != length or head.line.version != "HTTP/1.1":
-            return
-        store_bounded(self._heads, data[:end], (head, length), _MAX_ENTRIES)
+        """Remember the head of a request that was alone in ``data``, if ``Content-Length`` frames its body."""
+        end = data.find(_END) + len(_END)
+        if end <= LONGEST_HEAD and len(data) - end == head.length and self._heads.admits(data[:end]):
+            self._heads.store(data[:end], head)

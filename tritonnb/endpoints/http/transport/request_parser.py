@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tornado import httputil
 
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
-from tritonnb.endpoints.http.transport.head_cache import Head
+from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
 
 try:
     import httptools
@@ -45,8 +45,8 @@ class DelegateError(Exception):
 class RequestReceiver(Protocol):
     """Receives the parsed requests."""
 
-    def begin(self, head: Head, keep_alive: bool) -> None:
-        """The head of a request has arrived."""
+    def begin(self, head: Head) -> bool:
+        """The head of a request has arrived; False if it is refused."""
 
     def body(self, chunk: bytes) -> None:
         """A part of its body has arrived."""
@@ -61,21 +61,27 @@ class RequestReceiver(Protocol):
 class RequestParser:
     """Parses the requests of one connection.
 
+    Parameters
+    ----------
+    receiver : RequestReceiver
+    cache : HeadCache
+        The heads that need not be parsed.
+
     Attributes
     ----------
     between : bool
         Whether no request is incomplete.
     heads : int
-        The number of complete heads so far.
-    head : Head
-        The last one.
+        The number of heads that were parsed so far.
     """
 
-    def __init__(self, receiver: RequestReceiver) -> None:
+    def __init__(self, receiver: RequestReceiver, cache: HeadCache) -> None:
         self.between = True
         self.heads = 0
-        self.head: Head
         self._receiver = receiver
+        self._cache = cache
+        self._head: Head  # the last one
+        self._is_storable = False  # whether the last head may be stored in the cache
         self._parser = self._new_parser()
         self._in_head = False
         self._line = bytearray()  # as far as it is here
@@ -102,6 +108,27 @@ class RequestParser:
         DelegateError
             If the receiver of the requests fails.
         """
+        cached = self._cache.find(data) if self.between else None
+        if cached is not None:
+            self._pass_on(*cached)
+            return
+        heads, is_first = self.heads, self.between
+        self._parse_all(data)
+        if is_first and self.between and self.heads == heads + 1 and self._is_storable:
+            self._cache.store(data, self._head)
+
+    def _pass_on(self, head: Head, body: bytes) -> None:
+        """Pass a complete request to the receiver."""
+        receiver = self._receiver
+        try:
+            receiver.begin(head)
+            if body:
+                receiver.body(body)
+            receiver.complete()
+        except Exception as error:
+            raise _as_own_error(error) from error
+
+    def _parse_all(self, data: bytes) -> None:
         rest: bytes | None = data
         while rest is not None:
             if not (self.between or self._line):
@@ -135,9 +162,8 @@ class RequestParser:
         except httptools.HttpParserInvalidURLError:
             remaining = self._rewritten(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, (MalformedRequestError, httputil.HTTPInputError)):
-                raise MalformedRequestError from error
-            raise DelegateError from (error.__context__ or error)
+            cause = error.__context__ or error
+            raise _as_own_error(cause) from cause
         except httptools.HttpParserError as error:
             raise MalformedRequestError from error
         if remaining is not None:
@@ -215,18 +241,27 @@ class RequestParser:
             (url if url[:1] == b"/" else _ORIGIN.sub(b"", url)).decode("latin-1"),
             "HTTP/1.0" if parser.get_http_version() == "1.0" else "HTTP/1.1",
         )
-        self.head = Head(line, LightHeaders(headers))
         encoding = headers.get(b"transfer-encoding")
         if encoding is not None and not encoding.lower().endswith(b"chunked"):
             raise MalformedRequestError  # the end of its body is unknown
         # A request with both may be an attempt at request smuggling: nothing is read after it (RFC 9112, 6.3).
         ambiguous = encoding is not None and b"content-length" in headers
-        if b"upgrade" in headers and parser.should_upgrade():
+        length = 0 if encoding is not None else int(headers.get(b"content-length", b"0"))
+        is_upgrade = parser.should_upgrade()
+        if is_upgrade and b"upgrade" in headers:
             if encoding is not None:
                 self._framing = b"Transfer-Encoding: chunked"
-            elif headers.get(b"content-length", b"0").strip(b"0"):
-                self._framing = b"Content-Length: " + headers[b"content-length"]
-        self._receiver.begin(self.head, parser.should_keep_alive() and not ambiguous)
+            elif length:
+                self._framing = b"Content-Length: %d" % length
+        self._head = Head(
+            line,
+            LightHeaders(headers),
+            keep_alive=parser.should_keep_alive() and not ambiguous,
+            length=length,
+            expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
+        )
+        # httptools reads the body of an upgrade (and of CONNECT) in another way.
+        self._is_storable = self._receiver.begin(self._head) and not is_upgrade
 
     def on_body(self, chunk: bytes) -> None:
         """A part of a request's body has arrived."""
@@ -251,3 +286,9 @@ class RequestParser:
     def _head_size(self) -> int:
         fields = sum(len(name) + len(value) for name, value in self._headers.items())
         return len(self._target or self._url) + fields + self._repeated
+
+
+def _as_own_error(error: BaseException) -> MalformedRequestError | DelegateError:
+    """The error for an exception that was raised while a request was passed to its receiver."""
+    is_malformed = isinstance(error, (MalformedRequestError, httputil.HTTPInputError))
+    return MalformedRequestError() if is_malformed else DelegateError()

@@ -1,0 +1,71 @@
+"""Limits and checks of callers hold at every port that speaks HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.transport import server as transport
+from tritonnb.server.options import ServerKeywords
+from tritonnb.server.server import Server
+
+PORTS = ("port", "openai_port", "metrics_port")
+PATHS = {"port": "/v2/health/live", "openai_port": "/v1/models", "metrics_port": "/metrics"}
+LIMIT = 1000
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(transport, "HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(transport, "_SWEEP", 0.05)
+    options: ServerKeywords = {
+        "openai_port": 0,
+        "metrics_port": 0,
+        "http": HttpOptions(max_body_size=LIMIT, allowed_hosts=("lab.example",)),
+    }
+    with Server(port=0, **options) as server:
+        yield server
+
+
+def ask(server: Server, port: str, request: bytes) -> bytes:
+    """What the server sends before it closes the connection."""
+    with socket.create_connection(("127.0.0.1", getattr(server, port)), timeout=30) as client:
+        client.sendall(request)
+        received = b""
+        while part := client.recv(65_536):
+            received += part
+    return received
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Host: localhost", b"200 OK"),
+        ("Host: lab.example", b"200 OK"),
+        ("Host: evil.example", b"403 Forbidden"),
+        ("Host: localhost\r\nOrigin: http://evil.example", b"403 Forbidden"),
+    ],
+)
+def test_only_this_machine_and_its_own_pages_are_answered(
+    server: Server, port: str, headers: str, status: bytes
+) -> None:
+    request = f"GET {PATHS[port]} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n"
+    assert ask(server, port, request.encode()).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_body_beyond_the_limit_is_refused(server: Server, port: str) -> None:
+    head = f"POST {PATHS[port]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LIMIT + 1}\r\n\r\n"
+    assert ask(server, port, head.encode()).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize(
+    "head", [b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * 20_000]
+)
+def test_a_head_that_is_slow_or_too_long_closes_the_connection(server: Server, port: str, head: bytes) -> None:
+    assert ask(server, port, head) == b""

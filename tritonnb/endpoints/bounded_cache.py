@@ -1,0 +1,63 @@
+"""The cache of everything that an endpoint remembers of requests."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """At most ``limit`` values by key; the oldest one is dropped first.
+
+    A key is admitted when it is seen for the second time. A client whose keys never repeat, such as heads with a trace
+    ID, thus drops nothing that other clients repeat.
+
+    Parameters
+    ----------
+    limit : int
+        0 to store nothing.
+
+    Examples
+    --------
+    >>> cache = BoundedCache[str, int](limit=2)
+    >>> for key in ("a", "b", "b"):
+    ...     if cache.admits(key):
+    ...         cache.store(key, 1)
+    >>> cache.get("a"), cache.get("b")
+    (None, 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: dict[K, V] = {}
+        self._seen: set[int] = set()  # hashes of keys
+
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if it is not stored."""
+        return self._values.get(key)
+
+    def admits(self, key: K) -> bool:
+        """Whether the value of a key is to be stored; False when the key is seen for the first time."""
+        if not self._limit:
+            return False
+        seen, number = self._seen, hash(key)
+        if number in seen:
+            return True
+        if len(seen) >= self._limit:
+            seen.clear()
+        seen.add(number)
+        return False
+
+    def store(self, key: K, value: V) -> None:
+        """Store the value of a key that is admitted."""
+        values = self._values
+        values.pop(key, None)
+        if len(values) >= self._limit:
+            del values[next(iter(values))]
+        values[key] = value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._values.clear()

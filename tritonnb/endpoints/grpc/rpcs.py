@@ -1,0 +1,77 @@
+"""The RPCs of the gRPC endpoint: their protocols of ``--grpc-restricted-protocol``, effects and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.effects import Effect
+
+INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
+_CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
+
+#: By protocol: the RPCs and their effects.
+_EFFECTS: Mapping[str, Mapping[str, Effect]] = {
+    "health": {"ServerLive": _READ, "ServerReady": _MERGE, "ModelReady": _READ, HEALTH: _MERGE},
+    "metadata": {"ServerMetadata": _READ, "ModelMetadata": _READ},
+    "inference": {INFER: _INFER, STREAM_INFER: _INFER},
+    "shared-memory": {
+        "SystemSharedMemoryStatus": _READ,
+        "SystemSharedMemoryRegister": _MEMORY,
+        "SystemSharedMemoryUnregister": _MEMORY,
+        "CudaSharedMemoryStatus": _READ,
+        "CudaSharedMemoryRegister": _MEMORY,
+        "CudaSharedMemoryUnregister": _MEMORY,
+    },
+    "model-config": {"ModelConfig": _READ},
+    "model-repository": {"RepositoryIndex": _MERGE, "RepositoryModelLoad": _CHANGE, "RepositoryModelUnload": _CHANGE},
+    "statistics": {"ModelStatistics": _MERGE},
+    "trace": {"TraceSetting": _CHANGE},
+    "logging": {"LogSettings": _CHANGE},
+}
+#: The names of ``--grpc-restricted-protocol``, with their RPCs.
+PROTOCOLS: Mapping[str, tuple[str, ...]] = {protocol: tuple(rpcs) for protocol, rpcs in _EFFECTS.items()}
+#: The effect of each RPC. A request for settings that changes none only reads.
+EFFECTS: Mapping[str, Effect] = {name: effect for rpcs in _EFFECTS.values() for name, effect in rpcs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One RPC: its name and the classes of its messages."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+
+    def read(self, message: bytes | bytearray) -> Message:
+        """Parse a request.
+
+        Raises
+        ------
+        InternalError
+            If the message cannot be parsed.
+        """
+        try:
+            return self.request.FromString(bytes(message))
+        except DecodeError as error:
+            raise InternalError("Unable to parse request") from error
+
+
+def _rpcs() -> dict[str, Rpc]:
+    service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    return {
+        f"/{service.full_name}/{method.name}": Rpc(
+            method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        )
+        for method in service.methods
+    }
+
+
+#: By path. The health service is not listed: its messages are bytes here.
+RPCS = _rpcs()
+HEALTH_PATH = "/grpc.health.v1.Health/Check"
