@@ -2,9 +2,8 @@
 
 HTTP is measured twice: with NVIDIA's Python client in its own process, as in a notebook, and with `wrk`, which takes
 little processor time. In process, the caller is Python code that shares the interpreter with the server. The upper
-bound without callers that execute batches is measured, too: a request then passes between threads four times (caller,
-loop, instance, loop, caller), and `_thread_switch_rate` does only that. Threads are also measured in turn without
-callers that run the event loop's code, and with callers that only wait.
+bound is measured, too: a request passes between threads four times (caller, event loop, instance, event loop, caller),
+and `_thread_switch_rate` does only that.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
-from benchmarks.stages import loop_that_stays
-from tritonnb.runtime.execution import loop_lock
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
@@ -50,9 +47,6 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
                 "NVIDIA's client over HTTP": functools.partial(_client, server.url, seconds, kind, count),
                 "wrk": functools.partial(_wrk, server.url, request, count, seconds, scratch),
             }
-            if kind == "threads":
-                ways["callers that only execute"] = functools.partial(_only_executing, model, count, seconds)
-                ways["callers that only wait"] = functools.partial(_waiting, model, count, seconds)
             rates: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(rounds):
                 for name, measure in ways.items():
@@ -71,27 +65,6 @@ def _in_process(model: ModelHandle, kind: str, count: int, seconds: int) -> floa
 
 def _wrk(url: str, request: Request, count: int, seconds: int, scratch: Path) -> float:
     return wrk(url, request, count, seconds, scratch).rate
-
-
-def _only_executing(model: ModelHandle, count: int, seconds: int) -> float:
-    """The rate if callers execute batches, which the event loop sends."""
-    rapid_ns, loop_lock.RAPID_NS = loop_lock.RAPID_NS, 0
-    rate = _in_threads(model, count, seconds)
-    loop_lock.RAPID_NS = rapid_ns
-    return rate
-
-
-def _waiting(model: ModelHandle, count: int, seconds: int) -> float:
-    """The rate if neither callers nor the event loop execute batches, and the event loop stays on its thread."""
-    instances = model.served.instances
-    before = [(instance.any_thread, instance.passes_to_callers) for instance in instances]
-    for instance in instances:
-        instance.any_thread = instance.passes_to_callers = False
-    with loop_that_stays():
-        rate = _only_executing(model, count, seconds)
-    for instance, (any_thread, passes_to_callers) in zip(instances, before, strict=True):
-        instance.any_thread, instance.passes_to_callers = any_thread, passes_to_callers
-    return rate
 
 
 def _in_threads(model: ModelHandle, count: int, seconds: int) -> float:

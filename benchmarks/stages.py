@@ -1,7 +1,5 @@
 """Where a request's microseconds go: the stages of a request over one connection, and the processor time of threads.
 
-A model on its own thread is measured twice: as it is, so that the event loop moves to that thread, and with an event
-loop that stays where it is, as it does while several instances take turns.
 The server runs in this process and is loaded by ``wrk``. Over one connection the stages follow one another, so they add
 up to the time from one request to the next; they are taken from the server's events.
 """
@@ -14,24 +12,19 @@ import re
 import statistics
 import threading
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.http import OWN_THREAD, ensemble_repository, identity_repository, on_own_thread
+from benchmarks.http import INLINE, ensemble_repository, identity_repository, inline
 from benchmarks.load import Request, wrk
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.packed_events import Packed, positions
-from tritonnb.runtime.execution import instance
 from tritonnb.server.server import Server
 
 CONNECTIONS = (1, 8, 32)
-ON_LOOP = "event loop"
-#: A model on its own thread, to which the event loop does not move.
-STAYS = "two threads"
+DEFAULT = "tritonnb"
 STAGES = (
     "response sent, client, next request read",
     "in the queue",
@@ -44,12 +37,11 @@ THREAD_TIMES = tuple(f"{name}, {mode}" for name in ("event loop", "instances") f
 
 
 def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """An identity model of 1x16 FP32 on the event loop, its own thread, in its own process, and an ensemble of two."""
+    """An identity model of 1x16 FP32 on its thread, on the event loop, in its own process, and an ensemble of two."""
     identity = identity_repository(scratch, 16)
     cases = {
-        ON_LOOP: (identity, "identity_fp32", False),
-        OWN_THREAD: (on_own_thread(identity), "identity_fp32", False),
-        STAYS: (on_own_thread(identity), "identity_fp32", False),
+        DEFAULT: (identity, "identity_fp32", False),
+        INLINE: (inline(identity), "identity_fp32", False),
         "isolated": (identity, "identity_fp32", True),
         "ensemble of two": (ensemble_repository(scratch), "two_steps", False),
     }
@@ -60,7 +52,7 @@ def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         request = Request.of(model, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
         measured: list[dict[str, Any]] = []
         for _ in range(rounds):
-            with Server(repository, port=0, isolate=isolate) as server, loop_that_stays(case == STAYS):
+            with Server(repository, port=0, isolate=isolate) as server:
                 wrk(server.url, request, 8, 2, scratch)  # warm up
                 measured.append(
                     {str(count): _measure(server, request, count, seconds, scratch) for count in CONNECTIONS}
@@ -68,11 +60,6 @@ def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         figures[case] = _medians(measured)
         print(f"{case}: {figures[case]}", flush=True)
     return figures
-
-
-def loop_that_stays(stays: bool = True) -> AbstractContextManager[object]:
-    """Have event loops stay on their own thread."""
-    return patch.object(instance, "RAPID_NS", 0) if stays else nullcontext()
 
 
 def _measure(server: Server, request: Request, count: int, seconds: int, scratch: Path) -> dict[str, float]:

@@ -18,12 +18,13 @@ import numpy as np
 
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
-from benchmarks.http import on_own_thread
+from benchmarks.http import inline
 from benchmarks.load import Request, wrk
 
 CONNECTIONS = (1, 8, 32)
 MODEL = "identity_fp32"
 _HTTP, _GRPC = "tritonnb/endpoints/http", "tritonnb/endpoints/grpc"
+_NO_CACHE = "limit: int = MAX_HEADS", "limit: int = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,37 +39,25 @@ class Part:
         Whether the copy is compiled.
     grpc : bool
         Whether the load is gRPC.
-    own_thread : bool
-        Whether the model runs on its own thread only.
+    inline : bool
+        Whether the model has the parameter ``EXECUTE_ON_ANY_THREAD``.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
     compiled: bool = True
     grpc: bool = False
-    own_thread: bool = False
+    inline: bool = False
 
 
 TRICKS = {
-    "known heads of HTTP requests are not parsed again": Part(
-        ((f"{_HTTP}/transport/head_cache.py", "self._heads.get(data[:end])", "self._heads.get(data[:0])"),)
-    ),
-    "known JSON of HTTP requests is not parsed again": Part(
-        (
-            (
-                f"{_HTTP}/request_cache.py",
-                "self._templates.get(bytes(body[:length]))",
-                "self._templates.get(bytes(body[:0]))",
-            ),
-        )
-    ),
+    "known heads of HTTP requests are not parsed again": Part(((f"{_HTTP}/transport/head_cache.py", *_NO_CACHE),)),
+    "known JSON of HTTP requests is not parsed again": Part(((f"{_HTTP}/request_cache.py", *_NO_CACHE),)),
     "the event loop polls after a request": Part(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
-    "the event loop executes very quick batches": Part(
-        (("tritonnb/runtime/execution/instance.py", "LOOP_EXECUTION_NS = 200_000", "LOOP_EXECUTION_NS = 0"),)
-    ),
-    "the event loop moves to the thread of the model": Part(
-        (("tritonnb/runtime/execution/instance.py", "RAPID_NS = 1_000_000", "RAPID_NS = 0"),), own_thread=True
+    "the event loop executes quick batches (EXECUTE_ON_ANY_THREAD)": Part(
+        (("tritonnb/runtime/execution/instance.py", "QUICK_EXECUTION_NS = 200_000", "QUICK_EXECUTION_NS = 0"),),
+        inline=True,
     ),
     "compiled with mypyc": Part(compiled=False),
     "own HTTP/2 instead of grpcio's": Part(
@@ -81,16 +70,7 @@ TRICKS = {
         ),
         grpc=True,
     ),
-    "known gRPC requests are not parsed again": Part(
-        (
-            (
-                f"{_GRPC}/request_cache.py",
-                "self._entries.get(bytes(message[: _head_length(message)]))",
-                "self._entries.get(bytes(message[:0]))",
-            ),
-        ),
-        grpc=True,
-    ),
+    "known gRPC requests are not parsed again": Part(((f"{_GRPC}/request_cache.py", *_NO_CACHE),), grpc=True),
 }
 
 
@@ -103,7 +83,7 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         without = copy_package(scratch / "without", part.edits, compiled=part.compiled)
         runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
         for _ in range(rounds):
-            models = on_own_thread(repository) if part.own_thread else repository
+            models = inline(repository) if part.inline else repository
             own = _rates(servers.ROOT, models, part, seconds, scratch)
             other = _rates(without, models, part, seconds, scratch)
             for count in CONNECTIONS:

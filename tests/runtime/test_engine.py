@@ -209,13 +209,16 @@ def test_a_server_is_not_ready_before_its_models_are() -> None:
     assert asyncio.run(engine.is_ready())
 
 
-def test_a_model_without_a_version_is_logged(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_without_a_version_is_logged_and_known(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), ())
     with pytest.raises(InvalidArgumentError):
         driver.background.run(driver.engine.load_source(source))
     assert caplog.messages == [
         "failed to load model 'm': at least one version must be available under the version policy of model 'm'"
     ]
+    for name, version, reason in [("m", -1, "has no available versions"), ("m", 1, "version 1 is not found")]:
+        with pytest.raises(NotFoundError, match=f"Request for unknown model: '{name}' {reason}"):
+            driver.background.call(driver.engine.model, name, version)
 
 
 def test_a_model_without_a_configuration_from_file_or_backend_is_refused(driver: Driver) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from queue import SimpleQueue
@@ -43,6 +44,19 @@ def test_the_order_of_outputs_does_not_depend_on_the_request(driver: Driver) -> 
     for requested in (None, ("Y", "Z"), ("Z", "Y")):
         (answer,) = responses(driver, "e", 1, requested_outputs=requested)
         assert [output.name for output in answer.outputs] == ["Z", "Y"]
+
+
+def test_an_output_that_its_step_does_not_write_is_missing_and_logged(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve_function(driver, "a", plus(1))
+    serve_function(driver, "nothing", lambda request: ([],))
+    tensors = TENSORS + 'output { name: "Z" data_type: TYPE_INT32 dims: 1 }'
+    serve_ensemble(driver, "a: X -> Y", "nothing: X -> Z", tensors=tensors)
+    with caplog.at_level(logging.DEBUG):
+        (answer,) = responses(driver, "e", 1)
+    assert [output.name for output in answer.outputs] == ["Y"]
+    assert caplog.messages == ["Composing models did not output tensor Z"]
 
 
 def test_every_response_contains_its_sequence(driver: Driver) -> None:
@@ -113,7 +127,7 @@ def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> Non
     )
 
 
-def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver) -> None:
+def test_a_failing_step_is_named_and_counts_twice_for_the_ensemble(driver: Driver) -> None:
     def refuse(request: InferRequest) -> NoReturn:
         raise UnsupportedError("boom")
 
@@ -122,7 +136,7 @@ def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Drive
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
     error = error_of(driver.send(1, model="e"))
     assert (error.message, error.status) == ("in ensemble 'e', boom", Status.UNSUPPORTED)
-    assert driver.stats("e")["inference_stats"]["fail"]["count"] == 1
+    assert [driver.stats(model)["inference_stats"]["fail"]["count"] for model in "eab"] == [2, 1, 0]
     assert driver.stats("b")["execution_count"] == 0
 
 
@@ -199,6 +213,15 @@ def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Drive
     assert [response.final for response in answers].count(True) == 1
     (alone,) = responses(driver, "e", 0)
     assert alone.empty
+
+
+def test_a_limit_of_inflight_requests_is_logged(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    serve_function(driver, "a", plus(1))
+    with caplog.at_level(logging.INFO):
+        serve_ensemble(driver, "a: X -> Y", name="limited", options="max_inflight_requests: 4")
+        serve_ensemble(driver, "a: X -> Y", name="unlimited")
+    logged = [message for message in caplog.messages if "max_inflight_requests" in message]
+    assert logged == ["Ensemble model 'limited' configured with max_inflight_requests: 4"]
 
 
 def test_a_decoupled_step_waits_for_the_steps_that_follow(driver: Driver) -> None:

@@ -14,9 +14,9 @@ The objects and the order of the calls are those of Triton's backend API (*trito
 
 Rules:
 
-* Every instance has its own thread, which runs its ``initialize``, ``execute`` and ``finalize``; if its `any_thread` is
-  true, other threads run ``execute``, too. An instance is never called concurrently; different instances of a model
-  are.
+* Every instance has its own thread, which runs its ``initialize``, ``execute`` and ``finalize``. The event loop runs
+  ``execute`` only if the model has the parameter `EXECUTE_ON_ANY_THREAD` and the instance is `thread_agnostic`. An
+  instance is never called concurrently; different instances of a model are.
 * ``execute`` responds to every request of the batch exactly once, in any order. An error response to one
   request does not affect the other requests of the batch.
 * If ``execute`` raises an exception, every request without a response gets that error.
@@ -150,13 +150,12 @@ class InstanceLostError(InternalError):
     """
 
 
+#: The parameter by which a model permits the server's event loop to execute its quick batches. The author of the model
+#: promises that it is quick and does not wait for the server. Triton ignores it.
+EXECUTE_ON_ANY_THREAD = "EXECUTE_ON_ANY_THREAD"
+
 #: Memory type (``CPU``, ``CPU_PINNED`` or ``GPU``) and number of the device.
 MemoryPlace = tuple[str, int]
-
-#: The execution has ended, with the error that `BackendModelInstance.execute` would have raised.
-Ended = Callable[[Execution, BaseException | None], None]
-#: The execution is continued by `BackendModelInstance.execute`, on the instance's thread.
-Continues = Callable[[Execution], None]
 
 
 class BackendModelInstance(ABC):
@@ -165,15 +164,9 @@ class BackendModelInstance(ABC):
     #: Whether an error response to a request counts as a failure in the statistics. Triton's Python
     #: backend reports such a request as a success; the others report a failure.
     error_responses_fail: bool = True
-
-    @property
-    def any_thread(self) -> bool:
-        """Whether `execute` may run on any thread, still one batch at a time; False, the default, if only on its own.
-
-        Quick executions then run on the threads of in-process callers or on the server's event loop, which saves two
-        changes of threads. On the event loop, code that waits for the server is refused.
-        """
-        return False
+    #: Whether `execute` may run on another thread than `initialize`, still one batch at a time. The server makes use of
+    #: it only for models with the parameter `EXECUTE_ON_ANY_THREAD`.
+    thread_agnostic: bool = False
 
     def initialize(self) -> None:
         """Prepare to run; if this raises an exception, the model fails to load."""
@@ -181,26 +174,6 @@ class BackendModelInstance(ABC):
     @abstractmethod
     def execute(self, execution: Execution) -> None:
         """Run the batch and respond to each of its requests exactly once."""
-
-    def begin(self, execution: Execution, ended: Ended, continues: Continues) -> bool:
-        """Begin to execute a batch, if the model runs elsewhere and the event loop can wait for it.
-
-        This saves the changes to the instance's thread and back. Called on the server's event loop, on which one of the
-        two functions is to be called later; must return at once.
-
-        Parameters
-        ----------
-        execution : Execution
-        ended : callable
-        continues : callable
-            For what the event loop cannot do. `execute` is called with the same execution.
-
-        Returns
-        -------
-        bool
-            False, the default, if the execution has not begun: `execute` is called.
-        """
-        return False
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Bytes that the instance allocated when it was initialised, by memory type and device, as far as known."""

@@ -33,13 +33,10 @@ from tritonnb.errors import InvalidArgumentError
 class MinimalInstance(BackendModelInstance):
     """Copies ``IN0`` to ``OUT0``."""
 
+    thread_agnostic = True  # it keeps nothing that belongs to a thread
+
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-
-    @property
-    def any_thread(self) -> bool:
-        """It keeps nothing that belongs to a thread."""
-        return True
 
     def execute(self, execution: Execution) -> None:
         """Gather the batch, "run the model", scatter the results."""

@@ -116,13 +116,9 @@ class OnnxInstance(BackendModelInstance):
         self._batching = model.spec.max_batch_size > 0
         self._bound: BoundSession | None = None
         self._places: list[MemoryPlace] = [("CPU", 0)]
+        self.thread_agnostic = spec.kind == "KIND_CPU"
         if spec.kind == "KIND_GPU":
             self._places.append(("GPU", spec.device_id))
-
-    @property
-    def any_thread(self) -> bool:
-        """Sessions on the CPU keep nothing that belongs to a thread."""
-        return self._spec.kind == "KIND_CPU"
 
     def initialize(self) -> None:
         """Create the session and check the configuration against it."""

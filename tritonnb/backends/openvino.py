@@ -115,15 +115,13 @@ class OpenVinoModel(BackendModel):
 class OpenVinoInstance(BackendModelInstance):
     """One infer request."""
 
+    thread_agnostic = True
+
     def __init__(self, model: OpenVinoModel) -> None:
         self._model = model
         self._options = model.options
         self._max_batch_size = model.spec.max_batch_size
-
-    @property
-    def any_thread(self) -> bool:
-        """An infer request keeps nothing that belongs to a thread."""
-        return True
+        self._has_fixed_batch_size = self._max_batch_size > 0 and model.compiled.input(0).partial_shape[0].is_static
 
     def initialize(self) -> None:
         """Create the infer request."""
@@ -165,7 +163,7 @@ class OpenVinoInstance(BackendModelInstance):
             return 0
         if self._options.batch_padding:
             return missing
-        if self._options.static_batch_size:
+        if self._has_fixed_batch_size:
             raise InternalError(
                 f"expected requests with batch size '{self._max_batch_size}', got '{rows}'... this error can be "
                 "avoided by setting 'ENABLE_BATCH_PADDING' parameter in model configuration to 'YES' at a performance "

@@ -248,7 +248,7 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, optio
     if spec.max_batch_size:
         _set_batch_size(model, spec, options)
     for name, tensor in spec.outputs.items():
-        _check_output_dims(spec, tensor, model_tensor(model.output(name)).shape, options)
+        _check_output_dims(spec, tensor, model_tensor(model.output(name)).shape)
     return model
 
 
@@ -275,14 +275,13 @@ def _check_input_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...
         raise shape_error(spec.name, tensor.name, shape, _full_shape(spec, tensor), batching)
 
 
-def _check_output_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...], options: OpenVinoOptions) -> None:
+def _check_output_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
     """Check the dims of an output after the batch size of the inputs was set."""
     expected = _full_shape(spec, tensor)
     fits = len(shape) == len(expected) and all(
         provided in (-1, configured) for configured, provided in zip(expected, shape, strict=True)
     )
-    # A first dimension that is still fixed, although that of the inputs is variable, is not the batch dimension.
-    if not fits or (spec.max_batch_size and not options.has_fixed_batch_size and shape[0] != -1):
+    if not fits:
         raise shape_error(spec.name, tensor.name, shape, expected, spec.max_batch_size > 0)
 
 
@@ -311,9 +310,16 @@ def _reshape(model: ov.Model, spec: ModelSpec) -> None:
 
 
 def _set_batch_size(model: ov.Model, spec: ModelSpec, options: OpenVinoOptions) -> None:
-    """Make the first dimension of every input variable, or fix it where the batches are padded."""
+    """Make the first dimension of every input variable, or ``max_batch_size`` if it is to be fixed.
+
+    It is also fixed where operations of the model fix that of an output.
+    """
     for name in spec.inputs:
         with openvino_error(f"setting layout for {name}"):
             model.input(name).node.set_layout(ov.Layout("N..."))
     with openvino_error("setting max batch size"):
-        ov.set_batch(model, spec.max_batch_size if options.has_fixed_batch_size else -1)
+        ov.set_batch(model, -1)
+        if options.has_fixed_batch_size or any(
+            model_tensor(model.output(name)).shape[:1] != (-1,) for name in spec.outputs
+        ):
+            ov.set_batch(model, spec.max_batch_size)

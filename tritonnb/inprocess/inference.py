@@ -12,6 +12,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,20 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.execution.caller import Caller, may_run_loop_code
-from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread, instance_that_waits
+from tritonnb.runtime.execution.instance import Instance, instance_that_waits
 from tritonnb.runtime.execution.loop import BackgroundLoop
-from tritonnb.runtime.execution.loop_lock import LoopLock
 from tritonnb.runtime.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
+
+#: How often a waiting call checks whether a signal has arrived, in seconds.
+SIGNAL_CHECK_S = 0.5
 
 Outputs = dict[str, npt.NDArray[Any]]
 
 
 class Submitter:
-    """Passes requests from other threads to the engine's event loop, many with one wake-up.
-
-    Attributes
-    ----------
-    loop_lock : LoopLock
-        For callers that call rapidly.
-    """
+    """Passes requests from other threads to the engine's event loop, many with one wake-up."""
 
     def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
@@ -47,8 +43,6 @@ class Submitter:
         self._loop = background.loop
         self._pending: deque[InferRequest] = deque()
         self._is_wake_scheduled = False
-        self.loop_lock = LoopLock(background.loop)
-        self._last_serial = 0
 
     def submit(self, request: InferRequest) -> None:
         """Submit a request; every outcome, also a refusal, is passed to ``request.respond``.
@@ -62,34 +56,18 @@ class Submitter:
         """
         caller = instance_that_waits()
         if caller is not None:  # a model calls another one
-            request.caller = None
             self._call(self._submit_now, request, caller)
             return
         self._pending.append(request)
         # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
         if not self._is_wake_scheduled:
-            self._is_wake_scheduled = True
             try:
+                self._is_wake_scheduled = True
                 self._call(self._submit_pending)
-            except UnavailableError:
+            except BaseException:  # the server has been stopped, or an interrupt
                 self._is_wake_scheduled = False
                 raise
-
-    def submit_here(self, request: InferRequest, caller: Caller) -> bool:
-        """Submit the request of a waiting caller on its own thread, if calls are rapid.
-
-        Returns
-        -------
-        bool
-            False if it was not submitted: the event loop has to do it.
-        """
-        return (
-            self.loop_lock.is_worthwhile
-            and instance_of_this_thread() is None
-            and may_run_loop_code()
-            and caller.submit_here(request, self.loop_lock, self._submit_now)
-        )
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -114,18 +92,11 @@ class Submitter:
             if caller is not None:
                 register_wait(request, served, caller)
             served.submit(request)
-            self._look_for_others(request)
         except TritonError as error:
-            request.respond(request, InferResponse(error=error))
+            request.answer(InferResponse(error=error))
         except Exception as error:  # any error: the caller waits for a response
             logger.exception("submitting a request to model '%s' failed", request.model_name)
-            request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
-
-    def _look_for_others(self, request: InferRequest) -> None:
-        """Find out whether tasks, clients or models send requests, too: serial numbers count all requests."""
-        if request.caller is None or request.serial != self._last_serial + 1:
-            self.loop_lock.loop_is_needed()
-        self._last_serial = request.serial
+            request.answer(InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
 class Waker:
@@ -193,19 +164,26 @@ class Collector:
 
 
 def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
-    """Run a request and wait for it in this thread, which may execute the batch; an interrupt cancels it."""
-    collector = Collector(_ignore)
-    caller = Caller(collector.respond, submitter.cancel)
-    caller.attach(request)
-    if not submitter.submit_here(request, caller):
+    """Run a request and wait for it in this thread; an interrupt cancels it."""
+    finished: SimpleQueue[None] = SimpleQueue()
+    collector = Collector(functools.partial(finished.put, None))
+    request.respond = collector.respond
+    try:
         submitter.submit(request)
-    caller.wait(request)
-    submitter.loop_lock.call_ended()
+        _wait(finished)
+    except BaseException:  # such as KeyboardInterrupt, which the handler of a signal raises
+        submitter.cancel(request)
+        raise
     return collector.outputs()
 
 
-def _ignore() -> None:
-    """Do nothing: the caller itself sees the final response."""
+def _wait(finished: SimpleQueue[None]) -> None:
+    """Wait for an item; a signal that arrives just before a thread sleeps is handled only when it wakes up."""
+    while True:
+        try:
+            return finished.get(timeout=SIGNAL_CHECK_S)
+        except Empty:
+            pass
 
 
 async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:

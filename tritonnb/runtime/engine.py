@@ -17,12 +17,11 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.model_config.file_names import check_model_name, check_override
 from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.execution.movable_loop import MovableLoop
 from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_base import Served
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.runtime.repository.drain import ExitTimeoutError, describe_unfinished
 from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.runtime.repository.reconfigure import Reconfiguration
@@ -61,8 +60,6 @@ class Engine:
     Parameters
     ----------
     options : EngineOptions
-    movable_loop : MovableLoop, optional
-        The event loop, if it may move to the threads of instances.
 
     Attributes
     ----------
@@ -82,7 +79,7 @@ class Engine:
         Selects the requests to trace.
     """
 
-    def __init__(self, options: EngineOptions, movable_loop: MovableLoop | None = None) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
@@ -92,7 +89,7 @@ class Engine:
         self.custom_metrics = self._calls.metrics
         self.cache = ResponseCache(options.cache_size) if options.cache_size else None
         limiter = RateLimiter(options.rate_limit_resources) if options.rate_limit == "execution_count" else None
-        shared_services = SharedServices(self.stream, self._calls, self.cache, limiter, movable_loop)
+        shared_services = SharedServices(self.stream, self._calls, self.cache, limiter)
         self._repository = ModelRepository(options, shared_services)
         self.table = self._repository.table
         self._reconfiguration = Reconfiguration(self._repository, options)
@@ -136,9 +133,7 @@ class Engine:
 
     def require_repositories(self) -> None:
         """Raise InvalidArgumentError if a model repository is not a directory."""
-        for repository in self.options.model_repositories:
-            if not repository.is_dir():
-                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
+        require_directories(self.options.model_repositories)
 
     async def poll(self) -> None:
         """Check the model repositories for changes, and load and unload models accordingly."""
@@ -345,6 +340,10 @@ class Engine:
             If the configuration would be rejected.
         """
         return await self._reconfiguration.check(name, config)
+
+    def config(self, name: str) -> pb.ModelConfig:
+        """The running configuration of a model, or that of its file if it failed to load."""
+        return self._reconfiguration.config(name)
 
     def config_path(self, name: str) -> Path | None:
         """The *config.pbtxt* of a model, even if it failed to load; None if it does not come from a repository."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -162,3 +163,22 @@ def require_options(name: str, value: object, kind: type) -> None:
     """
     if not isinstance(value, kind):
         raise InvalidArgumentError(f"{name}: expected {kind.__name__}(...), got {value!r}")
+
+
+def require_directories(repositories: Iterable[Path]) -> None:
+    """Reject a model repository that is not a directory.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With its absolute path, and a directory beside it with a similar name.
+    """
+    for repository in repositories:
+        if repository.is_dir():
+            continue
+        path = repository.absolute()
+        reason = f"'{path}' {'is a file' if path.exists() else 'does not exist'}"
+        beside = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+        raise InvalidArgumentError(
+            f"model repository '{repository}' is not a directory: {reason}", hint=similar_name_hint(path.name, beside)
+        )

@@ -8,7 +8,6 @@ Implements the system shared memory and CUDA shared memory extensions.
 
 from __future__ import annotations
 
-import gc
 import logging
 import mmap
 import os
@@ -222,7 +221,7 @@ class SharedMemory:
             If the region does not exist or ends before that.
         """
         if self._unregistered:
-            self._release_unregistered(collect=False)
+            self._release_unregistered()
         region = self._regions.get(name)
         if region is None:
             raise NotFoundError(f"Unable to find shared memory region: '{name}'")
@@ -237,18 +236,8 @@ class SharedMemory:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
         return region.part(offset, byte_size)
 
-    def _release_unregistered(self, collect: bool = True) -> dict[str, InternalError]:
-        """Release the regions that were unregistered and are not in use any more; the errors of those that failed.
-
-        With ``collect`` the garbage collector first frees requests that are done, if that is necessary.
-        """
-        failures = self._try_release_unregistered()
-        if self._unregistered and collect:
-            gc.collect()
-            failures |= self._try_release_unregistered()
-        return failures
-
-    def _try_release_unregistered(self) -> dict[str, InternalError]:
+    def _release_unregistered(self) -> dict[str, InternalError]:
+        """Release the regions that were unregistered and are not in use any more; the errors of those that failed."""
         failures: dict[str, InternalError] = {}
         for name in sorted(self._unregistered):
             try:

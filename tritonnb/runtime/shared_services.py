@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonnb.backends.contract import ServerCalls
-from tritonnb.runtime.execution.movable_loop import MovableLoop
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.stream import EventStream
@@ -22,12 +21,9 @@ class SharedServices:
         Calls from models to the server.
     cache : ResponseCache or None
     rate_limiter : RateLimiter or None
-    movable_loop : MovableLoop or None
-        The event loop, if it may move to the threads of instances.
     """
 
     stream: EventStream
     calls: ServerCalls
     cache: ResponseCache | None = None
     rate_limiter: RateLimiter | None = None
-    movable_loop: MovableLoop | None = None

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.isolation.channel import Header, Message
 from tritonnb.backends.isolation.codec import decode_error
-from tritonnb.backends.isolation.loop_reader import LoopReader
 from tritonnb.backends.isolation.model_calls import ModelCalls
 from tritonnb.backends.isolation.packer import Packer, SharedOutput
 from tritonnb.backends.isolation.process import ChildProcess
@@ -42,26 +41,17 @@ class Connection:
     Attributes
     ----------
     model_calls : ModelCalls
-    work : Channel
-        Carries the commands.
-    loop_reader : LoopReader or None
-        Reads ``work`` on the event loop, once a batch was begun there.
     ended : callable or None
         Called when the process has ended, on the thread that reads its calls.
     has_ended : bool
         Whether that was noticed.
-    was_asked : bool
-        Whether the model has asked for something during the last command.
     """
 
     def __init__(self, name: str, server: ServerCalls | None) -> None:
         self.ended: Callable[[], None] | None = None
         self._process = ChildProcess()
-        self.work = self._process.work
-        self.loop_reader: LoopReader | None = None
         self.model_calls = ModelCalls(name, server, self._process.calls)
         self.has_ended = False
-        self.was_asked = False
         self._process.start_reading(name, self.model_calls.handle, self._ended)
 
     def _ended(self) -> None:
@@ -105,58 +95,15 @@ class Connection:
             If the process has ended.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        work = self._process.work
         try:
-            self.send(header, payload, shared)
-        except ConnectionError:
-            raise ProcessEndedError from None
-        return self.wait(deadline, timeout_s)
-
-    def send(self, header: Header, payload: Packer | bytes, shared: SharedOutput | None = None) -> None:
-        """Send a command; parameters as for `run`.
-
-        Raises
-        ------
-        ConnectionError
-            If the process has ended.
-        InternalError
-            If there is not enough memory for the tensors.
-        """
-        if isinstance(payload, Packer):
-            payload.send(self.work, header, shared)
-        else:
-            self.work.send(header, payload)
-
-    def wait(self, deadline: float | None, timeout_s: float | None, received: Message | None = None) -> Message:
-        """Wait until the command that was sent has returned, and do what the model asks for meanwhile.
-
-        Parameters
-        ----------
-        deadline : float or None
-            A time of `time.monotonic`.
-        timeout_s : float or None
-            The time limit, for the error.
-        received : Message, optional
-            The first message, if it was received already.
-
-        Returns
-        -------
-        Message
-            ``["returned", ...]``.
-
-        Raises
-        ------
-        TritonError
-            If the command raised it.
-        ProcessEndedError
-            If the process has ended.
-        """
-        self.was_asked = False
-        try:
-            while (message := received or self._process.receive(deadline)) is not None:
-                received = None
+            if isinstance(payload, Packer):
+                payload.send(work, header, shared)
+            else:
+                work.send(header, payload)
+            while (message := self._process.receive(deadline)) is not None:
                 if message.header[0] == "returned":
                     return message
-                self.was_asked = True
                 if message.header[0] == "raised":
                     raise decode_error(message.header[1])
                 self.model_calls.handle(message)
@@ -177,8 +124,6 @@ class Connection:
         timeout_s : float
             How long the process may take to end by itself.
         """
-        if self.loop_reader is not None:
-            self.loop_reader.close()
         self._process.close(timeout_s)
         self.model_calls.close(error)
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 
 from tritonnb.backends.contract import (
     BackendModelInstance,
-    Continues,
-    Ended,
     InstanceLostError,
     InstanceSpec,
     MemoryPlace,
@@ -19,12 +17,10 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.isolation.backoff import Backoff
-from tritonnb.backends.isolation.channel import Message
 from tritonnb.backends.isolation.codec import decode_error, decode_response, encode_request
 from tritonnb.backends.isolation.connection import Connection, ProcessEndedError
 from tritonnb.backends.isolation.launch import Launch, context_command, spec_fields
-from tritonnb.backends.isolation.loop_wait import LoopWait
-from tritonnb.backends.isolation.packer import Packer, SharedOutput, is_small, unpack
+from tritonnb.backends.isolation.packer import Packer, SharedOutput, unpack
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.ownership import read_only_view
@@ -64,11 +60,6 @@ class IsolatedInstance(BackendModelInstance):
         self._inputs = SharedOutput()
         self._backoff = Backoff()
         self._lock = threading.Lock()
-        self._is_decoupled = bool(context.config.model_transaction_policy.decoupled)
-        #: Whether batches probably return without calls of the model and with small tensors.
-        self._is_quiet = not self._is_decoupled
-        #: The batch for which the event loop waits, or has waited before the thread continues.
-        self._wait: LoopWait | None = None
         self._is_executing = False
         self._is_recovering = False
         self._lost: Callable[[InstanceLostError], None] = lambda error: None
@@ -98,60 +89,23 @@ class IsolatedInstance(BackendModelInstance):
         return self._check_ready
 
     def execute(self, execution: Execution) -> None:
-        """Pass the batch on, and wait for the responses; continue where the event loop has given up."""
+        """Pass the batch on, and wait for the responses."""
         self._is_executing = True
-        wait, self._wait = self._wait, None
         connection = None
         try:
-            connection = self._require_connection() if wait is None else wait.connection
+            connection = self._require_connection()
             try:
-                if wait is None:
-                    self._execute(connection, execution)
-                else:
-                    message = connection.wait(wait.deadline, self._limits.execution_timeout_s, wait.received)
-                    self._complete(connection, execution, message)
+                self._execute(connection, execution)
             except ProcessEndedError as ended:
                 with self._lock:
                     error = self._lose(connection, ended.reason)
                 connection.close(self._not_healthy())
                 raise error from None
         finally:
-            self._executed(connection)
-        self._backoff.reset()
-
-    def begin(self, execution: Execution, ended: Ended, continues: Continues) -> bool:
-        """Pass a small batch on, and let the event loop wait for the responses."""
-        if not (self._is_quiet and is_small(execution.requests) and self._lock.acquire(blocking=False)):
-            return False
-        try:
-            connection = self._connection
-            if connection is None:
-                return False
-            self._is_executing = True
-        finally:
-            self._lock.release()
-        execution.exec_start_ns = time.monotonic_ns()
-        connection.was_asked = False
-        try:
-            self._send(connection, execution)
-        except (TritonError, OSError):
             self._is_executing = False
-            return False  # `execute` reports it
-
-        def complete(connection: Connection, execution: Execution, message: Message) -> None:
-            self._wait = None
-            try:
-                self._complete(connection, execution, message)
-            finally:
-                self._executed(connection)
-            self._backoff.reset()
-
-        wait = self._wait = LoopWait(
-            connection, execution, complete, ended, continues, self._limits.execution_timeout_s
-        )
-        if connection.has_ended:  # its reader may not have seen the new object
-            wait.give_up_soon()
-        return True
+            if connection is not None and connection.has_ended:  # its reader has left that to the execution
+                self._ended(connection)
+        self._backoff.reset()
 
     def cancel(self, request: InferRequest) -> None:
         """Inform the child, whose copy of the request does not change by itself."""
@@ -186,34 +140,21 @@ class IsolatedInstance(BackendModelInstance):
     # --- executions ---------------------------------------------------------------------------
 
     def _execute(self, connection: Connection, execution: Execution) -> None:
-        timeout_s = self._limits.execution_timeout_s
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        try:
-            self._send(connection, execution)
-        except ConnectionError:
-            raise ProcessEndedError from None
-        try:
-            message = connection.wait(deadline, timeout_s)
-        except TritonError:
-            connection.model_calls.current = None
-            raise
-        self._complete(connection, execution, message)
-
-    def _send(self, connection: Connection, execution: Execution) -> None:
         packer = Packer()
         connection.model_calls.current = execution  # from now on cancellations are passed on
         try:
             requests = [encode_request(request, packer) for request in execution.requests]
-            connection.send(["execute", execution.number, execution.size, requests], packer, self._inputs)
+            message = connection.run(
+                ["execute", execution.number, execution.size, requests],
+                packer,
+                self._inputs,
+                self._limits.execution_timeout_s,
+            )
         except TritonError:
             connection.model_calls.current = None
             raise
-
-    def _complete(self, connection: Connection, execution: Execution, message: Message) -> None:
-        """Pass on what the child returned for a batch."""
         responses, rescheduled, updates, senders, times, reported, keeps_inputs, error = message.header[1:]
         copy = message.region is not None
-        self._is_quiet = not (copy or connection.was_asked or self._is_decoupled)
         for index, encoded in enumerate(responses):
             if encoded is not None:
                 execution.responses[index] = decode_response(encoded, message.payload, copy=copy)
@@ -231,12 +172,6 @@ class IsolatedInstance(BackendModelInstance):
         connection.model_calls.keep_senders(execution, senders, error is not None)
         if error is not None:
             raise decode_error(error)
-
-    def _executed(self, connection: Connection | None) -> None:
-        """The execution has ended. If the process did so as well, its reader has left that to the execution."""
-        self._is_executing = False
-        if connection is not None and connection.has_ended and connection is self._connection:
-            threading.Thread(target=self._ended, args=(connection,), name=f"tritonnb end of {self._spec.name}").start()
 
     def _require_connection(self) -> Connection:
         """The process, started again if it ended; raises Triton's error if that is not possible."""
@@ -314,13 +249,10 @@ class IsolatedInstance(BackendModelInstance):
         return InstanceLostError(f"{healthy} {reason}" if reason else healthy, hint="" if reason else end)
 
     def _ended(self, connection: Connection) -> None:
-        """The process has ended; called on the thread that reads its calls."""
+        """The process has ended; called on the thread that reads its calls, or after an execution."""
         with self._lock:
             if self._is_executing or self._connection is not connection:
-                wait = self._wait
-                if wait is not None and wait.connection is connection:
-                    wait.give_up_soon()
-                return  # whatever waits for it notices
+                return  # the execution notices
             # With the lock held, so that no batch that is sent later comes before the recovery.
             self._lost(self._lose(connection))
         connection.close(self._not_healthy())

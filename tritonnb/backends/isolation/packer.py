@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,34 +11,15 @@ import numpy.typing as npt
 from tritonnb.backends.isolation.channel import ONCE, Channel, Header
 from tritonnb.backends.isolation.region import Region, create_region
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_bytes
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.messages import Tensor
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
 INLINE = 1 << 15
-#: The event loop encodes at most as many strings of a tensor.
-_FEW_STRINGS = 64
 #: Every tensor begins at a multiple of this, as vector instructions prefer.
 _ALIGNMENT = 64
 
 #: Name, number of the datatype, shape, offset and length in the payload.
 Place = list[Any]
-
-
-def is_small(requests: Sequence[InferRequest]) -> bool:
-    """Whether the tensors of requests are packed in a few microseconds, and inline."""
-    size = 0
-    for request in requests:
-        states = request.states
-        for tensors in (request.inputs,) if states is None else (request.inputs, states.inputs):
-            for tensor in tensors.values():
-                array = tensor.array
-                size += array.nbytes
-                if array.dtype.kind == "O":
-                    if array.size > _FEW_STRINGS:
-                        return False
-                    elements: list[bytes] = array.ravel().tolist()
-                    size += sum([len(element) for element in elements])
-    return size <= INLINE
 
 
 class Packer:

@@ -1,9 +1,8 @@
-"""The thread of a model instance, which runs the model and makes no decisions.
+"""A model instance: a thread that runs the model, and decides nothing about batches.
 
-The backend's ``initialize``, ``execute`` and ``finalize`` run on the instance's own thread. A completed batch wakes the
-server's event loop once. Four cases save two changes of thread: a waiting in-process caller executes a quick batch,
-the event loop executes a very quick one (both `BackendModelInstance.any_thread`), the event loop moves to the
-instance's thread (`MovableLoop`), and it waits itself for a model in another process (`BackendModelInstance.begin`).
+The backend's ``initialize``, ``execute`` and ``finalize`` run on this thread; a completed batch wakes the event loop
+once. One exception: if the model has the parameter `EXECUTE_ON_ANY_THREAD`, the event loop executes its quick batches
+inline, which saves two changes of thread.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +20,6 @@ from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, 
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.failure_log import FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, strip_traceback
-from tritonnb.runtime.execution.movable_loop import LONGEST_ABSENCE_NS, MovableLoop
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
@@ -34,14 +31,10 @@ _this_thread = threading.local()
 
 #: The time between attempts to recover, in seconds.
 RECOVERY_INTERVAL_S = 1.0
-#: Longer executions gain nothing from being passed to a caller, whose thread they would block, in ns.
-QUICK_EXECUTION_NS = 1_000_000
-#: Longer executions gain little if the event loop waits for them, in ns: two changes of thread take half as long.
-LOOP_EXECUTION_NS = 200_000
-#: Longer executions during which the event loop turns out to do nothing else are at most this part of its time.
-BLOCKED_PART = 0.1
-#: The event loop moves to an instance whose last execution ended less than this time ago, in ns.
-RAPID_NS = 1_000_000
+#: An execution is quick if it takes less than this time, in ns: two changes of thread take half as long.
+QUICK_EXECUTION_NS = 200_000
+#: The share of its time that the event loop spends at most on inline executions that turn out not to be quick.
+MAX_BLOCKED_SHARE = 0.1
 #: Work of a thread: try again to recover.
 _RECOVER = InstanceLostError("is to recover")
 
@@ -72,8 +65,8 @@ class Instance:
         ``done(instance, execution, error)`` is called on the event loop after every execution; ``error`` is the error
         that ``execute`` raised, or None.
     observer : InstanceObserver, optional
-    movable_loop : MovableLoop, optional
-        The event loop, if it may move to the instance's thread.
+    inline : bool, optional
+        Whether the model permits the event loop to execute quick batches: it has `EXECUTE_ON_ANY_THREAD`.
 
     Attributes
     ----------
@@ -83,10 +76,6 @@ class Instance:
         Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
     pending_loss : InternalError or None
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
-    any_thread : bool
-        Whether quick executions may run on the event loop and on threads of callers; maintained by the served model.
-    passes_to_callers : bool
-        Whether waiting callers may take their responses before the event loop sees them; maintained likewise.
     waits_for : list of Served
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
@@ -100,24 +89,21 @@ class Instance:
         loop: asyncio.AbstractEventLoop,
         done: Done,
         observer: InstanceObserver | None = None,
-        movable_loop: MovableLoop | None = None,
+        inline: bool = False,
     ) -> None:
         self.spec = spec
         self.backend_instance = backend_instance
         self.busy = False
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
-        self.any_thread = False
-        self.passes_to_callers = False
-        self._last_execution_ns = sys.maxsize
-        self._last_end_ns = 0
-        self._is_on_loop = False
-        self._off_loop_until_ns = 0
         self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
         self._observer = observer
-        self._movable_loop = movable_loop or MovableLoop(loop)
+        self._may_run_inline = inline
+        self._is_executing_inline = False
+        #: Whether the last execution was quick; the event loop executes the next one only after this time.
+        self._is_quick, self._inline_after_ns = False, 0
         #: Executions; an error, if the instance was lost between them; None at the end.
         self._work: SimpleQueue[Execution | InstanceLostError | None] = SimpleQueue()
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
@@ -137,87 +123,51 @@ class Instance:
         """
         self._worker.start()
         await self._started
+        self._may_run_inline = self._may_run_inline and self.backend_instance.thread_agnostic
 
     def execute(self, execution: Execution) -> None:
-        """Execute a batch on the idle instance."""
+        """Execute a batch on the idle instance, and call ``done`` on the event loop."""
         if self.pending_loss is not None:  # it waited for the rate limiter while the instance was lost
-            self._executed.put((execution, self.pending_loss))
-            self._loop.call_soon(self._report)
-        elif self.any_thread and (self._pass_to_caller(execution) or self._leave_to_loop(execution)):
-            pass
-        elif not self.backend_instance.begin(execution, self._ended_on_loop, self._assign):
-            self._movable_loop.prepare(self._work, self._is_rapid())
-            self._assign(execution)
+            self._loop.call_soon(self._complete, execution, self.pending_loss)
+        elif self._may_run_inline and self._is_quick and time.monotonic_ns() >= self._inline_after_ns:
+            # Not before the event loop has read from the sockets again, so that these requests are queued as they are
+            # during an execution on the thread: what is called soon runs before that, what it calls soon afterwards.
+            self._loop.call_soon(self._loop.call_soon, self._execute_inline, execution)
+        else:
+            self._work.put(execution)
 
-    def _assign(self, work: Execution | InstanceLostError | None) -> None:
-        """Give its thread work, which stops to run the event loop then; called on any thread."""
-        self._work.put(work)
-        if self._movable_loop.is_at(self._work):
-            self._movable_loop.leave()
-
-    def _is_rapid(self) -> bool:
-        return self.may_block_loop and time.monotonic_ns() - self._last_end_ns < RAPID_NS
-
-    def _pass_to_caller(self, execution: Execution) -> bool:
-        if not self.passes_to_callers or self._last_execution_ns >= QUICK_EXECUTION_NS:
-            return False
-        caller = execution.requests[0].caller
-        return caller is not None and caller.offer(self, execution)
-
-    @property
-    def may_block_loop(self) -> bool:
-        """Whether the event loop may do nothing else during the next execution."""
-        return self._last_execution_ns < LOOP_EXECUTION_NS and time.monotonic_ns() >= self._off_loop_until_ns
-
-    def _leave_to_loop(self, execution: Execution) -> bool:
-        """Have the event loop execute a batch after its next look at the sockets: requests that it reads are queued."""
-        if not self.may_block_loop:
-            return False
-        # What is called soon runs before the sockets are read again, what that calls soon runs afterwards.
-        self._loop.call_soon(self._loop.call_soon, self._execute_on_loop, execution)
-        return True
-
-    def _execute_on_loop(self, execution: Execution) -> None:
-        self.complete_on_loop(execution, self.run(execution, is_on_loop=True))
-
-    def complete_on_loop(self, execution: Execution, failure: TritonError | None) -> None:
-        """Count an execution that `run` has executed on the event loop, and respond."""
-        self._limit_blocking(self._last_execution_ns)
-        if isinstance(failure, InstanceLostError):
-            self._assign(failure)
-        self._done(self, execution, failure)
-
-    def _limit_blocking(self, blocked_ns: int) -> None:
-        """Leave the event loop alone for a while, if the last execution was not very quick and blocked it."""
-        if self._last_execution_ns >= LOOP_EXECUTION_NS:
-            until_ns = self._last_end_ns + round(blocked_ns / BLOCKED_PART)
-            self._off_loop_until_ns = max(self._off_loop_until_ns, until_ns)
+    def _execute_inline(self, execution: Execution) -> None:
+        _this_thread.instance = self
+        self._is_executing_inline = True
+        error = self._execute(execution)
+        self._is_executing_inline = False
+        _this_thread.instance = None
+        if not self._is_quick:
+            blocked_ns = execution.exec_end_ns - execution.exec_start_ns
+            self._inline_after_ns = execution.exec_end_ns + round(blocked_ns / MAX_BLOCKED_SHARE)
+        self._complete(execution, error)
 
     def check_may_wait(self) -> None:
-        """Have its later batches run on its own thread, since the code of its model waits for the server.
+        """Execute no later batch inline, since the code of the model waits for the server.
 
         Raises
         ------
         UnsupportedError
-            If the event loop executes its batch now: it would wait for itself.
+            If the event loop executes a batch inline now: it would wait for itself.
         """
-        self._off_loop_until_ns = sys.maxsize
-        if self._is_on_loop:
+        self._may_run_inline = False
+        if self._is_executing_inline:
             raise UnsupportedError(
                 f"model instance '{self.spec.name}' called the server while the server's event loop executed it, which "
-                "would wait for itself: remove the parameter EXECUTE_ON_ANY_THREAD of a Python model that does so"
+                "would wait for itself: remove the parameter EXECUTE_ON_ANY_THREAD of a model that does so"
             )
-
-    def execute_on_own_thread(self, execution: Execution) -> None:
-        """Execute a batch that was passed to a caller which no longer waits; called on any thread."""
-        self._assign(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
         """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
         finished: asyncio.Future[TritonError | None] = self._loop.create_future()
         done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
         try:
-            self._assign(execution)
+            self._work.put(execution)
             return await finished
         finally:
             self._done = done
@@ -239,11 +189,11 @@ class Instance:
 
     def recover_later(self) -> None:
         """Try again to recover, after a while; called on the event loop."""
-        self._loop.call_later(RECOVERY_INTERVAL_S, self._assign, _RECOVER)
+        self._loop.call_later(RECOVERY_INTERVAL_S, self._work.put, _RECOVER)
 
     async def stop(self) -> None:
         """Finalize the instance after its last execution, and end its thread."""
-        self._assign(None)
+        self._work.put(None)
         await self._ended
 
     def _run(self) -> None:
@@ -258,77 +208,22 @@ class Instance:
             self._loop.call_soon_threadsafe(_settle, started, strip_traceback(error))
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
-        while (execution := self._work.get()) is not None:
-            if isinstance(execution, InstanceLostError):  # it was lost between executions, or is to try again
-                self._movable_loop.move_back(self._work)
+        while (work := self._work.get()) is not None:
+            if isinstance(work, InstanceLostError):  # it was lost, or is to try again
                 self._recover()
                 continue
-            loop_was_here = self._movable_loop.is_at(self._work)
-            self.put_result(execution, self._execute(execution))
+            self._executed.put((work, self._execute(work)))
             # Keep no reference to the batch: clients may unregister its shared memory after the response.
-            del execution
+            del work
             try:
-                if not (loop_was_here and self._run_loop()):
-                    self.report()
+                self._loop.call_soon_threadsafe(self._report)
             except RuntimeError:  # the event loop is closed, since the server did not wait (`ExitTimeoutError`)
                 return
-        self._movable_loop.move_back(self._work)
         try:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
-
-    def _run_loop(self) -> bool:
-        """Report an execution and run the event loop until there is work; False if the event loop is not here now."""
-        if self._last_execution_ns >= LOOP_EXECUTION_NS:
-            self._limit_blocking(min(self._last_execution_ns, LONGEST_ABSENCE_NS))
-            self._movable_loop.move_back(self._work)
-            return False
-        _this_thread.instance = None
-        try:
-            return self._movable_loop.run_until_work(self._work, self._report)
-        finally:
-            _this_thread.instance = self
-
-    def run(self, execution: Execution, *, is_on_loop: bool = False) -> TritonError | None:
-        """Execute a batch on the thread of a caller or of the event loop.
-
-        Parameters
-        ----------
-        execution : Execution
-        is_on_loop : bool, optional
-            Whether the event loop does nothing else meanwhile.
-
-        Returns
-        -------
-        TritonError or None
-            What ``execute`` raised.
-        """
-        before = instance_of_this_thread()
-        _this_thread.instance = self
-        self._is_on_loop = is_on_loop
-        try:
-            return self._execute(execution)
-        finally:
-            _this_thread.instance = before
-            self._is_on_loop = False
-
-    def put_result(self, execution: Execution, failure: TritonError | None) -> None:
-        """Store the result of an execution for `report`; called on the thread that has executed it."""
-        self._executed.put((execution, failure))
-        if isinstance(failure, InstanceLostError):
-            self._assign(failure)
-
-    def report(self) -> None:
-        """Wake the event loop, which counts the execution and responds; called on the same thread, afterwards.
-
-        Raises
-        ------
-        RuntimeError
-            If the event loop is closed.
-        """
-        self._loop.call_soon_threadsafe(self._report)
 
     def _execute(self, execution: Execution) -> TritonError | None:
         execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
@@ -338,17 +233,11 @@ class Instance:
             return self._convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
-            self._last_end_ns = execution.exec_end_ns
-            self._last_execution_ns = self._last_end_ns - execution.exec_start_ns
+            self._is_quick = execution.exec_end_ns - execution.exec_start_ns < QUICK_EXECUTION_NS
         return None
 
     def _convert(self, error: BaseException, execution: Execution) -> TritonError:
         return strip_traceback(error) if isinstance(error, TritonError) else self._failures.convert(error, execution)
-
-    def _ended_on_loop(self, execution: Execution, raised: BaseException | None) -> None:
-        """Report an execution for which the event loop has waited."""
-        execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()
-        self._done(self, execution, None if raised is None else self._convert(raised, execution))
 
     def _recover(self) -> None:
         is_running = self.backend_instance.recover()
@@ -365,12 +254,17 @@ class Instance:
         """Report the loss, then let the instance recover: batches that were sent before are executed before that."""
         if self._observer is not None:
             self._observer.instance_lost(self, error)
-        self._assign(error)
+        self._work.put(error)
 
     def _report(self) -> None:
-        """Report an execution; called on the event loop."""
-        execution, raised = self._executed.get()
-        self._done(self, execution, raised)
+        execution, error = self._executed.get()
+        self._complete(execution, error)
+
+    def _complete(self, execution: Execution, error: TritonError | None) -> None:
+        """Pass an execution on to ``done``; called on the event loop, however it was executed."""
+        if isinstance(error, InstanceLostError):
+            self._work.put(error)
+        self._done(self, execution, error)
 
 
 def instance_of_this_thread() -> Instance | None:

@@ -1,7 +1,8 @@
 """The instances of a served model by the numbers that its scheduler uses, and changes of the instances.
 
 A removed instance is kept until its execution is complete and the scheduler no longer uses it, such as for the next
-request of a sequence in one of its slots; until then its number is not used for another instance.
+request of a sequence in one of its slots; until then its number is not used for another instance. Instances end one
+after the other, as on Triton: a backend needs no locks between the ``finalize`` of one instance and that of another.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class InstancePool:
         self._by_number = {instance.spec.index: instance for instance in instances}
         self._removed: set[int] = set()
         self._stopping: set[asyncio.Task[None]] = set()
+        self._stop_lock = asyncio.Lock()
         self._stopped_futures: dict[int, asyncio.Future[None]] = {}
 
     def __getitem__(self, number: int) -> Instance:
@@ -78,10 +80,14 @@ class InstancePool:
         unused = [number for number in self._removed if not self._by_number[number].busy and not in_use(number)]
         for number in unused:
             self._removed.discard(number)
-            task = asyncio.get_running_loop().create_task(self._by_number.pop(number).stop())
+            task = asyncio.get_running_loop().create_task(self._stop(self._by_number.pop(number)))
             self._stopping.add(task)
             task.add_done_callback(functools.partial(self._stopped, self._stopped_futures.pop(number)))
         return unused
+
+    async def _stop(self, instance: Instance) -> None:
+        async with self._stop_lock:
+            await instance.stop()
 
     def _stopped(self, stopped: asyncio.Future[None], task: asyncio.Task[None]) -> None:
         self._stopping.discard(task)
@@ -100,7 +106,7 @@ class InstancePool:
     async def close(self) -> None:
         """Stop all instances; no request may be in flight."""
         for instance in self:
-            await instance.stop()
+            await self._stop(instance)
         await asyncio.gather(*self._stopping)
 
 

@@ -1,8 +1,7 @@
 """The event loop on a background thread that owns sockets, schedulers, statistics and models.
 
-Other threads use `BackgroundLoop.call`, `BackgroundLoop.run` and ``call_soon_threadsafe``, so a busy cell does not
-stop the server and the core needs no locks. For a while, the event loop may run on the thread of a model instance
-instead (`MovableLoop`).
+It stays on its thread, and no other thread runs its code: what it owns needs no locks, and a busy cell does not stop
+the server. Other threads use `BackgroundLoop.call`, `BackgroundLoop.run` and ``call_soon_threadsafe``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.runtime.execution.movable_loop import MovableLoop
 
 try:
     import uvloop
@@ -40,8 +38,6 @@ class BackgroundLoop:
     Attributes
     ----------
     loop : asyncio.AbstractEventLoop
-    movable : MovableLoop
-        Moves the event loop to the threads of instances.
     stopped_text : str
         The message of the error that calls after `stop` raise.
     """
@@ -49,9 +45,9 @@ class BackgroundLoop:
     def __init__(self, name: str = "tritonnb") -> None:
         self.stopped_text = STOPPED
         self.loop = new_event_loop()
-        self.movable = MovableLoop(self.loop)
         self._stopping = threading.Lock()
         self._stopped = False
+        self._stop_requested: asyncio.Future[None] = self.loop.create_future()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -82,11 +78,11 @@ class BackgroundLoop:
         Raises
         ------
         RuntimeError
-            If called from the event loop's own thread, or one that has its lock, which would wait for itself.
+            If called from the event loop's own thread, which would wait for itself.
         UnavailableError
             After `stop`.
         """
-        if asyncio.events._get_running_loop() is self.loop:
+        if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("the server's event loop cannot wait for itself: use the async form")
         with self._stopping:
@@ -113,22 +109,19 @@ class BackgroundLoop:
         with self._stopping:
             if not self._stopped:
                 self._stopped = True
-                self.movable.end()
-        if asyncio.events._get_running_loop() is not self.loop:  # no thread can wait for itself
+                self.loop.call_soon_threadsafe(_settle, self._stop_requested, None)
+        if threading.current_thread() is not self._thread:  # no thread can wait for itself
             self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.movable.run()
+            self.loop.run_until_complete(self._stop_requested)
         finally:
             with self._stopping:
                 self._stopped = True
             # Callers whose function has not run yet get an error instead of waiting forever.
-            last = self.loop.create_task(_finish())
-            last.add_done_callback(lambda last: self.loop.stop())
-            while not last.done():  # a thread may still have the event loop left (`MovableLoop.leave`)
-                self.loop.run_forever()
+            self.loop.run_until_complete(_finish())
             self.loop.close()
 
 

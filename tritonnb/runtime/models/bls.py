@@ -121,7 +121,7 @@ class ModelCalls:
             served.submit(request, None if cause is None else cause.child_trace(request))
         except TritonError as error:
             request.accepted_by = None
-            request.respond(request, InferResponse(error=error))
+            request.answer(InferResponse(error=error))
 
     def _callee(self, request: InferRequest, decoupled: bool) -> Served:
         name = request.model_name

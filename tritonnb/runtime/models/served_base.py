@@ -207,7 +207,7 @@ class Served:
         self._emit(CacheHit(began + lookup_ns, self.name, self.version, request.serial, request.received_ns, lookup_ns))
         if request.step is not None:
             request.step.executed(0, 0, 0, 0)
-        request.respond(request, response)
+        request.answer(response)
         return True
 
     def _cache_inserter(self, key: Key, lookup_ns: int) -> Respond:
@@ -233,7 +233,7 @@ class Served:
             self._drained.set_result(None)
 
     def _respond(self, request: InferRequest, response: InferResponse) -> None:
-        request.respond(request, response)
+        request.answer(response)
         if response.final:
             self.unpin()
 

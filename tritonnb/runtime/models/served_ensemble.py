@@ -7,6 +7,7 @@ a batch with other requests. Everything runs on the server's event loop, except 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -36,6 +37,8 @@ from tritonnb.scheduling.ensemble import (
 )
 from tritonnb.telemetry.stream import EventStream
 
+logger = logging.getLogger(__name__)
+
 #: The longest time that a decoupled step waits for the steps that follow it.
 LONGEST_WAIT_S = 300.0
 
@@ -63,6 +66,9 @@ class ServedEnsemble(Served):
         self._scheduler = EnsembleScheduler(_graph(context.config, lookup))
         self._executions: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
+        limit = self._scheduler.graph.max_inflight_requests
+        if limit:
+            logger.info("Ensemble model '%s' configured with max_inflight_requests: %d", self.name, limit)
 
     def _accept(self, request: InferRequest) -> None:
         """Validate a request and start the steps that can run."""
@@ -185,7 +191,10 @@ class ServedEnsemble(Served):
         # The order of Triton's hash map of the configured outputs, apart from collisions: the last one first.
         for name in reversed(spec.outputs):
             value = decision.outputs.get(name)
-            if value is not None:
+            if value is None:
+                if name in decision.outputs:
+                    logger.debug("Composing models did not output tensor %s", name)
+            else:
                 outputs.append(_output(value, spec.outputs[name], spec.max_batch_size > 0))
                 parameters = parameters or value.sequence.as_parameters()
         response = InferResponse(outputs, final=decision.final, parameters=parameters)

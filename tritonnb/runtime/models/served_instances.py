@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tritonnb.backends.contract import BackendModel, InstanceSpec, MemoryPlace, ModelContext
+from tritonnb.backends.contract import EXECUTE_ON_ANY_THREAD, BackendModel, InstanceSpec, MemoryPlace, ModelContext
+from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import InstancePool
@@ -32,6 +33,8 @@ class ServedWithInstances(Served):
     scheduler : Scheduler
         Created by `start`.
     backend_model : BackendModel
+    inline : bool
+        Whether the event loop may execute quick batches of thread-agnostic instances.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ServedWithInstances(Served):
         self.scheduler: Scheduler
         self.backend_model = backend_model
         self._strategy = strategy
+        self.inline = not self.decoupled and boolean_parameter(context, EXECUTE_ON_ANY_THREAD, False)
         self._pool: InstancePool  # set by `start`, like the scheduler
         self._is_started = False
         self._limiter: RateLimiter | None = None
@@ -123,12 +127,8 @@ class ServedWithInstances(Served):
 
     def _update_instances(self) -> None:
         self.instances = list(self._pool)
-        is_ordered = self.config.dynamic_batching.preserve_ordering
         usage: Counter[MemoryPlace] = Counter()
         for instance in self.instances:
-            instance.any_thread = not self.decoupled and instance.backend_instance.any_thread
-            # A caller could not take its response before the event loop has ordered it.
-            instance.passes_to_callers = instance.any_thread and not is_ordered
             usage.update(instance.backend_instance.memory_usage())
         self.statistics.memory_usage = dict(usage)
 

@@ -125,7 +125,10 @@ class RequestValidator:
             if not batch:
                 batch = shape[0] % 2**32  # Triton stores it in 32 bits
             elif batch != shape[0]:
-                self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
+                raise InvalidArgumentError(
+                    f"{request.id_prefix}input '{name}' batch size does not match other inputs for '{self._spec.name}'",
+                    hint=self._batch_hint(inputs),
+                )
         request.batch_size = max(1, batch)
         if batch < 2**31:  # negative ones are rejected later, since the size of the data does not match
             self._check_batch_size(request)
@@ -205,6 +208,14 @@ class RequestValidator:
                 shapes.append((name, tensor.shape, tensor.array.tobytes()))
         # The order in which a client lists its inputs is irrelevant.
         return (*names, *sorted(shapes))
+
+    def _batch_hint(self, inputs: _Inputs) -> str:
+        """The shapes of inputs that disagree on the batch size."""
+        shapes = ", ".join(
+            f"'{name}' expected {shape_text((-1, *self._spec.inputs[name].dims))}, got {shape_text(tensor.shape)}"
+            for name, tensor in reversed(inputs)
+        )
+        return f"the first dimension is the batch, the same for all inputs: {shapes}"
 
     # --- errors -------------------------------------------------------------------------------
 

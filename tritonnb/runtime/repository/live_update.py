@@ -9,6 +9,7 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields, completed
 from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_data_files
+from tritonnb.model_config.write import BACKUP
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.served_base import Served
@@ -78,6 +79,6 @@ def only_instances_changed(model: Model, source: ModelSource) -> bool:
     served = model.source
     if served is None or not model.files or source.versions != tuple(model.ready_versions()):
         return False
-    other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith(".pbtxt")}
+    other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith((".pbtxt", f".pbtxt{BACKUP}"))}
     changed = changed_fields(served.config, source.config)
     return not other_files and changed <= {"instance_group"} and source.config.platform != ENSEMBLE

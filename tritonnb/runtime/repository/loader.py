@@ -27,9 +27,11 @@ from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, find_library
 from tritonnb.model_config.batch_strategy import find_batch_strategy
+from tritonnb.model_config.chat_template import find_template_problem
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_initial_states
+from tritonnb.model_config.oddities import find_oddities
 from tritonnb.model_config.unsupported import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
@@ -170,14 +172,8 @@ class ModelLoader:
     async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
         served.register_with_rate_limiter(spec, self._services.rate_limiter)
         backend_instance = await self.run_in_pool(served.backend_model.create_instance, spec)
-        instance = Instance(
-            spec,
-            backend_instance,
-            asyncio.get_running_loop(),
-            served.complete_execution,
-            served,
-            self._services.movable_loop,
-        )
+        loop = asyncio.get_running_loop()
+        instance = Instance(spec, backend_instance, loop, served.complete_execution, served, served.inline)
         await _await_with_triton_errors(instance.start())
         return instance
 
@@ -264,6 +260,8 @@ class ModelLoader:
         with self._backend_of(source, version) as (backend, context), _TritonErrors():
             context, config = self._create_context(source, backend, context)
             config = finalize_config(config, source.directory)
+            for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
+                logger.warning("model '%s': %s", source.name, oddity)
             check_batch_tensors(config, backend.supports_batch_tensors)
             context = dataclasses.replace(context, config=config)
             try:

@@ -9,10 +9,12 @@ from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
+from tritonnb.model_config.diff import effect_of, omitted_tensors, replaced, require_tensors, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.loader import ModelSource
@@ -49,6 +51,22 @@ class Reconfiguration:
         else:
             return None
         return config_path(directory, self._options.model_config_name or None)
+
+    def config(self, name: str) -> pb.ModelConfig:
+        """The running configuration of a model, or that of its file if it failed to load; empty if the file is invalid.
+
+        Raises
+        ------
+        TritonError
+            If the model is not served, and not in exactly one repository.
+        """
+        if not self._table.failure(name):
+            return self._table.get(name).config
+        path = self.config_path(name)
+        try:
+            return parse_text(path.read_bytes()).config if path is not None else pb.ModelConfig()
+        except (OSError, ConfigSyntaxError):
+            return pb.ModelConfig()
 
     async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
         """The effective configuration of a model if it had another configuration; nothing is loaded.
@@ -98,6 +116,8 @@ class Reconfiguration:
         source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
             requested = with_config(source, override)
+            requested.config.name = requested.config.name or name
+            requested.config.backend = requested.config.backend or source.config.backend
             normalize(requested.config)
             return requested
         directories = self._repository.directories
@@ -113,7 +133,7 @@ class Reconfiguration:
         """The effective configuration of a model, as far as it is known without loading the model."""
         source = self._current_source(name)
         if source is None:
-            return requested.config
+            return await self._with_tensors(requested, requested.config, self.config(name))
         self._repository.loader.find_library(requested, max(requested.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
@@ -125,7 +145,26 @@ class Reconfiguration:
                 dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
                 replaced(running, completed, {"dynamic_batching"}),
             )
-        return live_update.effective_config(requested, source.config, running)
+        return await self._with_tensors(
+            requested, live_update.effective_config(requested, source.config, running), running
+        )
+
+    async def _with_tensors(
+        self, requested: ModelSource, config: pb.ModelConfig, before: pb.ModelConfig
+    ) -> pb.ModelConfig:
+        """A configuration with the inputs and outputs that it omits, as far as the backend completes them.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it omits inputs or outputs that the configuration ``before`` it has, and the backend does not know them.
+        """
+        omitted = omitted_tensors(config, before)
+        if not omitted or config.platform == ENSEMBLE:  # the loader checks the tensors of ensembles
+            return config
+        config = replaced(config, await self._repository.loader.auto_complete(requested), omitted)
+        require_tensors(config, before)
+        return config
 
     async def _apply_in_place(self, name: str, config: pb.ModelConfig) -> None:
         """Change the scheduling or the instances of a running model without reloading it."""

@@ -134,7 +134,7 @@ class ModelTable:
         if newest is not None and version in (-1, newest.version):
             return newest
         model = self.models.get(name)
-        if model is None or not model.versions:
+        if model is None or not (model.versions or model.lacks_version):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if version == -1:
             raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")

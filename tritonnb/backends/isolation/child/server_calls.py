@@ -72,7 +72,7 @@ class ChildServerCalls:
         if response.final:
             del self._requests[number]
         request.accepted_by = _ACCEPTED if was_accepted else None
-        request.respond(request, response)
+        request.answer(response)
 
 
 class _Accepted:

@@ -1,10 +1,11 @@
-"""The event loop executes very quick batches itself; everything else is as on the thread of the instance."""
+"""The event loop executes quick batches of a model that permits it; everything else is as on the instance's thread."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.test_caller import CONFIG, FAIL, observed, write
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
@@ -23,19 +23,55 @@ from tritonnb.runtime.execution.instance import Instance
 from tritonnb.server.server import Server
 
 ALWAYS, NEVER = 10**18, 0
+FAIL = -3
+#: Returns its input and the thread that executes it.
+MODEL = """
+import threading
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        if min(array.min() for array in inputs) == -3:
+            raise ValueError("input -3")
+        thread = threading.get_ident()
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("Y", array), pb_utils.Tensor("THREAD", np.full(array.shape, thread, np.int64))]
+            )
+            for array in inputs
+        ]
+"""
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+output { name: "THREAD" data_type: TYPE_INT64 dims: 1 }
+instance_group { count: 1 kind: KIND_CPU }
+"""
+INLINE = CONFIG + 'parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "true" } }'
 
 
 @pytest.fixture(autouse=True)
 def every_execution_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is; and the event loop stays on its own thread."""
-    monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
-    monkeypatch.setattr(instance_module, "RAPID_NS", NEVER)
+    """However slow the machine is."""
+    monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", ALWAYS)
+
+
+def write(repository: Path, name: str, config: str) -> None:
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "1" / "model.py").write_text(MODEL)
+    (repository / name / "config.pbtxt").write_text(config)
 
 
 class NotesThreads(BackendModelInstance):
     """Notes whether the event loop's thread, which is the test's, has executed a batch; a batch may be lost."""
 
-    any_thread = True
+    thread_agnostic = True
 
     def __init__(self) -> None:
         self.on_loop: list[bool] = []
@@ -63,8 +99,8 @@ class Driver:
             self.backend_instance,
             asyncio.get_running_loop(),
             lambda instance, execution, error: self._finished.put_nowait(error),
+            inline=True,
         )
-        self.instance.any_thread = True
 
     def begin(self) -> None:
         """Begin to execute a batch."""
@@ -93,25 +129,25 @@ def test_the_first_batch_shows_whether_a_model_is_quick() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocked_part", "on_loop"),
+    ("blocked_share", "on_loop"),
     [(1e-9, [True, False, False]), (1e9, [True, False, True])],
     ids=["a long time later", "soon"],
 )
 def test_after_a_slow_batch_the_event_loop_executes_none_for_a_time_that_is_in_proportion(
-    monkeypatch: pytest.MonkeyPatch, blocked_part: float, on_loop: list[bool]
+    monkeypatch: pytest.MonkeyPatch, blocked_share: float, on_loop: list[bool]
 ) -> None:
-    """The second batch is on the instance's thread in any case: the last execution was slow."""
-    monkeypatch.setattr(instance_module, "BLOCKED_PART", blocked_part)
+    """The batch after it is executed on the instance's thread in any case."""
+    monkeypatch.setattr(instance_module, "MAX_BLOCKED_SHARE", blocked_share)
 
     async def main() -> list[bool]:
         driver = Driver()
         await driver.instance.start()
         await driver.run()
         driver.begin()
-        monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", NEVER)  # the loop's execution turns out to be slow
+        monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", NEVER)  # the loop's execution turns out to be slow
         await driver.end()
+        monkeypatch.setattr(instance_module, "QUICK_EXECUTION_NS", ALWAYS)
         await driver.run()
-        monkeypatch.setattr(instance_module, "LOOP_EXECUTION_NS", ALWAYS)
         await driver.run()
         await driver.instance.stop()
         return driver.backend_instance.on_loop[1:]
@@ -156,8 +192,8 @@ class TritonPythonModel:
 
 
 def write_both(repository: Path) -> Path:
-    write(repository, "any", f"{CONFIG} dynamic_batching {{ }}")
-    write(repository, "own", f"{CONFIG.replace('true', 'false')} dynamic_batching {{ }}")
+    write(repository, "inline", f"{INLINE} dynamic_batching {{ }}")
+    write(repository, "own", f"{CONFIG} dynamic_batching {{ }}")
     return repository
 
 
@@ -167,7 +203,7 @@ async def run(server: Server, model: str, *values: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("call", [1, 2, 3], ids=["exec", "is_model_ready", "load_model"])
 def test_a_model_that_waits_for_the_server_gets_an_error_once_and_its_own_thread(tmp_path: Path, call: int) -> None:
-    write(tmp_path, "calls", CONFIG.replace('output { name: "THREAD" data_type: TYPE_INT64 dims: 1 }', ""))
+    write(tmp_path, "calls", INLINE.replace('output { name: "THREAD" data_type: TYPE_INT64 dims: 1 }', ""))
     (tmp_path / "calls" / "1" / "model.py").write_text(OTHER)
 
     async def main(server: Server) -> None:
@@ -184,18 +220,35 @@ def test_a_model_that_waits_for_the_server_gets_an_error_once_and_its_own_thread
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = write_both(tmp_path_factory.mktemp("repository"))
-    write(repository, "ordered", f"{CONFIG} dynamic_batching {{ preserve_ordering: true }}")
+    write(repository, "ordered", f"{INLINE} dynamic_batching {{ preserve_ordering: true }}")
     with Server(repository, port=None) as server:
         yield server
 
 
-@pytest.mark.parametrize(("model", "on_loop"), [("any", True), ("own", False), ("ordered", True)])
-def test_which_batches_the_event_loop_executes(both: Server, model: str, on_loop: bool) -> None:
+@pytest.mark.parametrize(("model", "on_loop"), [("inline", True), ("own", False), ("ordered", True)])
+def test_only_models_with_the_parameter_are_executed_on_the_event_loop(both: Server, model: str, on_loop: bool) -> None:
     async def main() -> int:
         await run(both, model, 7)
         return int((await run(both, model, 7))["THREAD"].item())
 
     assert (asyncio.run(main()) == both.call(threading.get_ident)) is on_loop
+
+
+def observed(server: Server, model: str, run: Callable[[str], list[Any]]) -> tuple[Any, ...]:
+    """What ``run(model)`` returns, what the statistics gain, sizes and rules of batches, and kinds of events."""
+    before = server[model].stats()
+    with server.record() as recording:
+        outcomes = run(model)
+    own = recording.for_model(model)
+    reasons = [(batch.size, batch.reason and batch.reason.rule) for batch in own.batches]
+    return outcomes, counts(server[model].stats()) - counts(before), reasons, [type(e).__name__ for e in own.events]
+
+
+def counts(stats: Any) -> Counter[str]:
+    """Requests by outcome, rows, executions, and executions by batch size."""
+    numbers = {kind: entry["count"] for kind, entry in stats["inference_stats"].items()}
+    sizes = {f"batch of {entry['batch_size']}": entry["compute_infer"]["count"] for entry in stats["batch_stats"]}
+    return Counter(numbers | sizes | {key: stats[key] for key in ("inference_count", "execution_count")})
 
 
 values = st.lists(st.sampled_from([0, 1, 2, FAIL]), min_size=1, max_size=8)
@@ -215,7 +268,7 @@ def test_answers_statistics_reasons_and_events_do_not_depend_on_the_thread(
     async def answers(model: str) -> list[list[int] | None]:
         return [await answer(model, call) for call in calls]
 
-    results = [observed(both, model, lambda name: asyncio.run(answers(name))) for model in ("any", "own")]
+    results = [observed(both, model, lambda name: asyncio.run(answers(name))) for model in ("inline", "own")]
     assert results[0] == results[1]
     assert [outcome is None for outcome in results[0][0]] == [FAIL in call for call in calls]
 
@@ -229,9 +282,9 @@ def test_requests_that_the_event_loop_reads_together_are_executed_together(both:
         assert go_on.wait(60)
 
     async def main() -> list[int]:
-        await run(both, "any", 0)
-        await run(both, "any", 0)
-        model = both["any"]
+        await run(both, "inline", 0)
+        await run(both, "inline", 0)
+        model = both["inline"]
         block = asyncio.create_task(asyncio.to_thread(both.call, block_the_event_loop))
         await asyncio.to_thread(blocked.wait, 60)
         requests = [model.infer_async(X=np.full((1, 1), number, np.int32)) for number in range(20)]
