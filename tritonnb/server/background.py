@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.listeners import Endpoints, ListenOptions
 from tritonnb.inprocess.inference import Submitter
@@ -32,6 +32,7 @@ REPORT_INTERVAL_S = 1.0
 logger = logging.getLogger(__name__)
 
 
+@with_short_tracebacks
 class BackgroundServer:
     """A running engine with its endpoints.
 
@@ -45,7 +46,7 @@ class BackgroundServer:
 
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
-        self._engine = Engine(options, self._background.movable)
+        self._engine = Engine(options)
         self._submitter = Submitter(self._engine, self._background)
         self._endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
@@ -173,7 +174,6 @@ class BackgroundServer:
         recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
         return recording
 
-    @with_short_traceback
     def stop(self) -> None:
         """Answer all accepted requests, then stop the server and close its ports. A second call has no effect."""
         self._finalizer()
@@ -223,7 +223,7 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
         # The engine answers the accepted requests while the endpoints wait for the responses to be sent.
         timeout = engine.options.exit_timeout
         try:
-            await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
+            await asyncio.gather(engine.stop(), endpoints.stop_inference(timeout))
         finally:
             await endpoints.stop(timeout)
 

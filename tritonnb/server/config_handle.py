@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.editable_config import EditableConfig, copy_of
-from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.runtime.repository.load_log import raised_here
 
 if TYPE_CHECKING:
     from tritonnb.server.server import Server
 
 
+@with_short_tracebacks
 class ConfigHandle(EditableConfig):
     """An editable copy of a model's configuration, or of its file if the model failed to load.
 
@@ -38,7 +38,6 @@ class ConfigHandle(EditableConfig):
         object.__setattr__(self, "_name", name)
         super().__init__()
 
-    @with_short_traceback
     def apply(self) -> str:
         """Apply this configuration to the running model; no accepted request is lost.
 
@@ -54,17 +53,10 @@ class ConfigHandle(EditableConfig):
             If the configuration is invalid; the model continues unchanged. The `problems` of the error have lines of
             `text`.
         """
-        config = copy_of(self._message)
+        config = self.edited()
         with ProblemContext(config, self.text), raised_here():
             outcome: str = self._server.run(self._server.engine.apply(self._name, config))
         return outcome
 
     def _running(self) -> pb.ModelConfig:
-        engine = self._server.engine
-        if not self._server.call(engine.failure, self._name):
-            return copy_of(self._server.call(engine.model, self._name).config)
-        path = self._server.call(engine.config_path, self._name)
-        try:
-            return parse_text(path.read_bytes()).config if path is not None else pb.ModelConfig()
-        except (OSError, ConfigSyntaxError):  # the file is invalid: start with an empty configuration
-            return pb.ModelConfig()
+        return copy_of(self._server.call(self._server.engine.config, self._name))

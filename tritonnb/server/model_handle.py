@@ -59,16 +59,16 @@ class ModelHandle:
         return self._server
 
     @with_parameters_of(inference_parameters)
-    def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
+    def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
         try:
-            return self.infer(inputs, **options)
+            return self.infer(*inputs, **options)
         except TritonError as error:
             shorten_traceback(error)
             raise
 
     @with_parameters_of(inference_parameters)
-    def infer(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
+    def infer(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference and wait for it.
 
         Parameters
@@ -109,9 +109,7 @@ class ModelHandle:
             raise
 
     @with_parameters_of(inference_parameters)
-    def infer_async(
-        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
-    ) -> Coroutine[Any, Any, Outputs]:
+    def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
         """Like `infer`, for code in an event loop.
 
         Returns
@@ -135,7 +133,7 @@ class ModelHandle:
             raise
 
     @with_parameters_of(inference_parameters)
-    def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
+    def infer_all(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> list[Outputs]:
         """Like `infer`, for decoupled models: return a list of all responses."""
         try:
             return inference.infer(self._server.submitter, self._request(inputs, options))
@@ -250,6 +248,7 @@ class ModelHandle:
         """Why the model failed to load; empty if it is served."""
         return self._server.call(self._server.engine.failure, self.name)
 
+    @with_short_traceback
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """What the model would run under a configuration; nothing is changed.
 
@@ -261,16 +260,19 @@ class ModelHandle:
         checked: pb.ModelConfig = self._server.run(self._server.engine.check(self.name, config))
         return checked
 
-    def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
-        if not isinstance(inputs, Mapping | None):
+    def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
+        """The request of a call with these positional arguments and keywords."""
+        if len(inputs) > 1 or not all(isinstance(argument, Mapping | None) for argument in inputs):
             known = ", ".join(f"{name}=" for name in self.served.spec.inputs)
+            got = type(inputs[0]).__name__ if len(inputs) == 1 else f"{len(inputs)} positional arguments"
             raise InvalidArgumentError(
-                f"model '{self.name}': expected a dict of inputs or the keywords {known}, got {type(inputs).__name__}"
+                f"model '{self.name}': expected a dict of inputs or the keywords {known}, got {got}"
             )
         chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
         if chosen:
             chosen = checked_options(self.name, chosen)
-        return make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
+        named = {**((inputs and inputs[0]) or {}), **options}
+        return make_request(self.served.spec, self.version, named, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:

@@ -8,7 +8,6 @@ from typing import Unpack
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import listeners
-from tritonnb.notebook.switch_interval import share_interpreter
 from tritonnb.server.options import ServerKeywords, StrPath, paths_of, with_keywords
 from tritonnb.server.server import Server
 
@@ -24,8 +23,7 @@ def serve(
     """Start an inference server in this process.
 
     A second call with the same repositories replaces the server, and can use its port. If the new server cannot start,
-    the old one continues. The first call also makes running cells release the interpreter lock more often
-    (``sys.setswitchinterval``).
+    the old one continues.
 
     Parameters
     ----------
@@ -51,7 +49,6 @@ def serve(
     repositories = paths_of(model_repository)
     key = tuple(str(repository.resolve()) for repository in repositories)
     server = _running[key] = Server(repositories, port=port, replaces=_running.get(key), **options)
-    share_interpreter()
     if port is None and server.url and server.port != listeners.DEFAULT_PORT:
         print(f"port {listeners.DEFAULT_PORT} is in use; serving on {server.url}")
     for repository in repositories:

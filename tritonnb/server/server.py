@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
-from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import JsonDict
+from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Function)
 
 
-class Server(BackgroundServer):
+@with_short_tracebacks
+class Server(NamedModels, BackgroundServer):
     """An inference server on a thread of its own, with an HTTP v2 endpoint.
 
     Parameters
@@ -93,7 +95,8 @@ class Server(BackgroundServer):
 
     Examples
     --------
-    >>> with Server() as server:  # doctest: +SKIP
+    >>> with Server("model_repository") as server:  # doctest: +SKIP
+    ...     print(server.models)
     ...     server["digits"](image=images)
     """
 
@@ -149,7 +152,6 @@ class Server(BackgroundServer):
 
     # --- models -----------------------------------------------------------------------------
 
-    @with_short_traceback
     def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
         """The model with a name; also one that failed to load, so that its configuration can be corrected.
 
@@ -172,11 +174,11 @@ class Server(BackgroundServer):
                 raise NotFoundError(f"{error.message}{self._served_versions(name) or self._like(name)}") from None
         return ModelHandle(self, name, version)
 
-    def __iter__(self) -> Iterator[str]:
-        """Names of the models that are ready."""
-        return iter(dict.fromkeys(model.name for model in self.call(self.engine.models)))
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that are ready; ``for name in server`` and ``len(server)`` use them."""
+        return list(dict.fromkeys(model.name for model in self.call(self.engine.models)))
 
-    @with_short_traceback
     def load(self, name: str, config: AnyConfig | None = None, *, force: bool = False) -> ModelHandle:
         """Load a model from the repository, or load it again if its files have changed.
 
@@ -205,7 +207,6 @@ class Server(BackgroundServer):
     @overload
     def model(self, function: None = None, **fields: object) -> Callable[[F], F]: ...
 
-    @with_short_traceback
     def model(self, function: Function | None = None, **fields: object) -> object:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
@@ -219,7 +220,8 @@ class Server(BackgroundServer):
             have the declared dims, one row for each row of the batch, and values that fit the datatypes:
             integers and floating-point numbers may be rounded to floating-point numbers, but 1.5 is not an integer.
         **fields
-            Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …
+            Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …; those of an
+            instance group or a batcher by their names alone, as for `sweep`: ``count=2``.
 
         Returns
         -------
@@ -241,7 +243,6 @@ class Server(BackgroundServer):
             self.run(self.engine.load_source(source))
         return function
 
-    @with_short_traceback
     def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Stop accepting requests for a model, and free it when the accepted ones are answered.
 
@@ -262,7 +263,6 @@ class Server(BackgroundServer):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
-    @with_short_traceback
     def stats(self, name: str = "") -> StatisticsResponse:
         """The response of the statistics extension, for one model or for all.
 
@@ -282,7 +282,6 @@ class Server(BackgroundServer):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
-    @with_short_traceback
     def metadata(self) -> JsonDict:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
@@ -291,7 +290,6 @@ class Server(BackgroundServer):
         """Whether the server and all of its models are ready."""
         return self.alive and self.run(self.engine.is_ready())
 
-    @with_short_traceback
     def labels(self, model: str, output: str) -> list[str] | None:
         """The class labels of a model's output, or None.
 
@@ -306,7 +304,6 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
         return served.labels(output)
 
-    @with_short_traceback
     def index(self) -> list[dict[str, str]]:
         """The repository index.
 

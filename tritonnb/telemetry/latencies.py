@@ -114,7 +114,7 @@ class ModelLatencies:
     histograms : dict of str to Histogram
         In microseconds, with the keys of `DURATION_BUCKETS_US`.
     first_response : Histogram
-        In milliseconds.
+        In whole milliseconds, as on Triton.
     """
 
     def __init__(self, settings: HistogramSettings) -> None:
@@ -127,7 +127,7 @@ class ModelLatencies:
         """Add the successful requests of a batch."""
         for _, _, received_ns, queued_ns, failed in event.requests:
             if not self._decoupled:
-                self.first_response.observe((event.exec_end_ns - received_ns) / 1e6)
+                self.first_response.observe((event.exec_end_ns - received_ns) // 1_000_000)
             if not failed:
                 self._observe("request", event.exec_end_ns - received_ns, now)
                 self._observe("queue", event.exec_start_ns - queued_ns, now)
@@ -138,11 +138,11 @@ class ModelLatencies:
     def add_ensemble(self, event: EnsembleExecuted) -> None:
         """Add the first response of a request to an ensemble."""
         if not self._decoupled:
-            self.first_response.observe((event.time_ns - event.received_ns) / 1e6)
+            self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
 
     def add_hit(self, event: CacheHit, now: float) -> None:
         """Add a request that was answered from the response cache."""
-        self.first_response.observe((event.time_ns - event.received_ns) / 1e6)
+        self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
         self._observe("request", event.time_ns - event.received_ns, now)
         self._observe("queue", event.time_ns - event.lookup_ns - event.received_ns, now)
         self.summaries["cache_hit"].observe(event.lookup_ns // 1000, now)
@@ -154,7 +154,7 @@ class ModelLatencies:
     def add_response(self, event: ResponseSent) -> None:
         """Add a response of a decoupled model."""
         if event.index == 0 and event.outcome != "empty":
-            self.first_response.observe(event.elapsed_ns / 1e6)
+            self.first_response.observe(event.elapsed_ns // 1_000_000)
 
     def _observe(self, name: str, ns: int, now: float) -> None:
         self.summaries[name].observe(ns // 1000, now)

@@ -93,6 +93,13 @@ class LogHandler(logging.Handler):
         super().close()
 
 
+def write_log(settings: LogSettings) -> None:
+    """Write the log of this package in this process as the settings require, from now on."""
+    logger = logging.getLogger("tritonnb")
+    logger.addHandler(LogHandler(settings))
+    logger.setLevel(logging.DEBUG)
+
+
 class _Formatter(logging.Formatter):
     """Triton's lines: ``I1121 08:01:09.980988 30626 server.py:12] "message"``."""
 

@@ -192,6 +192,7 @@ class ModelStatistics:
         total = event.time_ns - event.received_ns
         if event.failed:
             self._failed(event.failed, total)
+            self._failed(event.failed, total)  # Triton counts it with the response, and again with its statistics
             return
         self._batch(event.size).add_sums(event)
         self.inference_count += event.size
