@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -297,6 +298,37 @@ def test_the_table_has_the_parts_and_the_remedies(rec: Recording) -> None:
     for words in ("earlier_requests", "5.000", "42%", "max_batch_size: 9 removes it"):
         assert words in text
         assert words in markup
+
+
+def with_one_long_execution(config: str, arrivals: list[Arrival], batch: int) -> Recording:
+    """A recording in which a batch takes 90 ms, and all others 5 ms."""
+    numbers = count(1)
+    return tnb.simulate(config, arrivals, tnb.service_time(lambda rows: 90 if next(numbers) == batch else 5, unit="ms"))
+
+
+ONE_BY_ONE = 'name: "m" max_batch_size: 1'
+
+
+def test_an_execution_that_takes_a_multiple_of_the_others_is_named() -> None:
+    rec = with_one_long_execution(ONE_BY_ONE, [Arrival(ms=100 * number) for number in range(9)], 7)
+    blame = rec.blame()
+    assert blame.outliers == {"compute_infer": "this execution took 18 times the median of its size"}
+    assert "its batch was executed; this execution took 18 times the median of its size" in repr(blame)
+    assert "remedy" not in repr(blame)
+    assert rec.blame(1).outliers == {}
+
+
+def test_an_execution_that_takes_a_multiple_of_the_others_is_named_by_the_requests_that_wait_for_it() -> None:
+    arrivals = [*(Arrival(ms=100 * number) for number in range(9)), Arrival(ms=801)]
+    rec = with_one_long_execution(ONE_BY_ONE, arrivals, 9)
+    waiting = rec.blame(10)
+    assert waiting.outliers == {"instances_busy": "batch 9 took 18 times the median of its size"}
+    assert waiting.remedies == {}
+
+
+def test_few_executions_are_not_compared() -> None:
+    rec = with_one_long_execution(ONE_BY_ONE, [Arrival(ms=100 * number) for number in range(4)], 4)
+    assert rec.blame().outliers == {}
 
 
 def test_ids_are_escaped(rec: Recording) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import tritonnb as tnb
-from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.events import Event, RequestArrived, RequestCancelled
 from tritonnb.model_config.read import read_config
 from tritonnb.recording.debugger import QUANTITIES, Debugger
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.rule_table import rule_table
 
 CONFIG = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 5000 preferred_batch_size: 2 }"
 ARRIVALS = [(0, 1), (1000, 1), (2000, 1), (3000, 4)]
@@ -90,10 +86,21 @@ def test_breakpoints_stop_in_both_directions(debugger: Debugger) -> None:
     assert debugger.position == 5
 
 
-def test_an_invalid_breakpoint_is_an_error(debugger: Debugger) -> None:
-    with pytest.raises(tnb.TritonError, match="got 'bach'; did you mean 'batch'"):
-        debugger.add_breakpoint("bach < 4")
-    assert debugger.breakpoints == []
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        ("bach < 4", "got 'bach'; did you mean 'batch'"),
+        ("rule == 'delay_exceded'", "rule expected one of .*, got 'delay_exceded'; did you mean 'delay_exceeded'?"),
+        ("queue > 1 and 'snt' == event", "event expected one of 'arrived', .*, got 'snt'; did you mean 'sent'?"),
+        ("rule == 3", "rule expected one of .*, got 3"),
+        ("queue == 'two'", "queue expected a number to compare it with, got 'two'"),
+    ],
+)
+def test_an_invalid_breakpoint_is_an_error(debugger: Debugger, condition: str, complaint: str) -> None:
+    for use in (debugger.add_breakpoint, debugger.resume, debugger.reverse):
+        with pytest.raises(tnb.TritonError, match=complaint):
+            use(condition)
+    assert not debugger.breakpoints
 
 
 def test_refusals_and_priorities_are_described() -> None:
@@ -114,12 +121,12 @@ def test_refusals_and_priorities_are_described() -> None:
     [
         (CONFIG, [(0, 1)], 3.1, "wait", "1 row, another 1.900 ms"),
         (CONFIG, [(0, 1)], 5, "delay_exceeded", "5.000 of 5.000 ms"),
-        (CONFIG, [(0, 1), (0, 1)], 1, "preferred_size", "2 of 2 rows"),
+        (CONFIG, [(0, 1), (0, 1)], 0, "preferred_size", "2 of 2 rows"),
         (CONFIG, [(0, 1), (1, 4)], 1, "does_not_fit", "1 + 4 of 4 rows"),
         (CONFIG, [(0, 1), (1, 2)], 1, "overshoots_preferred", "1 + 2 of 2 rows"),
         ("max_batch_size: 4 dynamic_batching { }", [(0, 1)], 0, "no_delay", "0 ms"),
         ("max_batch_size: 4 dynamic_batching { }", [(0, 4)], 0, "preferred_size", "4 of 4 rows"),
-        ("max_batch_size: 4", [(0, 2)], 7, "one_request", "2 rows of the first request"),
+        ("max_batch_size: 4", [(0, 2)], 0, "one_request", "2 rows of the first request"),
     ],
 )
 def test_the_rule_that_applies(
@@ -129,51 +136,31 @@ def test_the_rule_that_applies(
         RequestArrived(round(at * 1e6), "m", 1, serial, rows, 0, 0, "", 0, 0, 0)
         for serial, (at, rows) in enumerate(arrivals, 1)
     ]
-    rows = rule_table(read_config(config), waiting, round(now_ms * 1e6))
-    assert [(row.rule, row.numbers) for row in rows if row.applies] == [(rule, numbers)]
+    later = RequestCancelled(round(now_ms * 1e6), "m", 1, serial=99)
+    events: list[Event] = [*waiting, later]
+    debugger = Recording(events, {"m": read_config(config)}).debug()
+    debugger.step(len(events))
+    assert [(row.rule, row.numbers) for row in debugger.state.rules if row.applies] == [(rule, numbers)]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "waiting", "now_ms", "rule"),
+    ("size", "strategy", "waiting", "rule"),
     [
-        ("", 1, 0, "no_slot_wait"),
-        ("direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.5 }", 1, 3, "wait"),
-        ("direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.5 }", 1, 4, "delay_exceeded"),
-        ("direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.5 }", 2, 0, "slot_utilization"),
-        ("oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 4000 }", 2, 3, "wait"),
-        ("oldest { max_candidate_sequences: 4 preferred_batch_size: 2 }", 2, 0, "preferred_size"),
+        (4, "", 1, "no_slot_wait"),
+        (4, "direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.5 }", 1, "wait"),
+        (4, "direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.5 }", 2, "slot_utilization"),
+        (10, "direct { max_queue_delay_microseconds: 4000 minimum_slot_utilization: 0.3 }", 3, "slot_utilization"),
+        (4, "oldest { max_queue_delay_microseconds: 4000 }", 2, "wait"),
+        (4, "oldest { max_queue_delay_microseconds: 4000 preferred_batch_size: 2 }", 2, "preferred_size"),
+        (4, "oldest { max_candidate_sequences: 1 max_queue_delay_microseconds: 4000 }", 2, "wait"),
     ],
 )
-def test_the_rule_of_a_sequence_batcher(strategy: str, waiting: int, now_ms: float, rule: str) -> None:
-    config = read_config(f"max_batch_size: 4 sequence_batching {{ {strategy} }}")
+def test_the_rule_of_a_sequence_batcher(size: int, strategy: str, waiting: int, rule: str) -> None:
+    config = read_config(f"max_batch_size: {size} sequence_batching {{ {strategy} }}")
     requests = [RequestArrived(0, "m", 1, serial, 1, 0, 0, "", serial, 1, 0) for serial in range(1, waiting + 1)]
-    assert [row.rule for row in rule_table(config, requests, round(now_ms * 1e6)) if row.applies] == [rule]
-
-
-def test_without_a_waiting_request_there_is_no_rule() -> None:
-    assert rule_table(pb.ModelConfig(), [], 0) == []
-
-
-distinct_times = st.lists(st.integers(0, 60), min_size=1, max_size=15, unique=True).map(sorted)
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(distinct_times, st.data(), st.sampled_from(["", "preferred_batch_size: 2", "preferred_batch_size: [ 2, 3 ]"]))
-def test_the_rule_that_applies_is_the_one_that_the_scheduler_used(
-    times: list[int], data: st.DataObject, preferred: str
-) -> None:
-    """While an instance is idle, a batch is sent when a rule applies, and for that reason."""
-    arrivals = [(at * 1000.0 + 1, data.draw(st.integers(1, 4))) for at in times]
-    config = f"max_batch_size: 4 dynamic_batching {{ {preferred} max_queue_delay_microseconds: 2500 }}"
-    debugger = tnb.simulate(config, arrivals, tnb.fixed(0.5)).debug()
-    while debugger.step():
-        following = debugger.events[debugger.position] if debugger.position < len(debugger.events) else None
-        state, event = debugger.state, debugger.event
-        if isinstance(event, BatchExecuted) or not state.quantities["idle"] or not state.rules:
-            continue
-        [deciding] = [row.rule for row in state.rules if row.applies]
-        sent = isinstance(following, BatchSent) and event is not None and following.time_ns == event.time_ns
-        assert deciding == (following.rule if sent and isinstance(following, BatchSent) else "wait")
+    debugger = Recording(requests, {"m": config}).debug()
+    debugger.step(waiting)
+    assert [row.rule for row in debugger.state.rules if row.applies] == [rule]
 
 
 @pytest.mark.parametrize("recording", [Recording(), Recording(tnb.simulate(CONFIG, ARRIVALS, tnb.fixed(5)).events)])

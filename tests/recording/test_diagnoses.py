@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
-from tritonnb.core.events import BatchExecuted
+from tritonnb.core.events import BatchExecuted, BatchSent
 
 BATCHING = 'name: "m" max_batch_size: 8 dynamic_batching { %s }'
 DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
@@ -147,6 +147,14 @@ def test_no_finding_within_capacity(arrivals: Any) -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_dynamic_batcher_without_a_batch_dimension_has_no_effect(rows: int) -> None:
+    config = f'name: "m" max_batch_size: {rows} dynamic_batching {{ max_queue_delay_microseconds: 5000 }}'
+    findings = by_name(tnb.simulate(config, [(0, 1)] * 20, CHEAP))
+    assert list(findings) == ["batching_without_effect"]
+    assert f"max_batch_size is {rows}, so each of the 20 requests ran alone" in str(findings["batching_without_effect"])
+
+
 def test_no_finding_for_executions_without_duration() -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
 
@@ -166,21 +174,42 @@ def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed() -> None:
         "longest time in the queue 5.0 ms (max_queue_delay 5 ms)."
     )
     late = tnb.simulate(DELAY, [(0, 8), (1, 8)], tnb.fixed(20)).verdict()
-    assert "in the queue 20.0 ms (exceeds max_queue_delay 5 ms: all instances were busy)." in late
+    assert "in the queue 20.0 ms (max_queue_delay 5 ms; for 20.0 ms every instance that could run it was busy)." in late
     plain = tnb.simulate(BATCHING % "", [(0, 8)], tnb.fixed(20)).verdict()
     assert "longest time in the queue 0.0 ms." in plain
 
 
-def test_the_verdict_does_not_blame_busy_instances_if_one_was_idle() -> None:
-    punctual = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
-    late = [
-        replace(event, exec_start_ns=event.exec_start_ns + 400_000) if isinstance(event, BatchExecuted) else event
-        for event in punctual.events
-    ]
-    verdict = tnb.Recording(late, punctual.configs).verdict()
-    assert verdict.endswith(
-        "longest time in the queue 5.4 ms (max_queue_delay 5 ms plus the dispatch to an idle instance)."
+@pytest.mark.parametrize("dispatched_late", [False, True], ids=["started late", "sent late"])
+def test_the_verdict_names_the_cause_of_a_wait_that_exceeds_the_delay(dispatched_late: bool) -> None:
+    punctual, late_ns = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1)), 400_000
+
+    def delayed(event: Any) -> Any:
+        if isinstance(event, BatchExecuted):
+            names = ("exec_start_ns", "compute_start_ns", "compute_end_ns", "exec_end_ns", "time_ns")
+            return replace(event, **{name: getattr(event, name) + late_ns for name in names})
+        if isinstance(event, BatchSent) and dispatched_late:  # as when the timer of the delay fires late
+            return replace(event, time_ns=event.time_ns + late_ns, facts={**event.facts, "ready_ns": late_ns})
+        return event
+
+    assert (
+        tnb.Recording(map(delayed, punctual.events), punctual.configs)
+        .verdict()
+        .endswith(
+            "longest time in the queue 5.4 ms "
+            "(max_queue_delay 5 ms; for 0.4 ms an instance was idle and nothing held it back: the server's own work)."
+        )
     )
+
+
+def test_the_verdict_compares_with_the_delay_of_the_only_model_that_ran() -> None:
+    rec = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
+    other = tnb.Recording(rec.events, {**rec.configs, "idle": next(iter(rec.configs.values()))})
+    assert "(max_queue_delay 5 ms)" in other.verdict()
+
+
+def test_the_verdict_names_earlier_requests_if_they_filled_the_batches_before() -> None:
+    verdict = tnb.simulate(DELAY, [(n, 8) for n in range(4)], tnb.fixed(20)).verdict()
+    assert "60.0 ms (max_queue_delay 5 ms; for 40.0 ms earlier requests filled the batches before its own)" in verdict
 
 
 def test_a_delay_that_expires_while_the_instance_is_busy_is_found_to_split_batches() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused
-from tritonnb.core.packed_events import Packed, pack, unpack
+from tritonnb.core.packed_events import pack, unpack
 from tritonnb.recording.recording import Recording
-from tritonnb.telemetry.stream import OLDER, YOUNG_EVENTS, EventStream
 
 MS = 1_000_000
 
@@ -50,6 +46,16 @@ def test_null_requests_do_not_count_as_sharing_a_batch() -> None:
     rec = tnb.simulate(config, tnb.sequences([2, 3], every_ms=5, stagger_ms=2), tnb.fixed(1))
     assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
     assert rec.summary()["rows_batched"] == 0.0
+
+
+def test_what_a_recording_lists_has_short_representations() -> None:
+    config = "max_batch_size: 2 sequence_batching { direct { } }"
+    stateful = tnb.simulate(config, tnb.sequences([40, 40], every_ms=5), tnb.fixed(1))
+    assert repr(stateful.slot_occupancy[0]) == "<SlotOccupancy: sequence 1 in slot 0 of simulated_0_0; 40 requests>"
+    assert repr(stateful.requests[0]) == "<RequestRecord 1: 1 row of 'simulated' in batch 1; 1.00 ms>"
+    config = "max_batch_size: 2 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }"
+    generating = tnb.simulate(config, [tnb.Arrival(0).with_steps(75)], tnb.fixed(1))
+    assert repr(generating.generations) == "[<Generation 1: 75 tokens in slot 0 of simulated_0_0; 75.00 ms>]"
 
 
 def test_batches_join_what_was_sent_with_how_it_ran(recording: Recording) -> None:
@@ -107,72 +113,6 @@ def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording: Recording
 def test_a_model_without_requests_has_an_empty_recording() -> None:
     idle = Recording([], {"m": pb.ModelConfig(name="m")})
     assert idle.for_model("m").events == []
-
-
-def test_the_stream_keeps_the_newest_events_and_passes_all_to_its_sinks() -> None:
-    stream = EventStream(ring_size=2)
-    seen: list[Packed] = []
-    stream.attach(seen.append)
-    events = [sent(number) for number in range(3)]
-    for event in events:
-        stream.emit(event)
-    assert [unpack(packed) for packed in stream.recent] == events[1:]
-    assert seen == [pack(emitted) for emitted in events]
-
-
-def test_a_detached_sink_receives_no_events() -> None:
-    stream = EventStream()
-    seen: list[Packed] = []
-    stream.attach(seen.append)
-    stream.detach(seen.append)
-    stream.emit(sent(1))
-    assert seen == []
-
-
-def test_packed_events_are_untracked_at_the_first_garbage_collection() -> None:
-    packed = [pack(sent(1, 2, 3)), pack(executed(1, 2, 3))]
-    gc.collect()
-    assert not any(map(gc.is_tracked, packed))
-
-
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """Restore the settings of the garbage collector."""
-    before = gc.get_threshold()
-    gc.collect()
-    yield
-    gc.set_threshold(*before)
-    gc.enable()
-
-
-@pytest.mark.usefixtures("collector")
-@pytest.mark.parametrize("threshold", [700, 1_000_000])
-def test_a_full_history_is_not_left_to_one_garbage_collection(threshold: int) -> None:
-    gc.set_threshold(threshold)
-    stream = EventStream(YOUNG_EVENTS)
-    for number in range(3 * YOUNG_EVENTS + 10):
-        stream.emit(sent(number))
-    assert sum(map(gc.is_tracked, stream.recent)) <= 10
-
-
-@pytest.mark.usefixtures("collector")
-@pytest.mark.parametrize(
-    ("is_enabled", "threshold", "collected"),
-    [(True, 0, []), (False, 10_000, []), (True, 700, [*[0] * (OLDER - 1), 1, 0])],
-    ids=["never by itself", "switched off", "by itself"],
-)
-def test_the_stream_collects_unless_the_collector_is_switched_off(
-    is_enabled: bool, threshold: int, collected: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gc.set_threshold(threshold)
-    if not is_enabled:
-        gc.disable()
-    generations: list[int] = []
-    monkeypatch.setattr(gc, "collect", generations.append)
-    stream, event = EventStream(), pack(sent(1))
-    for _ in range((OLDER + 1) * YOUNG_EVENTS):
-        stream.emit_packed(event)
-    assert generations == collected
 
 
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])  # type: ignore[arg-type]

@@ -72,6 +72,9 @@ def test_a_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
         rec.what_if(max_batch_size="many")
+    for count in (0, -1):
+        with pytest.raises(tnb.TritonError, match=f"count expected a number of instances of at least 1, got {count}"):
+            rec.what_if(count=count)
 
 
 def test_a_recording_of_nothing_cannot_be_replayed() -> None:

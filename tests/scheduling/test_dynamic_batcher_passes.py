@@ -6,10 +6,13 @@ Unless a scenario says otherwise an execution takes 100 ms, and the batches are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
 from tests.scheduling.harness import MS, Arrival, Play, Request, members
+from tools.differential.thread_order import ThreadOrder
+from tritonnb.scheduling.decisions import Scheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.reasons import explain
@@ -101,6 +104,16 @@ SCENARIOS = [
         ["0", "30 60 530", "560"],
     ),
     Scenario(
+        "a payload that the next request overshoots and has other inputs than leaves the one behind it open",
+        settings(8, 10, 2),
+        [
+            *(Arrival("a", 0, 3, run=181), Arrival("b", 43, run=181, key="o"), Arrival("c", 106, run=181)),
+            *(Arrival("d", 169, run=181, key="o"), Arrival("e", 379, 2, run=181), Arrival("f", 496, 3, run=181)),
+            Arrival("g", 613, run=181),
+        ],
+        ["a", "b", "c", "d", "e f g"],
+    ),
+    Scenario(
         "with a queue policy batches are formed when an instance is free",
         settings(8, 10, queue=QueueSettings(default_queue_policy=QueuePolicy(max_queue_size=9))),
         singles(0, 30, 60, 90),
@@ -113,6 +126,27 @@ SCENARIOS = [
 def test_scenario(scenario: Scenario) -> None:
     play = Play(DynamicBatcher(scenario.settings, scenario.instances), scenario.arrivals, scenario.instances)
     assert [batch for batch, _ in play.batches] == scenario.batches
+
+
+@pytest.mark.parametrize(
+    ("key", "instance_first", "batcher_first"),
+    [
+        (None, ["a", "b", "c d e f", "g"], ["a", "b c d e", "f g"]),
+        ("optional", ["a", "b", "c", "d", "e", "f g"], ["a", "b c", "d", "e", "f g"]),
+    ],
+)
+def test_the_order_of_two_threads_of_triton_at_the_end_of_an_execution(
+    key: str | None, instance_first: list[str], batcher_first: list[str]
+) -> None:
+    """Triton 2.51 forms both: with its batcher or its instances delayed by 0.5 ms, always the same of them."""
+    arrivals = [
+        *(Arrival("a", 0, 3, run=101), Arrival("b", 27, 3, run=101), Arrival("c", 54, run=101)),
+        *(Arrival("d", 71, run=101, key=key), Arrival("e", 84, 3, run=101), Arrival("f", 127, 2, run=101, key=key)),
+        Arrival("g", 190, run=101, key=key),
+    ]
+    for order, batches in (((), instance_first), ((True,) * len(arrivals), batcher_first)):
+        scheduler = cast(Scheduler, ThreadOrder(DynamicBatcher(settings(8, 10), 1), order))
+        assert [batch for batch, _ in Play(scheduler, arrivals).batches] == batches
 
 
 def test_the_reasons_say_what_was_not_added_and_when_the_next_batch_was_formed() -> None:

@@ -6,13 +6,15 @@ model repository; then, with the gRPC address of the server and the same directo
     python -m tools.differential localhost:8001 /tmp/repository --runs 300 --seed 1
 
 Scenarios whose outcome a few milliseconds would change are not used, and runs in which a request was sent or a batch
-was executed late do not count. A scenario that differs is tried again.
+was executed late do not count. A scenario that differs is tried again. At the end of an execution two threads of Triton
+race; batches that only the other order explains are counted separately.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import shutil
@@ -27,6 +29,8 @@ from tools.differential.scenarios import Batches, Request, Scenario, stable_scen
 
 #: How often a scenario is sent that differs, and one that the machine does not send or execute in time.
 TRIES, TRIES_IF_LATE = 3, 10
+#: The orders of threads that are tried to explain a batch.
+ORDERS = 2000
 #: A run counts if no request and no execution was later than this, in ms.
 LATEST_MS = 2.5
 
@@ -42,20 +46,26 @@ class Server:
         for log in self.directory.glob("batches.*.jsonl"):
             log.unlink()
         self.runs = 0
+        self._loaded: Scenario | None = None
         self.latest_ms = 0.0  # how late a request was sent
 
     async def batches(self, scenario: Scenario) -> Batches | None:
         """The batches that form when a scenario is sent; None if it was not sent or executed in time."""
-        config = text_format.Parse(scenario.config(self.name), pb.ModelConfig())
-        await self.client.load_model(self.name, config=json_format.MessageToJson(config))
+        if scenario is not self._loaded:
+            await self._load(scenario)
         self.runs += 1
-        for _ in range(2 * scenario.instances):  # the first execution of an instance takes longer
-            await self._send(Request(0, 1, optional=scenario.has_optional), "warm-up")
         start, self.latest_ms = asyncio.get_running_loop().time() + 0.05, 0.0
         await asyncio.gather(
             *(self._send_at(start, request, f"{self.runs}/{index}") for index, request in enumerate(scenario.requests))
         )
         return self._logged() if self.latest_ms < LATEST_MS else None
+
+    async def _load(self, scenario: Scenario) -> None:
+        config = text_format.Parse(scenario.config(self.name), pb.ModelConfig())
+        await self.client.load_model(self.name, config=json_format.MessageToJson(config))
+        for _ in range(2 * scenario.instances):  # the first execution of an instance takes longer
+            await self._send(Request(0, 1, optional=scenario.has_optional), "warm-up")
+        self._loaded = scenario
 
     async def _send_at(self, start: float, request: Request, request_id: str) -> None:
         loop = asyncio.get_running_loop()
@@ -85,20 +95,23 @@ async def compare(server: Server, scenarios: list[Scenario], counts: dict[str, i
     """Take scenarios until none is left, and count how each compares."""
     while scenarios:
         scenario = scenarios.pop()
-        expected, observed, differing, late = scenario.simulate(), None, 0, 0
+        expected, *others = itertools.islice(scenario.outcomes(), ORDERS)
+        observed, differing, late = None, 0, 0
         while differing < TRIES and late < TRIES_IF_LATE:
             observed = await server.batches(scenario)
-            if observed == expected:
+            if observed == expected or observed in others:
                 break
             late += observed is None
             differing += observed is not None
         if observed is None:
             counts["late"] += 1
-        elif observed != expected:
+        elif observed == expected:
+            counts["alike when repeated" if differing else "alike"] += 1
+        elif observed in others:
+            counts["other order of threads"] += 1
+        else:
             counts["different"] += 1
             print(f"different: {scenario}\n  server    {observed}\n  simulator {expected}")
-        else:
-            counts["alike when repeated" if differing else "alike"] += 1
         done = sum(counts.values())
         if done % 20 == 0:
             print(done, counts, flush=True)
@@ -112,10 +125,13 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parallel", type=int, default=4, help="scenarios at a time, each on a model of its own")
+    parser.add_argument(
+        "--checks-inputs", action="store_true", help="only scenarios in which optional inputs or shapes split batches"
+    )
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    scenarios = [stable_scenario(rng) for _ in range(options.runs)]
-    counts = {"alike": 0, "alike when repeated": 0, "different": 0, "late": 0}
+    scenarios = [stable_scenario(rng, options.checks_inputs) for _ in range(options.runs)]
+    counts = {"alike": 0, "alike when repeated": 0, "other order of threads": 0, "different": 0, "late": 0}
     async with grpcclient.InferenceServerClient(options.url) as client:
         servers = [Server(client, options.repository, f"recorder_{number}") for number in range(options.parallel)]
         await asyncio.gather(*(compare(server, scenarios, counts) for server in servers))

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
-import tritonnb as tnb
+from tools.differential.thread_order import ThreadOrder
+from tritonnb.model_config.parse import parse_text
+from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.virtual_time import VirtualTime
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.run import SimulatedRequest
 
 #: A live execution takes this much longer than its sleep, in ms.
 OVERHEAD_MS = 1.0
@@ -58,23 +66,37 @@ class Scenario:
         """Whether the model has an optional input."""
         return any(request.optional for request in self.requests)
 
+    @property
+    def checks_inputs(self) -> bool:
+        """Whether some requests cannot share a batch because of their inputs."""
+        return len({self._batch_key(request) for request in self.requests}) > 1
+
     def simulate(self) -> Batches:
         """The batches that the simulator forms: each the indices of its requests."""
-        arrivals = [
-            tnb.Arrival(request.at_ms * 1000, request.rows, batch_key=self._batch_key(request))
-            for request in self.requests
-        ]
-        recording = tnb.simulate(self.config(), arrivals, self._execution_ns)
-        serials = sorted(serial for batch in recording.batches for serial in batch.requests if serial is not None)
-        index = {serial: position for position, serial in enumerate(serials)}
-        order = sorted(range(len(self.requests)), key=lambda position: self.requests[position].at_ms)
-        return sorted(
-            tuple(order[index[serial]] for serial in batch.requests if serial is not None)
-            for batch in recording.batches
-        )
+        return self._run(())[0]
 
-    def _execution_ns(self, rows: int) -> int:
-        return int((self.execution_ms + OVERHEAD_MS + self.row_ms * rows) * 1e6)
+    def outcomes(self) -> Iterator[Batches]:
+        """The batches that Triton can form, first those of the simulator: see `ThreadOrder`."""
+        untried: list[tuple[bool, ...]] = [()]
+        while untried:
+            order = untried.pop()
+            batches, races = self._run(order)
+            yield batches
+            untried += [(*order, *[False] * skipped, True) for skipped in range(races - len(order))]
+
+    def _run(self, order: tuple[bool, ...]) -> tuple[Batches, int]:
+        """The batches with an order of threads, and how often two threads raced."""
+        scheduler = ThreadOrder(make_scheduler(parse_text(self.config()).config, self.instances, {}), order)
+        time = VirtualTime(cast(Scheduler, scheduler), self._execution_ns, self.instances)
+        for index, request in enumerate(self.requests):
+            arrival = Arrival(0.0, request.rows, batch_key=self._batch_key(request))
+            time.arrive(round(request.at_ms * 1e6), SimulatedRequest(arrival, index))
+        time.run()
+        batches = [tuple(request.serial for request in batch.decision.requests) for batch in time.batches]
+        return sorted(batches), scheduler.races
+
+    def _execution_ns(self, decision: Execute) -> int:
+        return int((self.execution_ms + OVERHEAD_MS + self.row_ms * decision.size) * 1e6)
 
     def _batch_key(self, request: Request) -> object:
         if self.has_optional:
@@ -122,8 +144,12 @@ def random_scenario(rng: random.Random) -> Scenario:
     )
 
 
-def stable_scenario(rng: random.Random) -> Scenario:
-    """The next random scenario whose outcome a few milliseconds do not change."""
-    while not (scenario := random_scenario(rng)).is_stable(rng):
-        pass
-    return scenario
+def stable_scenario(rng: random.Random, checks_inputs: bool = False) -> Scenario:
+    """The next random scenario whose outcome a few milliseconds do not change.
+
+    With ``checks_inputs`` some of its requests cannot share a batch because of their inputs.
+    """
+    while True:
+        scenario = random_scenario(rng)
+        if (scenario.checks_inputs or not checks_inputs) and scenario.is_stable(rng):
+            return scenario

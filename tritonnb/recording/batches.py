@@ -127,6 +127,14 @@ class RequestRecord:
         """From reception to the end of the execution."""
         return self.exec_end_ns - self.received_ns
 
+    def __repr__(self) -> str:
+        name = f"{self.serial}{f' ({self.id})' if self.id not in ('', str(self.serial)) else ''}"
+        failed = f"; failed: {self.failed}" if self.failed else ""
+        return (
+            f"<RequestRecord {name}: {pluralize(self.size, 'row')} of '{self.model}' in batch {self.batch}; "
+            f"{self.latency_ns / 1e6:.2f} ms{failed}>"
+        )
+
 
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
     """Every batch that ran, with its requests, in the order in which the batches finished."""

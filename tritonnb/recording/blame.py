@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
-from tritonnb.recording.latency_split import CAUSES, Interval, LatencySplitter
+from tritonnb.recording.latency_split import (
+    CAUSES,
+    COMPUTE_INFER,
+    OVERHEAD,
+    QUEUE_DELAY,
+    WAITS,
+    Interval,
+    LatencySplitter,
+)
 from tritonnb.recording.remedies import Remedy, find_remedies
 from tritonnb.simulation.service import Service
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
+
+#: The causes that executions are part of, that of the request's batch or of earlier ones.
+_WITH_EXECUTIONS = (WAITS - {QUEUE_DELAY, OVERHEAD}) | {COMPUTE_INFER}
 
 
 @dataclass(frozen=True)
@@ -61,21 +72,48 @@ class Blame:
         """For each cause that a change of the configuration reduces, the smallest one, found by simulation.
 
         The simulation has the recorded arrivals and service times, like `Recording.what_if`. It is run when this is
-        first read. A remedy that does not reduce the latency of the request is not reported.
+        first read. A remedy that does not reduce the latency of the request is not reported. A cause with an outlier
+        has no remedy, because the simulation does not reproduce it.
         """
-        return find_remedies(self._recording, self.request, tuple(self.parts), self._service)
+        causes = tuple(cause for cause in self.parts if cause not in self.outliers)
+        return find_remedies(self._recording, self.request, causes, self._service)
+
+    @cached_property
+    def outliers(self) -> Mapping[str, str]:
+        """For each cause that an unusually long execution is part of, how long it was compared with others of its size.
+
+        An outlier takes at least 3 times the median of the batches of its size.
+        """
+        remarks = {}
+        for cause in _WITH_EXECUTIONS & self.parts.keys():
+            spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
+            found = [
+                outlier
+                for outlier in self._recording.outliers
+                if (outlier.batch.number == self.request.batch) == (cause == COMPUTE_INFER)
+                and any(outlier.batch.exec_start_ns < end and outlier.batch.exec_end_ns > begin for begin, end in spans)
+            ]
+            if found:
+                worst = max(found, key=lambda outlier: outlier.batch.compute_ns)
+                subject = "this execution" if cause == COMPUTE_INFER else f"batch {worst.batch.number}"
+                remarks[cause] = f"{subject} took {worst}"
+        return remarks
+
+    def meaning_of(self, cause: str) -> str:
+        """The meaning of a cause, and what was unusual about it for this request."""
+        return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
 
     def rows(self) -> list[tuple[str, float, float, str, str]]:
         """The table: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string."""
         total = self.latency_ns or 1
         return [
-            (cause, ns / 1e6, ns / total, CAUSES[cause], str(self.remedies.get(cause, "")))
+            (cause, ns / 1e6, ns / total, self.meaning_of(cause), str(self.remedies.get(cause, "")))
             for cause, ns in self.parts.items()
         ]
 
     @property
     def title(self) -> str:
-        """What the table is about, in one line."""
+        """The request and its latency, in one line."""
         name = self.request.id or str(self.request.serial)
         return f"Request {name}: {self.latency_ns / 1e6:.3f} ms from reception to response"
 

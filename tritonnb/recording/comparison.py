@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class Comparison:
         return [*columns], [list(row) for row in zip(map(_label, self._measures), *columns.values(), strict=True)]
 
 
+@with_short_traceback
 def compare(first: Recording, second: Recording, *, names: tuple[str, str] = ("first", "second")) -> Comparison:
     """Compare two recordings, live or simulated.
 

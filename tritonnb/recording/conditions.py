@@ -1,25 +1,19 @@
-"""Conditions on named quantities, such as ``batch < 4 and queue > 2``: a small language, parsed without `eval`.
+"""Conditions on named quantities, such as ``batch < 4 and queue > 2``: a part of Python's expressions.
 
-.. code-block:: text
-
-    condition  = and { "or" and }
-    and        = not { "and" not }
-    not        = "not" not | comparison
-    comparison = sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]
-    sum        = product { ("+" | "-") product }
-    product    = factor { ("*" | "/") factor }
-    factor     = number | "text" | name | "-" factor | "(" condition ")"
+Numbers, quoted texts, names, ``+ - * /``, comparisons, ``and``, ``or``, ``not`` and brackets are allowed. Python's
+parser reads the text; nothing is compiled or executed.
 
 A quantity may be undefined, as the size of the batch is unless a batch is sent. Everything that is computed from it is
-undefined, and an undefined condition is not true. ``x or y`` is true if one of them is, whatever the other one.
+undefined, and an undefined condition is not true. ``x or y`` is true if one of them is, whatever the other one is.
 """
 
 from __future__ import annotations
 
+import ast
 import operator
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -27,17 +21,19 @@ from tritonnb.core.suggestions import did_you_mean
 
 #: What a quantity may be; None is undefined.
 Value = float | str | bool | None
-_Node = Callable[[Mapping[str, Value]], Value]
 
-_TOKEN = re.compile(r"\s*(?:(\d+\.?\d*|\.\d+)|([A-Za-z_]\w*)|\"([^\"]*)\"|'([^']*)'|(<=|>=|==|!=|[-<>+*/()]))")
-_KEYWORDS = ("and", "or", "not")
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+_COMPARISONS: Mapping[type[ast.AST], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
 }  # fmt: skip
-_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+_ARITHMETIC: Mapping[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
-_MOST_CHARACTERS, _MOST_NESTED = 500, 20
+_ALLOWED = (
+    ast.BinOp, ast.BoolOp, ast.Compare, ast.Constant, ast.Load, ast.Name, ast.UnaryOp, ast.And, ast.Or, ast.Not,
+    ast.USub, *_COMPARISONS, *_ARITHMETIC,
+)  # fmt: skip
+_MAX_CHARACTERS, _MAX_DEPTH = 500, 20
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,13 @@ class Condition:
     text : str
     names : collection of str
         The quantities that it may use.
+    texts : mapping of str to collection of str, optional
+        The quantities that are texts, and the texts that each of them may be. With them, the others are numbers.
 
     Raises
     ------
     InvalidArgumentError
-        If the text is not a condition, or uses other names.
+        If the text is not a condition, uses other names, or compares a quantity with a value that it never has.
 
     Examples
     --------
@@ -64,182 +62,108 @@ class Condition:
 
     text: str
     names: Collection[str] = field(repr=False)
-    _evaluate: _Node = field(init=False, repr=False, compare=False)
+    texts: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
+    _expression: ast.expr = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_evaluate", _Parser(self.text, self.names).parse())
+        object.__setattr__(self, "_expression", _parse(self.text, self.names))
+        if self.texts:
+            _require_possible(self._expression, self.text, self.texts)
 
     def __call__(self, quantities: Mapping[str, Value]) -> bool:
-        """Whether the condition is true; a quantity that is missing is undefined."""
-        return self._evaluate(quantities) is True
+        """Return whether the condition is true; a quantity that is missing is undefined."""
+        return _evaluate(self._expression, quantities) is True
 
 
-class _Parser:
-    def __init__(self, text: str, names: Collection[str]) -> None:
-        self._text = text
-        self._names = names
-        self._nesting = 0
-        if not isinstance(text, str) or not text.strip() or len(text) > _MOST_CHARACTERS:
-            raise InvalidArgumentError(
-                f"condition expected a string of 1 to {_MOST_CHARACTERS} characters such as 'batch < 4 and queue > 2', "
-                f"got {text!r:.80}"
-            )
-        self._tokens = list(self._read())
-        self._at = 0
+def _parse(text: str, names: Collection[str]) -> ast.expr:
+    if not isinstance(text, str) or not text.strip() or len(text) > _MAX_CHARACTERS:
+        raise InvalidArgumentError(
+            f"condition expected a string of 1 to {_MAX_CHARACTERS} characters such as 'batch < 4 and queue > 2', "
+            f"got {text!r:.80}"
+        )
+    try:
+        expression = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InvalidArgumentError(f"condition {text!r:.80}: expected a condition, got an error: {reason}") from None
+    _require_allowed(expression, text, names, _MAX_DEPTH)
+    return expression
 
-    def parse(self) -> _Node:
-        node = self._or()
-        if self._at < len(self._tokens):
-            raise self._error("the end or 'and'")
-        return node
 
-    def _read(self) -> Collection[tuple[str, str]]:
-        """The tokens as kind (number, name, text or the operator itself) and text."""
-        tokens, at, end = [], 0, len(self._text.rstrip())
-        while at < end:
-            match = _TOKEN.match(self._text, at)
-            if match is None:
-                got = self._text[at:].strip()[0]
-                raise InvalidArgumentError(
-                    f"condition {self._text!r}: expected a number, a name, a quoted text or an operator, got {got!r}"
-                )
-            number, name, double, single, symbol = match.groups()
-            if number is not None:
-                tokens.append(("number", number))
-            elif name is not None:
-                tokens.append((name, name) if name in _KEYWORDS else ("name", name))
-            elif symbol is not None:
-                tokens.append((symbol, symbol))
-            else:
-                tokens.append(("text", double if double is not None else single))
-            at = match.end()
-        return tokens
+def _require_allowed(node: ast.AST, text: str, names: Collection[str], depth: int) -> None:
+    if depth == 0:
+        raise InvalidArgumentError(f"condition {text!r:.80}: expected at most {_MAX_DEPTH} nested parts, got more")
+    if isinstance(node, ast.Name) and node.id not in names:
+        known, hint = ", ".join(sorted(names)), did_you_mean(node.id, names)
+        raise InvalidArgumentError(f"condition {text!r}: expected a quantity ({known}), got '{node.id}'{hint}")
+    if not isinstance(node, _ALLOWED) or (isinstance(node, ast.Constant) and type(node.value) not in (int, float, str)):
+        got = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+        raise InvalidArgumentError(
+            f"condition {text!r}: expected numbers, quoted texts, quantities, + - * /, comparisons, and, or, not; "
+            f"got {got}"
+        )
+    for child in ast.iter_child_nodes(node):
+        _require_allowed(child, text, names, depth - 1)
 
-    def _take(self, *kinds: str) -> str | None:
-        """The next token if it is of a kind; else None."""
-        if self._at < len(self._tokens) and self._tokens[self._at][0] in kinds:
-            self._at += 1
-            return self._tokens[self._at - 1][1]
+
+def _require_possible(expression: ast.expr, text: str, texts: Mapping[str, Collection[str]]) -> None:
+    """Reject a comparison of a quantity with a constant that it never equals."""
+    for comparison in (node for node in ast.walk(expression) if isinstance(node, ast.Compare)):
+        for pair in pairwise([comparison.left, *comparison.comparators]):
+            for name, constant in (pair, pair[::-1]):
+                if isinstance(name, ast.Name) and isinstance(constant, ast.Constant):
+                    _require_value(name.id, constant.value, text, texts)
+
+
+def _require_value(name: str, value: object, text: str, texts: Mapping[str, Collection[str]]) -> None:
+    if name not in texts and isinstance(value, str):
+        raise InvalidArgumentError(f"condition {text!r}: {name} expected a number to compare it with, got {value!r}")
+    if name in texts and value not in texts[name]:
+        hint = did_you_mean(value, texts[name]) if isinstance(value, str) else ""
+        raise InvalidArgumentError(
+            f"condition {text!r}: {name} expected one of {', '.join(map(repr, texts[name]))}, got {value!r}{hint}"
+        )
+
+
+def _evaluate(node: ast.expr, quantities: Mapping[str, Value]) -> Value:
+    match node:
+        case ast.Constant(value=float() | int() | str() as constant):
+            return constant
+        case ast.Name(id=name):
+            return quantities.get(name)
+        case ast.BoolOp(op=op, values=parts):
+            return _combined([_truth(_evaluate(part, quantities)) for part in parts], isinstance(op, ast.Or))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            truth = _truth(_evaluate(operand, quantities))
+            return None if truth is None else not truth
+        case ast.UnaryOp(operand=operand):
+            value = _evaluate(operand, quantities)
+            return -value if isinstance(value, int | float) else None
+        case ast.BinOp(left=left, op=op, right=right):
+            return _calculated(_ARITHMETIC[type(op)], _evaluate(left, quantities), _evaluate(right, quantities))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            values = pairwise([_evaluate(part, quantities) for part in (left, *others)])
+            return _combined([_compared(_COMPARISONS[type(op)], *pair) for op, pair in zip(ops, values, strict=True)])
+    raise AssertionError(f"not a part of a condition: {ast.dump(node)}")
+
+
+def _combined(truths: list[bool | None], is_or: bool = False) -> bool | None:
+    """Return the value of ``and`` or ``or``: one part may decide it although others are undefined."""
+    return is_or if is_or in truths else None if None in truths else not is_or
+
+
+def _compared(compare: Callable[[Any, Any], bool], left: Value, right: Value) -> bool | None:
+    if left is None or right is None or isinstance(left, str) != isinstance(right, str):
         return None
-
-    def _error(self, expected: str) -> InvalidArgumentError:
-        got = repr(self._tokens[self._at][1]) if self._at < len(self._tokens) else "the end"
-        return InvalidArgumentError(f"condition {self._text!r}: expected {expected}, got {got}")
-
-    def _or(self) -> _Node:
-        node = self._and()
-        while self._take("or"):
-            node = _either(node, self._and())
-        return node
-
-    def _and(self) -> _Node:
-        node = self._not()
-        while self._take("and"):
-            node = _both(node, self._not())
-        return node
-
-    def _not(self) -> _Node:
-        negated = False
-        while self._take("not"):
-            negated = not negated
-        node = self._comparison()
-        return _negated(node) if negated else node
-
-    def _comparison(self) -> _Node:
-        left = self._sum()
-        symbol = self._take(*_COMPARISONS)
-        return left if symbol is None else _compared(_COMPARISONS[symbol], left, self._sum())
-
-    def _sum(self) -> _Node:
-        node = self._product()
-        while symbol := self._take("+", "-"):
-            node = _calculated(_ARITHMETIC[symbol], node, self._product())
-        return node
-
-    def _product(self) -> _Node:
-        node = self._factor()
-        while symbol := self._take("*", "/"):
-            node = _calculated(_ARITHMETIC[symbol], node, self._factor())
-        return node
-
-    def _factor(self) -> _Node:
-        if (number := self._take("number")) is not None:
-            value = float(number)
-            return lambda quantities: value
-        if (text := self._take("text")) is not None:
-            return lambda quantities: text
-        if (name := self._take("name")) is not None:
-            if name not in self._names:
-                known = ", ".join(sorted(self._names))
-                hint = did_you_mean(name, self._names)
-                raise InvalidArgumentError(
-                    f"condition {self._text!r}: expected a quantity ({known}), got '{name}'{hint}"
-                )
-            return lambda quantities: quantities.get(name)
-        if self._take("-"):
-            return _calculated(operator.sub, lambda quantities: 0.0, self._nested(self._factor))
-        if self._take("("):
-            node = self._nested(self._or)
-            if not self._take(")"):
-                raise self._error("')'")
-            return node
-        raise self._error("a number, a quantity, a quoted text or '('")
-
-    def _nested(self, parse: Callable[[], _Node]) -> _Node:
-        self._nesting += 1
-        if self._nesting > _MOST_NESTED:
-            raise InvalidArgumentError(
-                f"condition {self._text!r:.80}: expected at most {_MOST_NESTED} nested parts, got more"
-            )
-        node = parse()
-        self._nesting -= 1
-        return node
+    return compare(left, right)
 
 
-def _both(left: _Node, right: _Node) -> _Node:
-    def evaluate(quantities: Mapping[str, Value]) -> Value:
-        values = left(quantities), right(quantities)
-        return False if False in map(_truth, values) else None if None in map(_truth, values) else True
-
-    return evaluate
-
-
-def _either(left: _Node, right: _Node) -> _Node:
-    def evaluate(quantities: Mapping[str, Value]) -> Value:
-        values = left(quantities), right(quantities)
-        return True if True in map(_truth, values) else None if None in map(_truth, values) else False
-
-    return evaluate
-
-
-def _negated(node: _Node) -> _Node:
-    def evaluate(quantities: Mapping[str, Value]) -> Value:
-        truth = _truth(node(quantities))
-        return None if truth is None else not truth
-
-    return evaluate
-
-
-def _compared(compare: Callable[[Any, Any], bool], left: _Node, right: _Node) -> _Node:
-    def evaluate(quantities: Mapping[str, Value]) -> Value:
-        values = left(quantities), right(quantities)
-        if None in values or len({isinstance(value, str) for value in values}) > 1:
-            return None
-        return compare(*values)
-
-    return evaluate
-
-
-def _calculated(calculate: Callable[[float, float], float], left: _Node, right: _Node) -> _Node:
-    def evaluate(quantities: Mapping[str, Value]) -> Value:
-        first, second = left(quantities), right(quantities)
-        if not isinstance(first, int | float) or not isinstance(second, int | float):
-            return None
-        return None if calculate is operator.truediv and not second else calculate(first, second)
-
-    return evaluate
+def _calculated(calculate: Callable[[float, float], float], left: Value, right: Value) -> float | None:
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return None
+    return None if calculate is operator.truediv and not right else calculate(left, right)
 
 
 def _truth(value: Value) -> bool | None:
-    """The truth of a part of a condition: only comparisons and what is made of them are true or false."""
+    """Return the truth of a part: only comparisons, and what is made of them, are true or false."""
     return value if isinstance(value, bool) else None

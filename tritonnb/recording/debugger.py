@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.conditions import Condition, Value
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rule_table import RuleRow, rule_table
+from tritonnb.recording.scheduler_replay import scheduler_replays
 from tritonnb.scheduling.decisions import Reason
-from tritonnb.scheduling.reasons import explain, pluralize
+from tritonnb.scheduling.reasons import RULES, explain, pluralize
 from tritonnb.simulation.run import instance_count
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _NAMES = {
     RequestArrived: "arrived", BatchSent: "sent", BatchExecuted: "executed", RequestRefused: "refused",
     RequestCancelled: "cancelled",
 }  # fmt: skip
+#: The quantities that are texts, and the texts that they may be.
+_TEXTS = {"event": [*_NAMES.values()], "rule": [*RULES]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class State:
     waiting : tuple of RequestArrived
         In the order of their arrival.
     rules : list of RuleRow
-        The rules of the scheduler for the waiting requests; empty if none waits.
+        The rules of the scheduler with their numbers; empty if no request waits.
     running : tuple of BatchSent
     """
 
@@ -62,6 +66,7 @@ class State:
     running: tuple[BatchSent, ...]
 
 
+@with_short_tracebacks
 class Debugger:
     """Steps through the events of one model, forwards and backwards; displayed as a widget by a notebook.
 
@@ -105,6 +110,8 @@ max_batch_size 4; instance 0 just became free
         self.begin_ns = rec.origin_ns
         self.position = 0
         self._conditions: list[Condition] = []
+        self._replays = scheduler_replays(self.config, self.events)
+        self._verdicts: list[Reason | None] = []  # after each event that the replays have followed
 
     # --- moving -------------------------------------------------------------------------------
 
@@ -156,7 +163,7 @@ max_batch_size 4; instance 0 just became free
         InvalidArgumentError
             If the condition is invalid.
         """
-        parsed = Condition(condition, QUANTITIES.keys())
+        parsed = Condition(condition, QUANTITIES.keys(), _TEXTS)
         if parsed not in self._conditions:
             self._conditions.append(parsed)
 
@@ -165,7 +172,7 @@ max_batch_size 4; instance 0 just became free
         self._conditions = [known for known in self._conditions if known.text != condition]
 
     def _search(self, positions: range, condition: str, otherwise: int) -> bool:
-        conditions = [Condition(condition, QUANTITIES.keys())] if condition else self._conditions
+        conditions = [Condition(condition, QUANTITIES.keys(), _TEXTS)] if condition else self._conditions
         for position in positions:
             quantities = self._quantities[position - 1]
             if any(holds(quantities) for holds in conditions):
@@ -196,10 +203,18 @@ max_batch_size 4; instance 0 just became free
         running: dict[int, BatchSent] = {}
         for event in self.events[: self.position]:
             _advance(event, waiting, running)
-        now_ns = self.event.time_ns if self.event is not None else self.begin_ns
         requests = tuple(waiting.values())
         quantities = self._quantities[self.position - 1] if self.position else {}
-        return State(quantities, requests, rule_table(self.config, requests, now_ns), tuple(running.values()))
+        return State(quantities, requests, rule_table(self.verdict), tuple(running.values()))
+
+    @property
+    def verdict(self) -> Reason | None:
+        """Why the scheduler sends the next batch when an instance is idle, or ``wait``; None if no request waits."""
+        for position in range(len(self._verdicts), self.position):
+            event, replay = self.events[position], self._replays[position]
+            replay.follow(event)
+            self._verdicts.append(replay.verdict(event.time_ns))
+        return self._verdicts[self.position - 1] if self.position else None
 
     @property
     def simulated(self) -> bool:

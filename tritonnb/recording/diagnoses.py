@@ -93,8 +93,22 @@ def _one_at_a_time(rec: Recording, config: pb.ModelConfig) -> Findings:
         )
 
 
+def _batching_without_effect(rec: Recording, config: pb.ModelConfig) -> Findings:
+    """A dynamic batcher of a model that takes one row at most."""
+    batches, rows = len(rec.batches), config.max_batch_size
+    if batches < _MIN_COUNT or not config.HasField("dynamic_batching") or _batches(config):
+        return
+    yield (
+        f"max_batch_size is {rows}, so each of the {batches} requests ran alone and dynamic_batching has no effect: "
+        f"set max_batch_size to at least 2, if the model takes a batch as the first dimension.",
+        {"batches": batches, "max_batch_size": rows},
+    )
+
+
 def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
     """Batches are complete before the delay expires."""
+    if config.max_batch_size <= 1:
+        return
     batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
     delay_us = batching.max_queue_delay_microseconds
     rules = Counter(batch.reason.rule for batch in rec.batches)
@@ -112,10 +126,17 @@ def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
     """Batches whose delay expired while all instances were busy, so that later requests could not join."""
+    if not _batches(config):
+        return
     delay_us = config.dynamic_batching.max_queue_delay_microseconds
     closed = [batch for batch in rec.batches if batch.reason.facts.get("missed") and batch.reason.facts.get("ready_ns")]
     missed = sum(batch.reason.facts["missed"] for batch in closed)
-    if delay_us and len(rec.batches) >= _MIN_COUNT and len(closed) >= _CLOSED_SHARE * len(rec.batches):
+    if (
+        delay_us
+        and _batches(config)
+        and len(rec.batches) >= _MIN_COUNT
+        and len(closed) >= _CLOSED_SHARE * len(rec.batches)
+    ):
         execution_ms = statistics.median(batch.compute_ns for batch in rec.batches) / 1e6
         evidence = {"batches": len(rec.batches), "closed": len(closed), "missed": missed, "execution_ms": execution_ms}
         yield (
@@ -245,6 +266,7 @@ def _batches(config: pb.ModelConfig) -> bool:
 _FILLED = (reasons.PREFERRED_SIZE, reasons.FULL, reasons.OVERSHOOTS_PREFERRED, reasons.DOES_NOT_FIT)
 _RULES: dict[str, Callable[[Recording, pb.ModelConfig], Findings]] = {
     "one_at_a_time": _one_at_a_time,
+    "batching_without_effect": _batching_without_effect,
     "delay_never_reached": _delay_never_reached,
     "delay_splits_batches": _delay_splits_batches,
     "null_rows": _null_rows,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tritonnb.core.events import EnsembleExecuted, Event, StepSent
+from tritonnb.scheduling.reasons import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class EnsembleRequest:
     received_ns: int | None
     ended_ns: int | None
     failed: str
+
+    def __repr__(self) -> str:
+        failed = f"; failed: {self.failed}" if self.failed else ""
+        return f"<EnsembleRequest {self.serial} of '{self.model}': {pluralize(len(self.steps), 'step')}{failed}>"
 
 
 def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:

@@ -67,13 +67,21 @@ def read(
             source = TraceSource.from_dict(head["trace"]) if "trace" in head else None
             configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in texts.items()}
         except _UNREADABLE:
-            raise InvalidArgumentError(f"'{path}': expected a tritonnb recording, got another kind of file") from None
+            raise InvalidArgumentError(
+                f"'{path}': expected a tritonnb recording, got another kind of file: traces are read by "
+                "Recording.from_trace"
+            ) from None
         if version != _FORMAT["version"]:
             raise InvalidArgumentError(
                 f"recording '{path}': expected format version {_FORMAT['version']}, got {version}"
             )
         events = [_event(path, number, line) for number, line in lines]
         return events, configs, bool(head.get("simulated")), source
+
+
+def is_recording(content: bytes) -> bool:
+    """Whether bytes begin like a recording file."""
+    return f'"format": "{_FORMAT["format"]}"'.encode() in content.partition(b"\n")[0]
 
 
 def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:

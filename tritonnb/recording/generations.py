@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tritonnb.core.events import ResponseSent
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.token_times import TokenTimes
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recorded_events import RecordedEvents
@@ -55,6 +56,10 @@ class Generation:
     def idle_ns(self) -> int:
         """How long its place was kept without any use."""
         return self.free_ns - self.end_ns
+
+    def __repr__(self) -> str:
+        tokens, latency_ms = pluralize(len(self.steps), "token"), (self.end_ns - self.arrived_ns) / 1e6
+        return f"<Generation {self.serial}: {tokens} in slot {self.lane} of {self.instance}; {latency_ms:.2f} ms>"
 
 
 def generations_of(rec: RecordedEvents) -> list[Generation]:

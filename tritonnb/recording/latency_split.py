@@ -70,6 +70,8 @@ CAUSES: Mapping[str, str] = {
     COMPUTE_OUTPUT: "the outputs of its batch were divided among its requests",
     RESPONSE: "its outputs were complete and the response was not yet sent",
 }
+#: The causes of the time in the queue.
+WAITS = CAUSES.keys() - {RECEPTION, COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT, RESPONSE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestRefused
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.outliers import Outlier, find_outliers
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.replicas import instance_on, replica_of
+from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     from tritonnb.recording.generations import Generation
 
 
+@with_short_tracebacks
 class RecordedEvents:
     """The events of a server or a simulation over a period, with the requests, batches and sequences in them.
 
@@ -160,6 +164,24 @@ class RecordedEvents:
         if not times:
             raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
         return statistics.median(times)
+
+    def service(self) -> Service:
+        """Return a service-time model with the median execution time of each batch size.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If nothing was executed.
+        """
+        sizes = self.batch_sizes()
+        if not sizes:
+            raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
+        return table({size: self.median_ms(size) for size in sizes})
+
+    @cached_property
+    def outliers(self) -> list[Outlier]:
+        """Batches that took much longer than others of their size, for a recording of one model."""
+        return find_outliers(self.batches)
 
     @property
     def agreement(self) -> Agreement | None:

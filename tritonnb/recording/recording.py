@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.recording import files
 from tritonnb.recording.arrivals import arrivals_of
 from tritonnb.recording.batches import RequestRecord, batch_rows
@@ -18,7 +19,7 @@ from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.recording.representation import as_html, as_text, remarks_of
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.service import Service, table
+from tritonnb.simulation.service import Service
 
 if TYPE_CHECKING:
     import pandas
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tritonnb.teaching.worksheet import Worksheet
 
 
+@with_short_tracebacks
 class Recording(RecordedEvents):
     """The events of a server or a simulation over a period.
 
@@ -215,19 +217,6 @@ class Recording(RecordedEvents):
         """Arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
         return arrivals_of(self.events)
-
-    def service(self) -> Service:
-        """Return a service-time model with the median execution time of each batch size.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If nothing was executed.
-        """
-        sizes = self.batch_sizes()
-        if not sizes:
-            raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
-        return table({size: self.median_ms(size) for size in sizes})
 
     def what_if(
         self, *, service: Service | None = None, seed: int = 0, continuous: bool | None = None, **edits: object

@@ -15,6 +15,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.from_config import sequence_batcher_settings
+from tritonnb.scheduling.reasons import pluralize
 
 #: Recent batches kept for each instance, to find the one that ran at a given time.
 _REMEMBERED = 4096
@@ -60,6 +61,10 @@ class SlotOccupancy:
     def backlog_ns(self) -> int:
         """Time in the backlog."""
         return self.assigned_ns - self.arrived_ns
+
+    def __repr__(self) -> str:
+        requests = pluralize(self.request_count or len(self.requests), "request")
+        return f"<SlotOccupancy: sequence {self.sequence!r} in slot {self.slot} of {self.instance}; {requests}>"
 
 
 class SlotHistory:

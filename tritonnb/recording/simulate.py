@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.recording import Recording
@@ -11,6 +12,7 @@ from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
 
+@with_short_traceback
 def simulate(
     config: AnyConfig,
     arrivals: Arrivals,

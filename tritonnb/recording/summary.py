@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
+from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
-    from tritonnb.recording.batches import Batch
     from tritonnb.recording.recording import Recording
 
 
@@ -70,20 +71,18 @@ def verdict(recording: Recording) -> str:
 
 def _wait_text(recording: Recording, longest_ms: float) -> str:
     """The longest queue time, compared with the configured maximum delay if there is one."""
-    configs = list(recording.configs.values())
-    allowed = _delay_us(configs[0]) / 1000 if len(configs) == 1 else 0
+    models = {batch.model for batch in recording.batches}
+    configs = [config for name, config in recording.configs.items() if name in models]
+    allowed = _delay_us(configs[0]) / 1000 if len(models) == len(configs) == 1 else 0
     if not allowed:
         return f"{longest_ms:.1f} ms"
     if longest_ms <= 1.05 * allowed:
         return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms)"
-    if _was_sent_to_idle_instance(max(recording.batches, key=lambda batch: batch.queue_ns)):
-        return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms plus the dispatch to an idle instance)"
-    return f"{longest_ms:.1f} ms (exceeds max_queue_delay {allowed:g} ms: all instances were busy)"
-
-
-def _was_sent_to_idle_instance(batch: Batch) -> bool:
-    """Whether an instance was idle when the batch was ready."""
-    return bool(batch.reason.facts.get("idle_ns")) and not batch.reason.facts.get("ready_ns")
+    longest = max(recording.requests, key=lambda request: request.queue_ns)
+    waits = {cause: ns for cause, ns in blame(recording, longest, None).parts.items() if cause in WAITS}
+    waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
+    cause = max(waits, key=waits.__getitem__)
+    return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

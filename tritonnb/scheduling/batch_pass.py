@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batching_strategy import StrategyBatch
-from tritonnb.scheduling.payload import Payload
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.payload import Payload, batch_facts
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 
@@ -181,3 +182,28 @@ def decide(
         else:
             result.action = WAIT
     return result
+
+
+def preview(
+    queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int, asleep_until: int | None
+) -> Reason:
+    """Why a pass would send a batch now, or `reasons.WAIT`; the queue is left as it is.
+
+    Parameters
+    ----------
+    queue, payload, settings, now
+        As for `scan_queue`.
+    asleep_until : int or None
+        When the next pass is due, if a pass has found that there is nothing to send.
+    """
+    pending = len(queue.pending)
+    result = decide(queue, payload, settings, now)
+    sends = result.action == SEND and asleep_until is None
+    requests = queue.pending[: result.count if sends else None]
+    queue.restore(keep=pending)
+    rows = sum([request.batch_size for request in requests])
+    facts = batch_facts(len(requests), rows, result.waited_ns, result.scan.next_rows, settings)
+    if sends:
+        return Reason(result.rule, facts)
+    due = asleep_until if asleep_until is not None else now - result.waited_ns + settings.max_queue_delay_ns
+    return Reason(reasons.WAIT, {**facts, "wait_ns": due - now})

@@ -181,6 +181,12 @@ class Scheduler(Protocol):
     def uses(self, instance: int) -> bool:
         """Whether an instance may still get work, such as a removed one with sequences in its slots."""
 
+    def verdict(self, now: int) -> Reason | None:
+        """Why the next batch will be sent when an instance is idle, or `reasons.WAIT`; None if no request waits.
+
+        Asking changes nothing.
+        """
+
     def queue_depth(self) -> int:
         """Number of accepted requests that are not yet in an `Execute` decision."""
 

@@ -80,6 +80,10 @@ class DefaultScheduler(StatelessScheduler):
         self.instances.replace(instances)
         return self._advance(now)
 
+    def verdict(self, now: int) -> Reason | None:
+        """The reason of the next batch; None if no request waits."""
+        return _reason(self._waiting[0], now) if self._waiting else None
+
     def queue_depth(self) -> int:
         """Number of accepted requests that are not running."""
         return len(self._waiting)
@@ -97,11 +101,12 @@ class DefaultScheduler(StatelessScheduler):
         while self._waiting and self.instances.idle:
             taken = self.instances.take()
             request = self._waiting.popleft()
-            facts = {
-                "requests": 1,
-                "rows": request.batch_size,
-                "waited_ns": now - request.queued_ns,
-                **taken.facts(now),
-            }
-            decisions.append(Execute(taken.instance, [request], request.batch_size, Reason(ONE_REQUEST, facts)))
+            reason = _reason(request, now)
+            reason.facts.update(taken.facts(now))
+            decisions.append(Execute(taken.instance, [request], request.batch_size, reason))
         return decisions
+
+
+def _reason(request: Schedulable, now: int) -> Reason:
+    facts = {"requests": 1, "rows": request.batch_size, "waited_ns": now - request.queued_ns}
+    return Reason(ONE_REQUEST, facts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import Decision, Execute, Reason, Schedulable
@@ -39,6 +40,39 @@ class DirectSettings:
         """Slots of an instance."""
         return self.max_batch_size
 
+    def rule_for(self, ready: int, waited_ns: int) -> str:
+        """The rule by which ready slots are executed, or `reasons.WAIT`.
+
+        Parameters
+        ----------
+        ready : int
+            Slots that have a request.
+        waited_ns : int
+            How long the oldest of these requests has waited, in ns.
+
+        Examples
+        --------
+        >>> DirectSettings(10, 4_000_000, 0.3).rule_for(ready=2, waited_ns=0)
+        'wait'
+        >>> DirectSettings(10, 4_000_000, 0.3).rule_for(ready=3, waited_ns=0)
+        'slot_utilization'
+        """
+        if not self.max_queue_delay_ns or not self.minimum_slot_utilization:
+            return reasons.NO_SLOT_WAIT
+        if _single(ready / self.max_batch_size) >= _single(self.minimum_slot_utilization):
+            return reasons.SLOT_UTILIZATION
+        return reasons.DELAY_EXCEEDED if waited_ns >= self.max_queue_delay_ns else reasons.WAIT
+
+    def facts(self, ready: int, waited_ns: int) -> dict[str, Any]:
+        """The values that `rule_for` compares."""
+        return {
+            "ready": ready,
+            "slots": self.max_batch_size,
+            "waited_ns": waited_ns,
+            "delay_ns": self.max_queue_delay_ns,
+            "minimum_slot_utilization": self.minimum_slot_utilization,
+        }
+
 
 class DirectStrategy:
     """The slots of one instance, and when their requests are executed.
@@ -62,7 +96,7 @@ class DirectStrategy:
         self.slots = [Slot(instance, index) for index in range(settings.slot_count)]
         self.next_wake_ns: int | None = None
         self.paused = False
-        self._configure(settings)
+        self.settings = settings
         self._instance = instance
         self._table = table
         self._idle_since: int | None = None
@@ -111,13 +145,21 @@ class DirectStrategy:
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
         """Apply a changed delay or utilization."""
         assert isinstance(settings, DirectSettings)
-        self._configure(settings)
+        self.settings = settings
         self._advance(now, decisions)
 
-    def _configure(self, settings: DirectSettings) -> None:
-        self.settings = settings
-        size, utilization = settings.max_batch_size, settings.minimum_slot_utilization
-        self._slots_needed = sum(_single(ready / size) < utilization for ready in range(size))
+    def verdict(self, now: int) -> Reason | None:
+        """The reason of the next batch, or `reasons.WAIT`; None if no slot has a request."""
+        heads = [slot.sequence.waiting[0] for slot in self.slots if slot.sequence is not None and slot.sequence.waiting]
+        ready = [request for request in heads if not request.cancelled]
+        if not ready:
+            return None
+        settings = self.settings
+        waited = now - min(request.queued_ns for request in ready)
+        verdict = Reason(settings.rule_for(len(ready), waited), settings.facts(len(ready), waited))
+        if verdict.rule == reasons.WAIT:
+            verdict.facts["wait_ns"] = settings.max_queue_delay_ns - waited
+        return verdict
 
     def validate(self) -> None:
         """Check the invariants."""
@@ -136,20 +178,11 @@ class DirectStrategy:
         if not ready:
             return
         waited = now - min(request.queued_ns for request in ready)
-        rule = self._rule(len(ready), waited)
-        if rule:
-            self._execute(heads, ready, rule, waited, now, decisions)
-        else:
+        rule = self.settings.rule_for(len(ready), waited)
+        if rule == reasons.WAIT:
             self.next_wake_ns = now - waited + self.settings.max_queue_delay_ns
-
-    def _rule(self, ready: int, waited: int) -> str:
-        """The rule by which the ready slots are executed now; empty if they wait for others."""
-        settings = self.settings
-        if not settings.max_queue_delay_ns or not settings.minimum_slot_utilization:
-            return reasons.NO_SLOT_WAIT
-        if ready >= self._slots_needed:
-            return reasons.SLOT_UTILIZATION
-        return reasons.DELAY_EXCEEDED if waited >= settings.max_queue_delay_ns else ""
+        else:
+            self._execute(heads, ready, rule, waited, now, decisions)
 
     def _execute(
         self,
@@ -161,7 +194,6 @@ class DirectStrategy:
         decisions: list[Decision],
     ) -> None:
         assert self._idle_since is not None
-        settings = self.settings
         while heads[-1] is None:
             heads.pop()
         reference = ready[0].batch_key
@@ -176,11 +208,7 @@ class DirectStrategy:
             "requests": len(batch) - nulls,
             "rows": len(batch),
             "nulls": nulls,
-            "ready": len(ready),
-            "slots": settings.max_batch_size,
-            "waited_ns": waited,
-            "delay_ns": settings.max_queue_delay_ns,
-            "minimum_slot_utilization": settings.minimum_slot_utilization,
+            **self.settings.facts(len(ready), waited),
             "instance": self._instance,
             "idle_ns": now - self._idle_since,
             "has_run": self._has_run,

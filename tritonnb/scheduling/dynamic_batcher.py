@@ -23,6 +23,10 @@ an execution ends
 Therefore a payload whose delay is exceeded does not grow while it waits for an instance: later arrivals are fewer than
 the next preferred size and do not wake the batcher. They form the next payload when an instance takes this one.
 
+When an execution ends, two threads of Triton race: its batcher wakes for a pass, and the instance takes the next
+payload. Here the instance is always first. If Triton's batcher is first, later arrivals join the payload that is about
+to be taken; `DynamicBatcher.make_pass` reproduces that.
+
 The rules of a pass are in `tritonnb.scheduling.batch_pass`.
 
 While all instances are busy, up to two payloads per instance are formed ahead (prefetching). With a queue policy or
@@ -41,7 +45,7 @@ from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import CancelledError, UnavailableError
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide
+from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide, preview
 from tritonnb.scheduling.batching_strategy import BatchingStrategy, StrategyBatch
 from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, Schedulable, Stage
 from tritonnb.scheduling.instances import Instances, TakenInstance
@@ -230,11 +234,29 @@ class DynamicBatcher(StatelessScheduler):
         self.instances.replace(instances)
         return formed + self._advance(now)
 
+    def make_pass(self, now: int) -> Sequence[Decision]:
+        """Make a pass that nothing requires, as Triton's batcher does if it wakes before an instance takes a payload.
+
+        Server and simulator never call it: see "Theory of operation".
+        """
+        return self._advance(now, BY_INSTANCE)
+
     def form_deferred(self, now: int) -> list[Decision]:
         """Form the payloads of earlier arrivals, if forming them was deferred."""
         return self._advance(now) if self._defers_forming() else []
 
     # Questions
+
+    def verdict(self, now: int) -> Reason | None:
+        """The reason of the next batch, or `reasons.WAIT`; None if no request waits."""
+        if self.payloads:
+            return self.payloads[0].reason(self.settings)
+        if not self.queue.size:
+            return None
+        asleep_until = self._pass_due_ns if self._slot_available() and not self._defers_forming() else None
+        if asleep_until is not None and asleep_until <= now:
+            asleep_until = None
+        return preview(self.queue, self._current, self.settings, now, asleep_until)
 
     def queue_depth(self) -> int:
         """Number of accepted requests that are not running."""
@@ -313,10 +335,10 @@ class DynamicBatcher(StatelessScheduler):
             payload.add(queue.withdraw(result.count), now)
             payload.rule, payload.waited_ns = result.rule, result.waited_ns
             payload.next_rows, payload.woken_by = result.scan.next_rows, self._woken_by
-            payload.closed = payload.closed or result.scan.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
         assert payload is not None
+        payload.closed = payload.closed or result.scan.blocked_by in (reasons.DIFFERENT_INPUTS, reasons.EXCLUDED)
         if result.action == BLOCKED:
-            payload.closed = self._blocked = True
+            self._blocked = True
             self._pass_due_ns = None
             return False
         if result.full:

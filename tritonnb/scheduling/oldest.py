@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable
+from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -106,6 +106,10 @@ class OldestStrategy:
         self._forward(follows, decisions)
         if any(isinstance(decision, Refuse) and decision.request is request for decision in follows):
             self.completed(self._slot_of[request], now, decisions)
+
+    def verdict(self, now: int) -> Reason | None:
+        """The reason of the next batch, or `reasons.WAIT`; None if the batcher has no request."""
+        return self.batcher.verdict(now)
 
     def _create_batcher(self, now: int) -> None:
         self.batcher = DynamicBatcher(self._settings.batcher, 0)

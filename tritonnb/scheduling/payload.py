@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from typing import Any
 
 from tritonnb.scheduling.decisions import Execute, Reason, Schedulable
 from tritonnb.scheduling.instances import TakenInstance
@@ -96,18 +97,32 @@ class Payload:
 
         ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this one.
         """
-        facts = {
-            "requests": len(self.requests),
-            "rows": self.rows,
-            "waited_ns": self.waited_ns,
-            "delay_ns": settings.max_queue_delay_ns,
-            "preferred": settings.preferred_batch_sizes,
-            "max_batch_size": settings.max_batch_size,
-            "next_rows": self.next_rows,
-            **taken.facts(now),
-            "ready_ns": now - self.formed_ns,
-            "merged": merged,
-            "woken_by": self.woken_by,
-            "missed": 0 if self.full else missed,
-        }
-        return Execute(taken.instance, self.requests, self.rows, Reason(self.rule, facts))
+        reason = self.reason(settings)
+        reason.facts.update(taken.facts(now))
+        reason.facts.update(
+            ready_ns=now - self.formed_ns,
+            merged=merged,
+            woken_by=self.woken_by,
+            missed=0 if self.full else missed,
+        )
+        return Execute(taken.instance, self.requests, self.rows, reason)
+
+    def reason(self, settings: DynamicBatcherSettings) -> Reason:
+        """Why the requests of this payload are a batch."""
+        facts = batch_facts(len(self.requests), self.rows, self.waited_ns, self.next_rows, settings)
+        return Reason(self.rule, facts)
+
+
+def batch_facts(
+    requests: int, rows: int, waited_ns: int, next_rows: int, settings: DynamicBatcherSettings
+) -> dict[str, Any]:
+    """The values that the rules compare, for requests that are a batch or may become one."""
+    return {
+        "requests": requests,
+        "rows": rows,
+        "waited_ns": waited_ns,
+        "delay_ns": settings.max_queue_delay_ns,
+        "preferred": settings.preferred_batch_sizes,
+        "max_batch_size": settings.max_batch_size,
+        "next_rows": next_rows,
+    }

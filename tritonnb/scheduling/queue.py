@@ -126,15 +126,15 @@ class PriorityQueue:
                 level.pending += 1
                 return
 
-    def restore(self) -> None:
-        """Move the pending requests back to where they came from."""
-        if not self.pending:
-            return
-        for request, (level, source, since) in zip(self.pending[::-1], self._sources[::-1], strict=True):
+    def restore(self, keep: int = 0) -> None:
+        """Move the pending requests, except the first ``keep``, back to where they came from."""
+        while len(self.pending) > keep:
+            request, (level, source, since) = self.pending.pop(), self._sources.pop()
             source[request] = since
             source.move_to_end(request, last=False)
             level.pending -= 1
-        self._reset_pending()
+            self.pending_rows -= request.batch_size
+        self.pending_oldest_ns = min([since for _, _, since in self._sources]) if self._sources else 0
 
     def withdraw(self, count: int) -> list[Schedulable]:
         """Remove and return the first ``count`` pending requests; restore the others."""
@@ -146,11 +146,9 @@ class PriorityQueue:
             if timed:
                 self._timeouts.forget(request)
         self.size -= count
-        if remaining:
-            self.pending, self._sources = remaining, self._sources[count:]
-            self.restore()
-        else:
-            self._reset_pending()
+        self.pending_rows -= sum([request.batch_size for request in removed])
+        self.pending, self._sources = remaining, self._sources[count:]
+        self.restore()
         return removed
 
     def remove(self, request: Schedulable) -> bool:

@@ -34,6 +34,8 @@ CANCELLED = "cancelled"
 SEQUENCE_CANCELLED = "sequence_cancelled"
 BACKLOG_TIMED_OUT = "backlog_timed_out"
 INSTANCE_LOST = "instance_lost"
+# Verdicts: nothing is sent yet
+WAIT = "wait"
 # Recordings of traces
 BLS_REQUEST = "bls_request"
 UNKNOWN = "unknown"

@@ -31,7 +31,7 @@ from tritonnb.scheduling.decisions import (
 )
 from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
-from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT, INSTANCE_LOST
+from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT, INSTANCE_LOST, WAIT
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
@@ -221,6 +221,14 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     # Questions
+
+    def verdict(self, now: int) -> Reason | None:
+        """The reason of the next batch, or `WAIT`, of an idle instance if one has requests; None if none waits."""
+        verdicts = [(strategy.idle, strategy.verdict(now)) for strategy in self._strategies.values()]
+        known = [(not idle, verdict.rule == WAIT, verdict) for idle, verdict in verdicts if verdict is not None]
+        if known:
+            return min(known, key=lambda entry: entry[:2])[2]
+        return Reason(WAIT, {"requests": self._depth}) if self._depth else None
 
     def queue_depth(self) -> int:
         """Number of accepted requests that are not running, in slots or in the backlog."""

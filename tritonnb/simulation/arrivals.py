@@ -182,6 +182,20 @@ def require_positive(**values: float | None) -> None:
             raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
 
 
+def require_seed(seed: object) -> None:
+    """Check that a seed of random numbers is an integer.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is something else.
+    """
+    try:
+        operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgumentError(f"seed expected an integer, got {seed!r}") from None
+
+
 def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
     """Arrival times in microseconds, an infinite iterator.
 
@@ -241,6 +255,7 @@ def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[A
         Batch size of each request.
     """
     require_positive(rate=rate, duration=duration)
+    require_seed(seed)
     times = takewhile(lambda time_us: time_us < duration * 1e6, arrival_times_us("poisson", rate, seed=seed))
     return [Arrival(time_us, rows) for time_us in times]
 

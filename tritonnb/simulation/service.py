@@ -15,7 +15,9 @@ from itertools import cycle
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.arrivals import require_seed
 
 #: Decoded JSON of the statistics extension, from any server.
 Statistics = Mapping[str, Any]
@@ -44,6 +46,7 @@ class ServiceTime:
         return round(time * _NS_OF_UNIT[self.unit])
 
 
+@with_short_traceback
 def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
     """Create a service model from a function that returns times in a unit.
 
@@ -100,6 +103,7 @@ def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
     return ServiceTime(lambda rows: per_row_ms * rows + base_ms, "ms")
 
 
+@with_short_traceback
 def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
     """Milliseconds by batch size, with linear interpolation, and extrapolation beyond the ends.
 
@@ -130,6 +134,7 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
     return ServiceTime(time_ms, "ms")
 
 
+@with_short_traceback
 def measured(stats: Statistics) -> ServiceTime:
     """The mean times of a live model, from its statistics (``batch_stats``).
 
@@ -254,12 +259,13 @@ class ExecutionTimes:
     Raises
     ------
     InvalidArgumentError
-        If the service model is not a function.
+        If the service model is not a function, or the seed is not an integer.
     """
 
     def __init__(self, service: Service, seed: int) -> None:
         if not callable(service):
             raise InvalidArgumentError(f"service model expected a function, such as fixed(5), got {service!r}")
+        require_seed(seed)
         self._function = service.service if isinstance(service, Jittered | Varying) else service
         self._has_unit = isinstance(self._function, ServiceTime)
         self._draw = seeded(service, seed)

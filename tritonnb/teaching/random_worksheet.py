@@ -10,13 +10,15 @@ import re
 from itertools import pairwise
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.read import read_config
-from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.arrivals import Arrival, require_seed
 from tritonnb.teaching.worksheet import LETTERS, Worksheet
 
 _ATTEMPTS = 10_000
 
 
+@with_short_traceback
 def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> Worksheet:
     """Generate an exercise from a seed.
 
@@ -36,7 +38,7 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
     Raises
     ------
     InvalidArgumentError
-        If the batcher does not exist, or the number of requests is out of range.
+        If the batcher does not exist, the seed is not an integer, or the number of requests is out of range.
 
     Examples
     --------
@@ -48,6 +50,7 @@ def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> 
         raise InvalidArgumentError(f"batcher expected one of {', '.join(_GENERATORS)}, got {batcher!r}")
     if not 3 <= requests <= len(LETTERS):
         raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
+    require_seed(seed)
     rng = random.Random(f"{batcher} {seed}")
     sheet = _GENERATORS[batcher](rng, requests)
     for _ in range(_ATTEMPTS):
