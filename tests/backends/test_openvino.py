@@ -129,6 +129,19 @@ def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_pat
     assert len(padded.run(request(IN0=rows(1, 2)), request(IN0=rows(3, 4)))) == 2
 
 
+def test_a_model_whose_operations_fix_the_batch_size_runs_batches_of_that_size(tmp_path: Path) -> None:
+    parameter = ops.parameter([4, 1], np.float32, name="x")
+    result = ops.reshape(parameter, np.array([4, 1]), special_zero=False)
+    parameter.output(0).set_names({"IN0"})
+    result.output(0).set_names({"OUT0"})
+    (tmp_path / "1").mkdir()
+    ov.save_model(ov.Model([result], [parameter], "same"), tmp_path / "1" / "model.xml", compress_to_fp16=False)
+    loaded = Loaded(config_of("openvino", TENSORS.replace("-1", "1"), max_batch_size=4), tmp_path)
+    assert loaded.run(request(IN0=rows(1, 2, 3, 4)))[0].outputs[0].array.tolist() == [[1], [2], [3], [4]]
+    with pytest.raises(InternalError, match=r"expected requests with batch size '4', got '3'.*ENABLE_BATCH_PADDING"):
+        loaded.run(request(IN0=rows(1, 2, 3)))
+
+
 def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path) -> None:
     write_ir(tmp_path, [1, 3])
     tensors = TENSORS.replace("dims: -1", "dims: 5")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.backends.models import Loaded, config_of, request, rows
 from tests.backends.serving import Arrays, check_batches, one_batch, write_config
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.backends.pt2 import argument_names
+from tritonnb.backends.pt2_probe import least_rows
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
@@ -103,6 +105,28 @@ def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes
         return {"RESULT[Z]": result["Z"].numpy(), "RESULT[A][0]": result["A"][0].numpy()}
 
     check_batches(tmp_path, "structured", requests, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("has_source", [True, False])
+def test_a_program_that_needs_two_rows_runs_with_one(
+    archives: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], has_source: bool
+) -> None:
+    (tmp_path / "1").mkdir()
+    with (
+        zipfile.ZipFile(archives / "structured" / "1" / "model.pt2") as whole,
+        zipfile.ZipFile(tmp_path / "1" / "model.pt2", "w") as archive,
+    ):
+        for name in whole.namelist():
+            if has_source or not name.endswith(".cpp"):
+                archive.writestr(name, whole.read(name))
+    assert least_rows(tmp_path / "1" / "model.pt2") == (2 if has_source else None)
+    model = loaded(tmp_path)
+    (answer,) = model.run(
+        request(None, **{"ARGS[0]": rows(1, 2, 3).T, "ARGS[1][b]": rows(1, 1, 1).T, "KWARGS[k]": rows(2)})
+    )
+    assert answer is not None
+    assert {output.name: output.array.tolist() for output in answer.outputs}["RESULT[Z]"] == [[2, 3, 4]]
+    assert ("dim value is too small" in capfd.readouterr().err) is not has_source
 
 
 def test_the_exported_configuration_names_tensors_by_position(archives: Path) -> None:

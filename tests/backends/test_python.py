@@ -47,7 +47,19 @@ def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
 ) -> None:
     with pytest.raises(InternalError) as caught:
         load(tmp_path, body)
-    assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
+    assert caught.value.message == text.format(path=tmp_path / "1" / "model.py")
+
+
+@pytest.mark.parametrize(
+    ("body", "got"),
+    [("x = 1", "no class"), ("class Model:\n    pass\ndef helper():\n    pass", "Model, helper")],
+)
+def test_a_missing_class_has_a_hint_with_the_file_and_its_names(
+    load: Load, tmp_path: Path, body: str, got: str
+) -> None:
+    with pytest.raises(InternalError) as caught:
+        load(tmp_path, body)
+    assert caught.value.hint == f"{tmp_path / '1' / 'model.py'}: expected a class TritonPythonModel, got {got}"
 
 
 def test_the_arguments_of_initialize_are_strings(load: Load, tmp_path: Path) -> None:
@@ -124,6 +136,25 @@ def test_a_source_that_was_just_changed_is_compiled_again(tmp_path: Path, monkey
         forget_model(module)
         assert set(module.STEPS) == {step}
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_import_of_a_model_leaves_nothing_in_the_process_when_it_is_forgotten(tmp_path: Path) -> None:
+    def state() -> tuple[list[str], list[object], list[str]]:
+        return list(sys.path), list(sys.path_hooks), sorted(name for name in sys.modules if name.startswith("triton_"))
+
+    (tmp_path / "1").mkdir()
+    path = tmp_path / "1" / "model.py"
+    path.write_text("")
+    before = state()
+    modules = [import_model(path, pb_utils), import_model(path, pb_utils)]
+    path.write_text("1 / 0")
+    with pytest.raises(InternalError, match="ZeroDivisionError"):
+        import_model(path, pb_utils)
+    assert sys.path == [*before[0], str(path.parent), str(tmp_path)]
+    assert sys.modules[pb_utils.NAME] is pb_utils
+    for module in modules:
+        forget_model(module)
+    assert state() == before
 
 
 def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
@@ -212,9 +243,13 @@ def test_a_result_that_is_not_a_list_of_responses_is_refused(
     assert text in str(caught.value)
 
 
-def test_a_missing_execute_is_reported_at_the_first_request(load: Load, tmp_path: Path) -> None:
+def test_a_missing_execute_is_logged_and_reported_at_the_first_request(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load(tmp_path, HEAD + "    pass\n")
+    assert "expected TritonPythonModel to have a method execute(self, requests), got none" in caplog.text
     with pytest.raises(InternalError, match="does not implement `execute` method"):
-        load(tmp_path, HEAD + "    pass\n").run(request(IN0=rows(1)))
+        loaded.run(request(IN0=rows(1)))
 
 
 def test_an_error_response_does_not_affect_the_other_requests(load: Load, tmp_path: Path) -> None:
@@ -231,13 +266,29 @@ def test_an_error_response_does_not_affect_the_other_requests(load: Load, tmp_pa
     assert good.outputs[0].array.tolist() == [[2]]
 
 
-def test_a_tensor_that_is_not_configured_is_dropped(load: Load, tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_configured_is_dropped_and_logged_once(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     body = PYTHON.replace(
         'Tensor("OUT0", request.inputs()[0].as_numpy())]',
-        'Tensor("OUT0", request.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
+        'Tensor("OUT0", request.inputs()[0].as_numpy()), pb_utils.Tensor("OUT", np.zeros(1))]',
     ).replace("import triton", "import numpy as np\nimport triton")
-    (answer,) = load(tmp_path, body).run(request(IN0=rows(1)))
-    assert [output.name for output in answer.outputs] == ["OUT0"]
+    loaded = load(tmp_path, body)
+    for _ in range(2):
+        (answer,) = loaded.run(request(IN0=rows(1)))
+        assert [output.name for output in answer.outputs] == ["OUT0"]
+    assert [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()] == [
+        "model 'm': returned output 'OUT' is dropped: expected the outputs of the configuration ('OUT0'); did you mean "
+        "'OUT0'?"
+    ]
+
+
+def test_an_output_that_the_client_has_not_requested_is_dropped_without_a_log(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (answer,) = load(tmp_path, PYTHON).run(request(("OUT1",), IN0=rows(1)))
+    assert answer.outputs == []
+    assert "dropped" not in caplog.text
 
 
 def test_a_model_may_write_to_its_inputs(load: Load, tmp_path: Path) -> None:

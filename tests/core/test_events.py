@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import asdict
 from typing import Any, get_args, get_type_hints
 
@@ -55,3 +56,10 @@ def test_packing_fields_directly_gives_what_packing_the_event_gives(kind: type[A
     types = get_type_hints(kind)
     event = kind(**{name: number if types[name] is int else name for number, name in enumerate(types)})
     assert pack_directly(**asdict(event)) == pack(event)
+
+
+@given(st.lists(st.sampled_from(get_args(Event)).flatmap(event_of), max_size=5))
+def test_packed_events_are_not_tracked_after_a_garbage_collection(events: list[Any]) -> None:
+    packed = [pack(event) for event in events]
+    gc.collect(0)
+    assert not any(map(gc.is_tracked, packed))

@@ -64,6 +64,38 @@ def test_a_configuration_is_read_from_a_file(tmp_path: Path, suffix: str, kind: 
     assert read_config(kind(path)) == MESSAGE
 
 
+@pytest.mark.parametrize("name", ["configuration", "config.txt", "config.pbtxt", "with:colon.pbtxt"])
+def test_a_text_without_a_field_is_a_path(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(InvalidArgumentError, match=f"cannot read the configuration '{path}': No such file"):
+        read_config(str(path))
+    path.write_text(TEXT)
+    assert read_config(str(path)) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "# comment", "max_batch_size: 0", "dynamic_batching {}", "dynamic_batching <>"]
+)
+def test_other_texts_are_configurations(text: str) -> None:
+    assert read_config(text).name == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os", '1:8: Message type "inference.ModelConfig" has no field named "import".'),
+        ('{"max_batch_size": ', "the configuration is not valid JSON"),
+        ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
+    ],
+)
+def test_errors_in_a_file_name_it(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_text(text)
+    with pytest.raises(InvalidArgumentError) as error:
+        read_config(path, check=check_scheduling)
+    assert error.value.message.startswith(f"'{path}': {message}")
+
+
 def normalized_configs() -> list[Any]:
     return [case["normalized_config"] for case in CORPUS if "normalized_config" in case]
 

@@ -87,6 +87,27 @@ def test_a_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchVie
     assert views() == []
 
 
+def test_view_that_is_open_at_exit_sends_nothing(
+    server: Server, watched: tuple[LiveBatchView, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sockets of a kernel that exits are closed: what is sent then ends in tracebacks of pyzmq."""
+    view, _ = watched
+    shown: list[Any] = []
+    monkeypatch.setattr(view, "_display_id", "displayed")
+    monkeypatch.setattr(view, "_show", lambda data, update: shown.append(data))
+    server["double"](X=[[1]])
+    view._stop_at_exit()
+    assert view.ended.is_set()
+    assert (shown, views()) == ([], [])
+
+
+def test_view_ends_in_the_cell_that_stops_its_server(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+    view, _ = watched
+    server.stop()
+    view.keep_at_end_of_cell()
+    assert view.ended.is_set()
+
+
 def test_a_view_ends_with_its_model(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     server.unload("double")

@@ -55,7 +55,7 @@ def test_one_steps_through_the_events_with_the_keyboard(page: NotebookPage) -> N
     keyboard.press("F8")
     keyboard.press("ArrowRight")
     panel.get_by_text("2.000 ms: request 3 arrives").wait_for()
-    panel.get_by_text("All instances are busy. If a batch were formed now:").wait_for()
+    panel.get_by_text("All instances are busy. The rules for the next batch:").wait_for()
     page.screenshots("debugger", page.output(0))
     panel.get_by_role("button", name="next event").focus()  # JupyterLab may have moved the focus with the theme
     keyboard.press("Shift+F8")

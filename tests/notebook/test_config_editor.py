@@ -171,7 +171,29 @@ def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path) -
     editor.save()
     assert file.read_text() == editor.text
     assert file.stat().st_mode & 0o777 == 0o640
-    assert sorted(path.name for path in file.parent.iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["1", "config.pbtxt", "config.pbtxt.bak"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("max_batch_size: 4", "expected a whole configuration"),
+        ("max_batch_size: -4", "'max_batch_size' must be non-negative value"),
+        ("max_batch_size 4", "line 1, column|1:16"),
+    ],
+)
+def test_text_that_the_server_would_reject_is_saved_only_on_a_second_save(
+    editor: ConfigEditor, file: Path, text: str, problem: str
+) -> None:
+    before = file.read_text()
+    editor.text = text
+    with pytest.raises(RuntimeError, match=problem):
+        editor.save()
+    assert file.read_text() == before
+    assert "Save again to write it nevertheless" in editor.status["outcome"]
+    editor.save()
+    assert file.read_text() == text
+    assert file.with_name("config.pbtxt.bak").read_text() == before
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The magics, in a shell of their own."""
+"""The magics, in their own shell."""
 
 from __future__ import annotations
 
@@ -80,6 +80,72 @@ def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str,
     assert file.read_text() == cell
 
 
+def test_saving_keeps_the_previous_text_of_the_file(
+    shell: InteractiveShell, config: str, tmp_path: Path, capsys: Any
+) -> None:
+    backup = tmp_path / "add_sub" / "config.pbtxt.bak"
+    cell = config.replace("max_batch_size: 8", "max_batch_size: 4")
+    for _ in range(2):  # the second run changes nothing, and the first text remains
+        shell.run_cell_magic("config", "add_sub --save", cell)
+        assert backup.read_text() == config
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("config.pbtxt; the previous text is in config.pbtxt.bak")
+    assert second.endswith("config.pbtxt")
+
+
+@pytest.mark.parametrize(
+    ("model", "lost"),
+    [
+        ("add_sub", "input 'INPUT0', input 'INPUT1', output 'OUTPUT0', output 'OUTPUT1'"),
+        ("double", "input 'X', output 'OUTPUT'"),
+    ],
+)
+@pytest.mark.parametrize("option", ["", " --save"])
+def test_a_cell_with_a_part_of_the_configuration_is_rejected(
+    shell: InteractiveShell, config: str, tmp_path: Path, model: str, lost: str, option: str
+) -> None:
+    server = shell.user_ns["server"]
+
+    @server.model(max_batch_size=8)  # type: ignore[untyped-decorator]
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    if model == "double":
+        option = ""  # it has no file
+    with pytest.raises(UsageError) as caught:
+        shell.run_cell_magic("config", model + option, "max_batch_size: 4")
+    assert str(caught.value) == (
+        f"model '{model}': expected a whole configuration, since it replaces the present one, got one without {lost}\n"
+        f'to change single fields: config = server["{model}"].config; config.max_batch_size = 8; config.apply()'
+    )
+    assert server[model].config.max_batch_size == 8
+    assert (tmp_path / "add_sub" / "config.pbtxt").read_text() == config
+
+
+def test_a_cell_may_omit_what_the_model_completes(shell: InteractiveShell, tmp_path: Path) -> None:
+    shell.run_cell_magic("model_py", "plus_one", MODEL)
+    whole = shell.user_ns["server"]["plus_one"].config.text
+    for cell in (whole, "max_batch_size: 4"):
+        shell.run_cell_magic("config", "plus_one --save", cell)
+    assert (tmp_path / "plus_one" / "config.pbtxt.bak").read_text() == whole
+    assert shell.user_ns["server"]["plus_one"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+
+
+def test_a_part_of_the_configuration_does_not_replace_an_invalid_file(
+    shell: InteractiveShell, config: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    invalid = config.replace("max_batch_size: 8", "max_batch_size: -8")
+    file.write_text(invalid)
+    server = shell.user_ns["server"]
+    server.unload("add_sub")
+    with pytest.raises(tnb.TritonError):
+        server.load("add_sub")
+    with pytest.raises(UsageError, match="expected a whole configuration"):
+        shell.run_cell_magic("config", "add_sub --save", "max_batch_size: 8")
+    assert file.read_text() == invalid
+
+
 def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell) -> None:
     server = shell.user_ns["server"]
 
@@ -110,6 +176,7 @@ def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path:
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[2.0]]
     shell.run_cell_magic("model_py", "plus_one", MODEL.replace("array + 1", "array + 2"))
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[3.0]]
+    assert (tmp_path / "plus_one" / "1" / "model.py.bak").read_text() == MODEL
 
 
 def test_a_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell) -> None:

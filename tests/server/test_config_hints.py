@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -214,3 +214,27 @@ with tnb.Server({str(tmp_path)!r}, port=0, model_control_mode="explicit") as ser
     assert lines[-1] == "1"
     assert len(lines) > 2
     assert all(line.startswith("log: ") for line in lines[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda text: text + 'input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] }',
+            "input 'INPUT0' is declared 2",
+        ),
+        (lambda text: text[: text.index("output [")] + "dynamic_batching { }", "the configuration has no output, so"),
+        (lambda text: text, ""),
+    ],
+    ids=["an input twice", "no output", "valid"],
+)
+def test_a_valid_configuration_that_nobody_wants_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[str], str], words: str
+) -> None:
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "m")
+    (tmp_path / "m" / "config.pbtxt").write_text(change(TEXT))
+    with Server(tmp_path, port=0) as server:
+        assert server["m"].ready
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert all(text.startswith(f"model 'm': {words}") for text in logged)
+    assert bool(logged) is bool(words)

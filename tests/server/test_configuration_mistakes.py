@@ -37,6 +37,8 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
             "field 'dynamic_batching' expected a dict of the fields of ModelDynamicBatching, got True; give {} for its "
             "defaults",
         ),
+        ({"cuont": 2}, "the configuration has no field 'cuont'; did you mean 'count'?"),
+        ({"count": 0}, "count expected a number of instances of at least 1, got 0"),
     ],
 )
 def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, Any], words: str) -> None:

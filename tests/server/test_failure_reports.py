@@ -72,6 +72,11 @@ MISTAKES: dict[str, Callable[[Server], Any]] = {
     "a port that is taken": lambda server: Server(port=server.port),
     "a port that is taken, by serve": lambda server: tnb.serve(port=server.port),
     "a function that is none": lambda server: server.model("fails"),  # type: ignore[call-overload]
+    "a gRPC server that does not respond": lambda server: tnb.connect(f"grpc://127.0.0.1:{server.port}"),
+    "an HTTP server that does not respond": lambda server: tnb.connect("http://127.0.0.1:1"),
+    "an unknown model over HTTP": lambda server: tnb.load(server.url, "godo", clients=1, requests=1),
+    "an input of another server": lambda server: tnb.connect(server.url)["good"](Z=[[1.0]]),
+    "a request that did not run": lambda server: server.recent().blame(10**6),
 }
 
 
@@ -82,6 +87,7 @@ def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Ser
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     assert [path for path in files if str(Path(tnb.__file__).parent) in path] == []
     assert __file__ in files
+    assert error.__cause__ is error.model_error
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,16 @@ def test_its_configuration_can_be_changed(server: Server) -> None:
     assert server["same"](X=[[1.0]] * 3)["OUTPUT"].shape == (3, 1)
 
 
+def test_fields_below_the_configuration_are_given_by_their_names_alone(server: Server) -> None:
+    @server.model(max_batch_size=8, count=2, dynamic_batching={}, max_queue_delay_microseconds=500)
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    config = server["double"].config
+    assert [group.count for group in config.instance_group] == [2]
+    assert config.dynamic_batching.max_queue_delay_microseconds == 500
+
+
 def test_what_it_raises_is_the_answer(server: Server) -> None:
     @server.model
     def refuse(X: tnb.FP32[1]) -> tnb.FP32[1]:
@@ -103,19 +113,3 @@ def test_an_unknown_field_is_refused(server: Server) -> None:
         @server.model(max_batch_sise=3)
         def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
             return X
-
-
-def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> None:
-    tensor = httpclient.InferInput("X", [1], "FP32")
-    tensor.set_data_from_numpy(np.ones(1, np.float32))
-
-    def model(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        return X
-
-    with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-        for name in ("first", "second"):
-            server.model(name=name)(model)
-            client.infer(name, [tensor])
-            server.unload(name)
-    assert server.endpoints.http is not None
-    assert server.endpoints.http.services.reader.cached_models() == [("second", 1)]

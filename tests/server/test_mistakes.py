@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,12 @@ class Foreign:
         ),
         ({"INPUT0": X, "INPUT1": None}, "input 'INPUT1' of model 'add_sub' is FP32, got None"),
         (
+            {"INPUT0": X[0], "INPUT1": X},
+            "[request id: <id_unknown>] input 'INPUT0' batch size does not match other inputs for 'add_sub'; the first "
+            "dimension is the batch, the same for all inputs: 'INPUT0' expected [-1,4], got [4], 'INPUT1' expected "
+            "[-1,4], got [1,4]",
+        ),
+        (
             {"INPUT0": np.float32(1), "INPUT1": np.float32(1)},
             "[request id: <id_unknown>] input 'INPUT1' has no shape but model requires batch dimension for 'add_sub'",
         ),
@@ -62,6 +69,17 @@ class Foreign:
 )  # fmt: skip
 def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str) -> None:
     assert text_of(lambda: server["add_sub"](inputs)) == words
+
+
+@pytest.mark.parametrize("method", ["__call__", "infer", "infer_async", "infer_all"])
+def test_positional_inputs_are_refused_with_the_names_of_the_inputs(server: Server, method: str) -> None:
+    async def call() -> None:
+        result = getattr(server["add_sub"], method)(X, X)
+        await result  # only of `infer_async`; the others raise the error before
+
+    assert text_of(lambda: asyncio.run(call())) == (
+        "model 'add_sub': expected a dict of inputs or the keywords INPUT0=, INPUT1=, got 2 positional arguments"
+    )
 
 
 SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at most 128 bytes"
@@ -202,7 +220,7 @@ def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "[Errno 2] No such file or directory: '{path}'"),
+        (None, "trace file '{path}' expected a file, or a series trace.json.0, …; got neither"),
         ("{", "trace file '{path}': expected a list of objects with an 'id'"),
         ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
         ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),

@@ -283,19 +283,28 @@ import os, threading
 
 class TritonPythonModel:
     def initialize(self, args):
-        os.environ["STARTED"] += "("
-        threading.Event().wait(0.05)  # long enough for another one to start, if it may
-        os.environ["STARTED"] += ")"
+        self.append("(", ")")
 
     def execute(self, requests):
         pass
+
+    def finalize(self):
+        self.append("[", "]")
+
+    def append(self, begin, end):
+        os.environ["CALLS"] += begin
+        threading.Event().wait(0.05)  # long enough for another call to begin, if it may
+        os.environ["CALLS"] += end
 """
 
 
-def test_instances_of_a_python_model_start_one_after_the_other(
+def test_instances_of_a_python_model_start_and_end_one_after_the_other(
     write_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STARTED", "")
-    with Server(write_model("m", TOGETHER, "instance_group { count: 3 kind: KIND_CPU }"), port=0) as server:
+    monkeypatch.setenv("CALLS", "")
+    with Server(write_model("m", TOGETHER, "instance_group { count: 5 kind: KIND_CPU }"), port=0) as server:
         assert list(server) == ["m"]
-        assert os.environ["STARTED"] == "()()()"
+        assert os.environ["CALLS"] == "()()()()()"
+        assert set_count(server, 2) == "in place"
+        ended(server, ["m_0_0", "m_0_1"])
+    assert os.environ["CALLS"] == "()()()()()" + "[]" * 5

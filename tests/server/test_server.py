@@ -17,7 +17,7 @@ import pytest
 import tritonclient.http as httpclient
 
 import tritonnb as tnb
-from tests.server.conftest import python_model
+from tests.server.conftest import SMALL, python_model
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
@@ -196,9 +196,10 @@ def test_a_change_of_scheduling_is_applied_in_place(server: Server) -> None:
 
 def test_any_other_change_reloads_the_model(server: Server) -> None:
     config = server["add_sub"].config
+    assert list(config.dynamic_batching.preferred_batch_size) == [8]
     config.max_batch_size = 4
-    config.dynamic_batching.preferred_batch_size[:] = []
     assert config.apply() == "reloaded"
+    assert list(server["add_sub"].config.dynamic_batching.preferred_batch_size) == [4]
     with pytest.raises(InvalidArgumentError, match="batch-size must be <= 4"):
         server["add_sub"](INPUT0=np.tile(X, (5, 1)), INPUT1=np.tile(X, (5, 1)))
 
@@ -214,6 +215,17 @@ def test_a_refused_change_changes_nothing(server: Server) -> None:
 
 
 # --- looking --------------------------------------------------------------------------------------
+
+
+def test_a_server_lists_the_models_that_are_ready(server: Server) -> None:
+    assert list(server) == server.models
+    assert sorted(server) == sorted(SMALL)
+    assert len(server) == len(SMALL)
+    assert "add_sub" in server
+    assert "digits" not in server
+    for name in SMALL:
+        server.unload(name)
+    assert (server.models, len(server), bool(server)) == ([], 0, True)
 
 
 def test_the_repr_shows_endpoint_models_and_counts(server: Server) -> None:

@@ -125,9 +125,20 @@ def test_the_next_free_port_is_used_by_default_and_printed(
             server.stop()
 
 
-def test_a_missing_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="nowhere"):
-        Server(tmp_path / "nowhere", port=0)
+def test_a_missing_repository_is_refused_with_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "notes").touch()
+    monkeypatch.chdir(tmp_path)
+    for name, reason in (
+        ("model", f"'{tmp_path / 'model'}' does not exist; did you mean 'models'?"),
+        ("notes", f"'{tmp_path / 'notes'}' is a file"),
+        ("no/where", f"'{tmp_path / 'no/where'}' does not exist"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            Server(name, port=0)
+        assert str(caught.value) == f"model repository '{name}' is not a directory: {reason}"
 
 
 def test_it_works_as_an_asynchronous_context_manager() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.cli.flag_parser import FlagParser
+from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.server_options import server_options
 
 BOOLEANS = ("true", "false", "True", "0", "1")
 #: By option: values that ``tritonserver`` accepts. Those of features that are not supported here are disabling ones.

@@ -23,6 +23,7 @@ from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.core.datatypes import DataType, TensorType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
@@ -41,7 +42,7 @@ def function_config(function: Function, fields: Mapping[str, object]) -> pb.Mode
         Every parameter with a tensor type as its annotation is an input. The return annotation is a tensor type (the
         output ``OUTPUT``) or a dict of output names to tensor types. The function may be ``async def``.
     fields : mapping
-        Other fields of ``inference.ModelConfig``, in their JSON form.
+        Other fields of the configuration, in their JSON form, or a field below it by its name alone: ``count=2``.
 
     Raises
     ------
@@ -68,11 +69,13 @@ def function_config(function: Function, fields: Mapping[str, object]) -> pb.Mode
     for output, annotation in (outputs if isinstance(outputs, dict) else {OUTPUT: outputs}).items():
         tensor = _tensor_type(annotation, "return value", name)
         config.output.add(name=output, data_type=tensor.datatype.number, dims=tensor.dims)
+    nested = fields.keys() - config.DESCRIPTOR.fields_by_name.keys()
     try:
-        set_fields(config, fields)
+        set_fields(config, {field: value for field, value in fields.items() if field not in nested})
+        return with_overrides(config, {field: fields[field] for field in sorted(nested)})
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"model '{name}': {error}") from None
-    return config
+        prefix = f"model '{name}': "
+        raise InvalidArgumentError(prefix + str(error).removeprefix(prefix)) from None
 
 
 def _signature(function: Function, name: str) -> inspect.Signature:

@@ -28,7 +28,7 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import find_tensor
 from tritonnb.backends.parameters import boolean_parameter
-from tritonnb.backends.pt2_probe import check_program, name_inputs
+from tritonnb.backends.pt2_probe import check_program, least_rows, name_inputs
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -110,7 +110,9 @@ class Pt2Instance(BackendModelInstance):
         self._positions = _positions(model, inputs)
         known = numbered(outputs, "OUTPUT__")
         self._results = {name: find_tensor(name, known, "output") for name in model.outputs}
-        self._minimum_rows = check_program(model.context.config, self._run, self._positions, self._results)
+        self._minimum_rows = check_program(
+            model.context.config, self._run, self._positions, self._results, least_rows(model.path)
+        )
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.model_config.write import write_text
 
 #: ``data_type`` in a configuration by the name of the PyTorch type.
 _DATA_TYPES = {
@@ -23,6 +25,7 @@ _DATA_TYPES = {
 }
 
 
+@with_short_traceback
 def export_pt2(
     module: Any,
     args: tuple[Any, ...],
@@ -33,6 +36,8 @@ def export_pt2(
     inductor_configs: Mapping[str, Any] | None = None,
 ) -> str:
     """Compile a PyTorch module with AOTInductor, and write *1/model.pt2* and *config.pbtxt* into a model directory.
+
+    A *config.pbtxt* with another text remains as *config.pbtxt.bak*.
 
     Takes from ten seconds to some minutes, and needs a C++ compiler. The archive runs on machines with the same kind
     of processor and the same version of PyTorch.
@@ -102,7 +107,7 @@ def export_pt2(
     torch._inductor.aoti_compile_and_package(
         program, package_path=str(path / "1" / "model.pt2"), inductor_configs=dict(inductor_configs or {})
     )
-    (path / "config.pbtxt").write_text(text)
+    write_text(path / "config.pbtxt", text)
     return text
 
 

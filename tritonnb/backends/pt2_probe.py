@@ -7,7 +7,9 @@ error that contains the position of the input and of the dim.
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ Run = Callable[[list[Array]], list[Array]]
 
 _INPUT_ERROR = re.compile(r"input_handles\[(\d+)\]: (.*)", re.DOTALL)
 _DIM_ERROR = re.compile(r"at (\d+), expected(?: it)?(?: to be [<>]=)?:? (\d+), but got: (\d+)")
+#: The check of the first dimension in the C++ code of a program.
+_ROWS_CHECK = re.compile(rb'dim value is too small at 0, "\s*<< "expected it to be >= (\d+)')
 #: The size of a variable dim in the first attempt.
 _FIRST_SIZE = 2
 
@@ -38,10 +42,24 @@ def name_inputs(text: str, names: Sequence[str]) -> str:
     return re.sub(r"input_handles\[(\d+)\]", lambda match: f"input '{names[int(match[1])]}'", text)
 
 
-def check_program(config: Any, run: Run, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> int:
+def least_rows(archive: Path) -> int | None:
+    """The number of rows that a program needs, according to its C++ code; None if the archive does not contain it.
+
+    Often it is 2, since PyTorch treats a dimension of size 1 as a constant.
+    """
+    with zipfile.ZipFile(archive) as files:
+        sources = [files.read(name) for name in files.namelist() if name.endswith(".wrapper.cpp")]
+    found = [int(rows) for source in sources for rows in _ROWS_CHECK.findall(source)]
+    return max(found, default=1) if sources else None
+
+
+def check_program(
+    config: Any, run: Run, inputs: Mapping[str, int], outputs: Mapping[str, int], rows: int | None = None
+) -> int:
     """Run a program with zeros of the configured shapes, and compare its results with the configured outputs.
 
-    It runs with ``max_batch_size`` rows and with one row.
+    It runs with ``max_batch_size`` rows. If it is not known how many rows it needs, it also runs with one row; PyTorch
+    prints an error if that is too few.
 
     Parameters
     ----------
@@ -50,11 +68,13 @@ def check_program(config: Any, run: Run, inputs: Mapping[str, int], outputs: Map
         Runs the program with the inputs in the order of ``inputs``.
     inputs, outputs : mapping of str to int
         The position of each configured tensor in the program.
+    rows : int, optional
+        The number of rows that the program needs, if it is known (`least_rows`).
 
     Returns
     -------
     int
-        The number of rows that the program needs: often 2, since PyTorch treats a dimension of size 1 as a constant.
+        The number of rows that the program needs.
 
     Raises
     ------
@@ -69,6 +89,8 @@ def check_program(config: Any, run: Run, inputs: Mapping[str, int], outputs: Map
         _check_output(spec, tensor, results[outputs[name]], spec.max_batch_size)
     if not spec.max_batch_size:
         return 1
+    if rows is not None:
+        return rows
     try:
         run([array[:1] for array in arrays])
     except RuntimeError as error:

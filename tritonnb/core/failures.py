@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from tritonnb.core.errors import TritonError
@@ -13,6 +13,7 @@ from tritonnb.core.errors import TritonError
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
+C = TypeVar("C", bound=type)
 
 
 def frames_to_notes(error: E) -> E:
@@ -58,6 +59,18 @@ def shorten_traceback(error: TritonError) -> None:
     """
     error.__traceback__ = None
     error.__cause__ = error.model_error  # also suppresses the context
+
+
+def with_short_tracebacks(cls: C) -> C:
+    """Decorate a public class: `with_short_traceback` for its public methods, ``__call__`` and ``__getitem__``."""
+    for name, value in list(vars(cls).items()):
+        if name.startswith("_") and name not in ("__call__", "__getitem__"):
+            continue
+        if isinstance(value, classmethod):
+            setattr(cls, name, classmethod(with_short_traceback(value.__func__)))
+        elif isinstance(value, FunctionType):
+            setattr(cls, name, with_short_traceback(value))
+    return cls
 
 
 def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:

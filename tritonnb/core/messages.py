@@ -6,8 +6,9 @@ instance thread; only one of them writes to it at a time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import TritonError, strip_traceback
 from tritonnb.core.ownership import read_only_view, writeable_copy
+
+logger = logging.getLogger(__name__)
 
 #: Maximum length of a string correlation ID, in bytes of UTF-8.
 MAX_CORRELATION_ID_BYTES = 128
@@ -162,13 +165,6 @@ class RequestHandler(Protocol):
         """Cancel a request that it accepted."""
 
 
-class WaitingCaller(Protocol):
-    """An in-process caller whose thread waits for the response to its request."""
-
-    def offer(self, instance: Any, execution: Any) -> bool:
-        """Have the caller execute a batch with its request on an instance; False if it no longer waits."""
-
-
 class RequestTrace(Protocol):
     """The trace of one request."""
 
@@ -203,7 +199,9 @@ class InferRequest:
     flags : int
         `SEQUENCE_START` | `SEQUENCE_END`: see `tritonnb.core.sequence_flags`.
     respond : callable
-        ``respond(request, response)``, called on the server's loop, once for each response.
+        ``respond(request, response)``, called on the server's loop by `answer`, once for each response.
+    answered : bool
+        The final response was passed on.
     batch_size : int
         ``max(1, batch dimension)``; set when the request is accepted.
     batch_key : hashable
@@ -224,8 +222,6 @@ class InferRequest:
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The served model that accepted the request.
-    caller : WaitingCaller or None
-        The in-process caller whose thread waits for the response and may execute the batch.
     states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
@@ -236,9 +232,9 @@ class InferRequest:
 
     __slots__ = (
         "accepted_by",
+        "answered",
         "batch_key",
         "batch_size",
-        "caller",
         "cancelled",
         "checked",
         "correlation_id",
@@ -299,9 +295,9 @@ class InferRequest:
         self.on_cancel: Callable[[], object] | None = None
         self.is_null = False
         self.checked = False
+        self.answered = False
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
-        self.caller: WaitingCaller | None = None
         self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
@@ -327,6 +323,14 @@ class InferRequest:
         copy.batch_key = self.batch_key
         copy.checked = True
         return copy
+
+    def answer(self, response: InferResponse) -> None:
+        """Pass a response to ``respond``; after the final one, a response is an error of the server, and is logged."""
+        if self.answered:
+            logger.error("%r: expected no response after the final one, got %r", self, response, stack_info=True)
+            return
+        self.answered = response.final
+        self.respond(self, response)
 
     def wrap_response(self, observer: Respond) -> None:
         """Call ``observer(request, response)`` before each response is passed on.

@@ -1,6 +1,6 @@
-"""Events as flat tuples, the form in which the event stream keeps them.
+"""Events as flat tuples, the form in which the event stream passes them on.
 
-The garbage collector does not scan such tuples, so that a long history causes no pauses.
+The garbage collector stops tracking such tuples when it first visits them, so that long recordings cause no pauses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The version of this package, and of the Triton release that it reproduces."""
 
-VERSION = "0.1.0"
+#: A version in development ends in `.dev0`; a released one is that of a tag (*docs/releasing.md*).
+VERSION = "0.1.0.dev0"
 
 #: The Triton release (container release 26.07) whose wire behaviour is implemented. The server metadata reports it,
 #: since clients derive from it what the server supports.

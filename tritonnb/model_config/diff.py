@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
@@ -88,3 +89,30 @@ def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> 
         (result if field.name in names else part).ClearField(field.name)
     result.MergeFrom(part)
     return result
+
+
+def omitted_tensors(config: pb.ModelConfig, before: pb.ModelConfig) -> set[str]:
+    """The fields of tensors, ``input`` and ``output``, that ``before`` has and ``config`` lacks altogether."""
+    return {kind for kind in ("input", "output") if getattr(before, kind) and not getattr(config, kind)}
+
+
+def require_tensors(config: pb.ModelConfig, before: pb.ModelConfig) -> None:
+    """Reject a configuration without any inputs or any outputs in place of one that has them.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With the names of the tensors that would be lost, and how to change single fields.
+    """
+    lost = [
+        f"{kind} '{tensor.name}'"
+        for kind in sorted(omitted_tensors(config, before))
+        for tensor in getattr(before, kind)
+    ]
+    if lost:
+        raise InvalidArgumentError(
+            f"model '{config.name}': expected a whole configuration, since it replaces the present one, "
+            f"got one without {', '.join(lost)}",
+            hint=f'to change single fields: config = server["{config.name}"].config; config.max_batch_size = 8; '
+            "config.apply()",
+        )

@@ -34,7 +34,7 @@ def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.M
     Raises
     ------
     InvalidArgumentError
-        If the configuration has no such field, or the value has the wrong type.
+        If the configuration has no such field, the value has the wrong type, or ``count`` is less than 1.
 
     Examples
     --------
@@ -45,17 +45,28 @@ def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.M
     # Defaults derived from an edited field, such as preferred sizes from max_batch_size, must be derived again.
     changed = without_defaults(config)
     for name, value in fields.items():
-        places = [(part, depth) for part, depth in _places(changed) if name in part.DESCRIPTOR.fields_by_name]
+        places = _places_of(name, changed)
         if not places:
             known = {field for part, _ in _places(changed) for field in part.DESCRIPTOR.fields_by_name}
+            known.update(pb.ModelInstanceGroup.DESCRIPTOR.fields_by_name)
             model = f"model '{config.name}': " if config.name else ""
             raise InvalidArgumentError(f"{model}the configuration has no field '{name}'{did_you_mean(name, known)}")
-        innermost = places[0][1]
-        for message, depth in places:
-            if depth == innermost:
-                message.ClearField(name)
-                set_fields(message, {name: value})
+        for message in places:
+            message.ClearField(name)
+            set_fields(message, {name: value})
+            if isinstance(message, pb.ModelInstanceGroup) and name == "count" and message.count < 1:
+                raise InvalidArgumentError(f"count expected a number of instances of at least 1, got {value!r}")
     return changed
+
+
+def _places_of(name: str, config: pb.ModelConfig) -> list[Message]:
+    """The outermost messages that have a field; an instance group is added if only such a group can have it."""
+    places = [(part, depth) for part, depth in _places(config) if name in part.DESCRIPTOR.fields_by_name]
+    if places:
+        return [part for part, depth in places if depth == places[0][1]]
+    if config.instance_group or name not in pb.ModelInstanceGroup.DESCRIPTOR.fields_by_name:
+        return []
+    return [config.instance_group.add(count=1)]
 
 
 def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
@@ -71,7 +82,5 @@ def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
                 yield getattr(batching, strategy), 2
         if choice == "dynamic_batching":
             yield batching.default_queue_policy, 3
-    if not config.instance_group:
-        config.instance_group.add(count=1)
     for group in config.instance_group:
         yield group, 4

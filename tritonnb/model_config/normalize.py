@@ -60,6 +60,31 @@ def without_defaults(config: pb.ModelConfig) -> pb.ModelConfig:
     return result
 
 
+def without_outdated_sizes(edited: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
+    """A copy of an edited configuration without the preferred sizes that `normalize` derived from a larger batch size.
+
+    Parameters
+    ----------
+    edited : ModelConfig
+    running : ModelConfig
+        The normalised configuration that was edited.
+
+    Examples
+    --------
+    >>> running = pb.ModelConfig(max_batch_size=8, dynamic_batching={"preferred_batch_size": [8]})
+    >>> edited = pb.ModelConfig(max_batch_size=4, dynamic_batching={"preferred_batch_size": [8]})
+    >>> without_outdated_sizes(edited, running).dynamic_batching.preferred_batch_size
+    []
+    """
+    result = pb.ModelConfig()
+    result.CopyFrom(edited)
+    for batching in (result.dynamic_batching, result.sequence_batching.oldest):
+        is_derived = list(batching.preferred_batch_size) == [running.max_batch_size]
+        if is_derived and result.max_batch_size < running.max_batch_size:
+            batching.ClearField("preferred_batch_size")
+    return result
+
+
 def normalize_instance_groups(config: pb.ModelConfig, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:
     """Resolve ``instance_group``: names, kinds, counts, and the GPUs of each group.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import set_fields
@@ -100,29 +101,50 @@ def _read(
 ) -> tuple[pb.ModelConfig, str | None]:
     """The configuration, and its text if it was the text of a *config.pbtxt*."""
     text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
-    if text is not None and text.lstrip().startswith("{"):
-        read, text = _from_fields(_parsed_json(text)), None
-    elif text is not None:
-        read = read_text(text).config
-    else:
-        read = _from_message(config) if isinstance(config, Message) else _from_fields(config)
-    read.name = read.name or name
-    if check is not None:
-        with ProblemContext(read, text):
-            check(read)
+    with _named(config):
+        if text is not None and text.lstrip().startswith("{"):
+            read, text = _from_fields(_parsed_json(text)), None
+        elif text is not None:
+            read = read_text(text).config
+        else:
+            read = _from_message(config) if isinstance(config, Message) else _from_fields(config)
+        read.name = read.name or name
+        if check is not None:
+            with ProblemContext(read, text):
+                check(read)
     return read, text
 
 
 def _text_of(config: str | bytes | os.PathLike[str]) -> str:
     if isinstance(config, bytes):
         return config.decode("utf-8", "surrogateescape")
-    path = Path(config)
-    if isinstance(config, str) and (set(config) & set("{}\n") or path.suffix not in (".pbtxt", ".json")):
+    if isinstance(config, str) and not _is_path(config):
         return config
+    path = Path(config)
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8", "surrogateescape")
     except OSError as error:
         raise InvalidArgumentError(f"cannot read the configuration '{path}': {error.strerror}") from None
+
+
+def _is_path(config: object) -> bool:
+    """Whether a configuration is given as a path: a text has a field, with a colon or in brackets."""
+    if not isinstance(config, str):
+        return isinstance(config, os.PathLike)
+    if set(config) & set("{}<>#\n") or not config.strip():
+        return False
+    return ":" not in config or Path(config).suffix in (".pbtxt", ".json")
+
+
+@contextmanager
+def _named(config: object) -> Iterator[None]:
+    """Name the file, if there is one, in the errors of the block."""
+    try:
+        yield
+    except TritonError as error:
+        if _is_path(config):
+            error.message = f"'{os.fspath(cast(str, config))}': {error.message}"
+        raise
 
 
 def _is_wrapped(text: str) -> bool:

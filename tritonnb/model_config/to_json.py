@@ -36,26 +36,42 @@ def config_to_dict(config: pb.ModelConfig) -> JsonDict:
 
     Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
     """
+    return message_to_dict(config)
+
+
+def message_to_dict(message: Message, *, unset: bool = False) -> JsonDict:
+    """A message as the dict that Triton writes as JSON, with numbers of 64 bits as numbers.
+
+    Parameters
+    ----------
+    message : Message
+    unset : bool, optional
+        Whether messages that are not set are present, too, with the defaults of their fields.
+    """
     # Triton writes scalar members of a oneof after the other fields.
-    fields = sorted(config.DESCRIPTOR.fields, key=lambda field: bool(field.containing_oneof and not field.message_type))
+    fields = sorted(
+        message.DESCRIPTOR.fields, key=lambda field: bool(field.containing_oneof and not field.message_type)
+    )
     return {
-        field.name: _value(config, field) for field in fields if not field.has_presence or config.HasField(field.name)
+        field.name: _value(message, field, unset)
+        for field in fields
+        if unset or not field.has_presence or message.HasField(field.name)
     }
 
 
-def _value(message: Message, field: FieldDescriptor) -> JsonValue:
+def _value(message: Message, field: FieldDescriptor, unset: bool) -> JsonValue:
     value = getattr(message, field.name)
     if not field.is_repeated:
-        return _single(value, field)
+        return _single(value, field, unset)
     if is_map(field):
         of = field.message_type.fields_by_name["value"]
-        return {str(key): _single(value[key], of) for key in sorted(value)}
-    return [_single(element, field) for element in value]
+        return {str(key): _single(value[key], of, unset) for key in sorted(value)}
+    return [_single(element, field, unset) for element in value]
 
 
-def _single(value: Element, field: FieldDescriptor) -> JsonValue:
+def _single(value: Element, field: FieldDescriptor, unset: bool) -> JsonValue:
     if field.message_type is not None:
-        return config_to_dict(value)
+        return message_to_dict(value, unset=unset)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name

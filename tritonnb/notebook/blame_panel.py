@@ -13,7 +13,6 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import Blame
-from tritonnb.recording.latency_split import CAUSES
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -43,13 +42,14 @@ def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
         meaning, and the remedy or an empty string.
     """
     total = blame.latency_ns or 1
-    remedies = blame.remedies if with_remedies else {}
+    texts = {cause: str(remedy) for cause, remedy in blame.remedies.items()} if with_remedies else {}
+    missing = "" if with_remedies else None
     return {
         "batch": blame.request.batch,
         "request": label_of(blame.request),
         "title": blame.title,
         "parts": [
-            [cause, ns / 1e6, ns / total, CAUSES[cause], str(remedies.get(cause, "")) if with_remedies else None]
+            [cause, ns / 1e6, ns / total, blame.meaning_of(cause), texts.get(cause, missing)]
             for cause, ns in blame.parts.items()
         ],
     }

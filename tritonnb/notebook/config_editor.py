@@ -120,6 +120,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
         self._failure = self._failure_of_file()
+        self._not_saved: str | None = None
         self._running_text = text_of(self._running, self._file.text, self._checked)
         status = {"busy": "", "outcome": "", "level": "", "outside": False, "loaded": True, "ended": False}
         super().__init__(
@@ -160,10 +161,12 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._submit(self._revert).result()
 
     def save(self) -> None:
-        """Write the text to the file atomically.
+        """Write the text to the file atomically; the previous text remains in *config.pbtxt.bak*.
 
         Raises
         ------
+        RuntimeError
+            If the text has problems, or the file was changed elsewhere; saving again writes it nevertheless.
         OSError
             If it cannot be written.
         """
@@ -316,9 +319,19 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if self.status["outside"]:
             self.status = {**self.status, "outside": False}
             raise RuntimeError("The file was changed elsewhere and has not been written. Save again to replace it.")
-        write_text(self._path, text)
+        self._check()
+        problems = self.report["problems"]
+        if problems and text != self._not_saved:
+            self._not_saved = text
+            problem = problems[0]["message"].rstrip(". ")
+            raise RuntimeError(
+                f"The file has not been written, since the server would reject it: {problem}. Save again to write it "
+                "nevertheless."
+            )
+        backup = write_text(self._path, text)
         self._file = _FileSnapshot.of(self._path)
-        self._show_outcome("good", f"Saved to {self._path.name}.")
+        previous = "" if backup is None else f" The previous text is in {backup.name}."
+        self._show_outcome("good", f"Saved to {self._path.name}.{previous}")
 
     def _take_file(self) -> None:
         self._file = _FileSnapshot.of(self._path)

@@ -21,9 +21,7 @@ from tritonnb.notebook.batch_tracker import MOST_PENDING, Changes
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.feed import Feed
-from tritonnb.notebook.garbage_collector import collector
 from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.switch_interval import interpreter
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
@@ -76,8 +74,8 @@ class LiveBatchView(BatchView):
         import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
-        atexit.register(self.stop)  # a kernel that exits closes its sockets: stop sending before
-        collector.begin()
+        self._exits = False
+        atexit.register(self._stop_at_exit)
         self._thread.start()
 
     def recording(self) -> Recording | None:
@@ -109,6 +107,8 @@ class LiveBatchView(BatchView):
         """
         if self._in_sight:
             return False
+        if not self._server.alive:
+            self.stop()  # the view's thread would send its last state after the cell, perhaps while the kernel exits
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events were followed
             self._server.call(self._read_state)  # until then the events of all completed requests are emitted
         counts = self._on_loop(self._feed.tracker.catch_up)
@@ -124,6 +124,11 @@ class LiveBatchView(BatchView):
         self._stop.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _stop_at_exit(self) -> None:
+        """Stop sending before the interpreter closes its sockets: no one would receive the last state."""
+        self._exits = True
+        self.stop()
 
     def close(self) -> None:
         """Stop following the model, and close the view."""
@@ -173,7 +178,6 @@ class LiveBatchView(BatchView):
         try:
             self._follow()
         finally:
-            collector.end()
             self._finish()
 
     def _follow(self) -> None:
@@ -192,14 +196,12 @@ class LiveBatchView(BatchView):
             # The idle time of sequences goes on without events.
             if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
                 undrawn = undrawn or not self._feed.quiet
-                with interpreter.shared(self._busy):
-                    self.send({**self._delivery(), **state})
+                self.send({**self._delivery(), **state})
                 batches, now = self._feed.tracker.counts.batches, self._feed.now_ns
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
             elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
-                with interpreter.shared(self._busy):
-                    self.keep_last_state(at_once=True)
+                self.keep_last_state(at_once=True)
                 figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
                 undrawn = False
             if unsaved and now - saved_ns > _HISTORY_NS:
@@ -217,7 +219,7 @@ class LiveBatchView(BatchView):
             return function()
 
     def _save_history(self, slots: Json | None = None) -> None:
-        with interpreter.shared(self._busy), self._encoding:
+        with self._encoding:
             history = self._feed.history(self._feed.now_ns)
         self.history = history if slots is None else {**history, "slot_state": slots}
 
@@ -225,12 +227,13 @@ class LiveBatchView(BatchView):
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
             self._server.call(self._server.engine.stream.detach, self._feed.tracker.receive)
             self._server.call(self._read_state)
-        self.send(self._delivery())
-        self._save_history()
-        self.live = False
+        if not self._exits:
+            self.send(self._delivery())
+            self._save_history()
+            self.live = False
+            self.keep_last_state(at_once=True)
         open_batch_views.remove(self._server, self)
-        self.keep_last_state(at_once=True)
-        atexit.unregister(self.stop)
+        atexit.unregister(self._stop_at_exit)
         self.ended.set()
 
 

@@ -82,9 +82,11 @@ class TritonMagics(Magics):
 
     @cell_magic("config")  # type: ignore[arg-type]
     def change_config(self, line: str, cell: str) -> None:
-        """``%%config MODEL [--save]``: apply the cell as *config.pbtxt* of a running model.
+        """``%%config MODEL [--save]``: apply the cell as the whole *config.pbtxt* of a model.
 
-        With ``--save`` the cell is also written to the model's file.
+        The cell replaces the running configuration; to change single fields, use ``server["MODEL"].config``. A cell
+        without the inputs or outputs that the model has is rejected. With ``--save`` the cell is then written to the
+        model's file, whose previous text remains in *config.pbtxt.bak*.
         """
         parser = _Parser(prog="%%config", add_help=False)
         parser.add_argument("model")
@@ -105,9 +107,8 @@ class TritonMagics(Magics):
             assert diagnosis.parsed is not None  # without problems it is parsed
             problem = problem_of(error.message.rstrip("\n"), cell, diagnosis.parsed, error.hint)
             raise UsageError(_excerpt(cell, problem)) from None
-        if file is not None:
-            write_text(file, cell)
-        print(f"{options.model}: {_EFFECTS[effect]}{f'; saved to {file}' if file is not None else ''}")
+        saved = "" if file is None else _saved(file, cell)
+        print(f"{options.model}: {_EFFECTS[effect]}{saved}")
 
     @cell_magic
     def model_py(self, line: str, cell: str) -> None:
@@ -181,6 +182,12 @@ class TritonMagics(Magics):
         if not isinstance(server, Server) or not server.alive:
             raise UsageError("no server is running: %tritonnb start REPOSITORY, or server = tnb.serve(...)")
         return server
+
+
+def _saved(file: Path, text: str) -> str:
+    """Write a file, and return a remark about where its text and the previous one are."""
+    backup = write_text(file, text)
+    return f"; saved to {file}" + (f"; the previous text is in {backup.name}" if backup is not None else "")
 
 
 def _excerpt(text: str, problem: Problem) -> str:

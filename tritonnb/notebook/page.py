@@ -94,6 +94,7 @@ def _latency(blame: Blame, *, with_remedies: bool) -> Json:
     return {
         "title": blame.title,
         "parts": [[cause, ns / 1e6] for cause, ns in blame.parts.items()],
+        "meanings": {cause: blame.meaning_of(cause) for cause in blame.outliers},
         "remedies": {cause: str(remedy) for cause, remedy in remedies.items()},
     }
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from tritonnb.backends.completion import merge_completed
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.backends.python.executor import ModelExecutor
@@ -28,9 +27,6 @@ from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.to_json import config_to_dict, config_to_json
 
 logger = logging.getLogger(__name__)
-
-#: The parameter of a model that says that ``execute`` may run on any thread.
-ANY_THREAD = "EXECUTE_ON_ANY_THREAD"
 
 
 class PythonBackend(Backend):
@@ -107,12 +103,6 @@ class PythonInstance(BackendModelInstance):
         self._path = path
         self._binding = InstanceBinding(context.version_directory, context.server, spec.name)
         self._coroutines = CoroutineRunner()
-        self._any_thread = boolean_parameter(context, ANY_THREAD, False)
-
-    @property
-    def any_thread(self) -> bool:
-        """The parameter ``EXECUTE_ON_ANY_THREAD``: models may keep what belongs to the thread of ``initialize``."""
-        return self._any_thread and not inspect.iscoroutinefunction(self._model.execute)
 
     def initialize(self) -> None:
         """Import the file, create the object, and call its ``initialize``."""
@@ -129,7 +119,15 @@ class PythonInstance(BackendModelInstance):
         except BaseException as error:
             module_import.forget_model(self._module)
             raise InternalError(module_import.describe(error), model_error=frames_to_notes(error)) from None
+        if not hasattr(model, "execute"):
+            logger.warning(
+                "model '%s': %s: expected TritonPythonModel to have a method execute(self, requests), got none: every "
+                "request will fail",
+                self._context.name,
+                self._path,
+            )
         self._model = model
+        self.thread_agnostic = not inspect.iscoroutinefunction(getattr(model, "execute", None))
         self._executor = ModelExecutor(
             self._context.config,
             self._spec.name,
@@ -142,10 +140,7 @@ class PythonInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
-        if self._any_thread:
-            self._binding.call(self._executor.execute, execution)
-        else:
-            self._executor.execute(execution)
+        self._binding.call(self._executor.execute, execution)
 
     def readiness_check(self) -> Callable[[], None] | None:
         """The model's ``is_ready``, if it has one."""

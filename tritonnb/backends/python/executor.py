@@ -12,6 +12,7 @@ from tritonnb.backends.batching import output_tensor
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.python import module_import
 from tritonnb.backends.python.coroutines import CoroutineRunner
+from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core_response
 from tritonnb.backends.python.single_response import SingleResponseSender
@@ -61,10 +62,10 @@ class ModelExecutor:
         self._new_request = new_request
         self._coroutines = coroutines
         spec = ModelSpec.from_config(config)
-        self._outputs = tuple(spec.outputs)
         self._reshaped = {name: output for name, output in spec.outputs.items() if output.reshape is not None}
         self._batching = spec.max_batch_size > 0
         self._states = tuple([state.output_name for state in config.sequence_batching.state])
+        self._outputs = DeclaredOutputs(spec.outputs, spec.name, self._states)
         self._decoupled = bool(config.model_transaction_policy.decoupled)
 
     def execute(self, execution: Execution) -> None:

@@ -13,6 +13,7 @@ import itertools
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from importlib import machinery
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -24,8 +25,8 @@ from tritonnb.core.failures import frames_to_notes
 
 _lock = threading.RLock()
 _numbers = itertools.count()
-#: The directories of models that were imported.
-_model_directories: set[Path] = set()
+#: The version directories of the models that are imported, by the packages that stand for them.
+_versions: dict[str, Path] = {}
 
 
 class _Loader(machinery.SourceFileLoader):
@@ -38,7 +39,8 @@ class _Loader(machinery.SourceFileLoader):
 
 def _find_in_model(directory: str) -> machinery.FileFinder:
     """Find the modules in a directory of a model (a path hook of Python)."""
-    if _model_directories.isdisjoint([Path(directory), *Path(directory).parents]):
+    models = {version.parent for version in list(_versions.values())}
+    if models.isdisjoint([Path(directory), *Path(directory).parents]):
         raise ImportError(f"not a directory of a model: {directory}")
     return machinery.FileFinder(
         directory,
@@ -48,11 +50,10 @@ def _find_in_model(directory: str) -> machinery.FileFinder:
     )
 
 
-sys.path_hooks.insert(0, _find_in_model)
-
-
 def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     """Import a model file again, with this module as its ``triton_python_backend_utils``.
+
+    Until `forget_model`, the model's directories are at the end of Python's path, for imports inside functions.
 
     Raises
     ------
@@ -70,31 +71,47 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
-        _model_directories.add(path.parent.parent)
+        if not _versions:
+            sys.path_hooks.insert(0, _find_in_model)
+        _versions[package.__name__] = path.parent
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
-        # Always a new list: other threads import, too, and iterate over the old one.
         sys.path = [*directories, *sys.path]
         sys.modules[pb_utils.NAME] = utilities
         try:
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            finally:
+                sys.modules[pb_utils.NAME] = pb_utils  # for later imports
+                sys.path = [*_path_without(directories), *directories]
+                _forget_helpers(directories[1], package.__name__, set(sys.modules) - before)
         except BaseException as error:
             forget_model(module)
             raise InternalError(describe(error), model_error=frames_to_notes(error)) from None
-        finally:
-            sys.modules[pb_utils.NAME] = pb_utils  # for later imports
-            # Imports inside functions run later: they find the directories at the end of the path.
-            sys.path = [*(directory for directory in sys.path if directory not in directories), *directories]
-            _forget_helpers(directories[1], package.__name__, set(sys.modules) - before)
     return module
 
 
 def forget_model(module: ModuleType) -> None:
-    """Remove a model's module, and the modules that it imported relatively, from ``sys.modules``."""
+    """Remove a model's module, and the modules that it imported relatively, from ``sys.modules``.
+
+    With the last one from a directory, the directory leaves Python's path; with the last one of all, nothing is left.
+    """
     package = module.__name__.partition(".")[0]
-    for name in [name for name in list(sys.modules) if name.partition(".")[0] == package]:
-        del sys.modules[name]
+    with _lock:
+        for name in [name for name in list(sys.modules) if name.partition(".")[0] == package]:
+            del sys.modules[name]
+        version = _versions.pop(package)
+        in_use = {directory for other in _versions.values() for directory in (other, other.parent)}
+        sys.path = _path_without([str(directory) for directory in {version, version.parent} - in_use])
+        if not _versions:
+            sys.path_hooks.remove(_find_in_model)
+            sys.modules.pop(pb_utils.NAME, None)
+
+
+def _path_without(directories: Sequence[str]) -> list[str]:
+    """Python's path without some directories; a new list, since other threads iterate over the old one."""
+    return [directory for directory in sys.path if directory not in directories]
 
 
 def model_class(module: ModuleType, path: Path) -> Any:
@@ -103,12 +120,16 @@ def model_class(module: ModuleType, path: Path) -> Any:
     Raises
     ------
     InternalError
-        If there is none.
+        If there is none, with the text of Triton's Python backend; the hint has the file and the names in it.
     """
     class_ = getattr(module, "TritonPythonModel", None)
     if class_ is None:
         module_name = f"{path.parent.name}.{path.stem}"
-        raise InternalError(f"AttributeError: module '{module_name}' has no attribute 'TritonPythonModel'")
+        defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        raise InternalError(
+            f"AttributeError: module '{module_name}' has no attribute 'TritonPythonModel'",
+            hint=f"{path}: expected a class TritonPythonModel, got {', '.join(defined) or 'no class'}",
+        )
     return class_
 
 

@@ -145,13 +145,13 @@ class InferenceRequest:
 
     @classmethod
     def received(
-        cls, request: InferRequest, outputs: Sequence[str], sender: Callable[[], ResponseSender]
+        cls, request: InferRequest, outputs: tuple[str, ...], sender: Callable[[], ResponseSender]
     ) -> InferenceRequest:
         """A request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
         received._request = request
         received._tensors = {}
-        received._outputs = tuple(outputs)
+        received._outputs = outputs
         received._sender = sender
         received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.backends.execution import ResponseSender
+from tritonnb.backends.python.declared_outputs import DeclaredOutputs
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
 from tritonnb.backends.python.parameters import check_types, find_parameter_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
@@ -120,6 +121,8 @@ def to_core_response(response: InferenceResponse, output_names: Sequence[str], f
     if error is not None:
         return InferResponse(error=error, final=final)
     outputs = [to_core_tensor(tensor) for tensor in response._tensors if tensor._name in output_names]
+    if len(outputs) != len(response._tensors) and isinstance(output_names, DeclaredOutputs):
+        output_names.report([tensor._name for tensor in response._tensors])
     return InferResponse(outputs, final=final, parameters=response._parameters)
 
 

@@ -90,7 +90,7 @@ class Panel {
     this.message.textContent = message;
     const rows = rules.map(([rule, meaning, numbers, applies]) =>
       [applies ? "tnb-applies" : "", applies ? "▶" : "", rule, numbers, meaning]);
-    const busy = "All instances are busy. If a batch were formed now:";
+    const busy = "All instances are busy. The rules for the next batch:";
     const title = idle ? "The rules for the requests that wait:" : busy;
     this.rules.replaceChildren(...(rows.length
       ? [node("p", "", title), table(["", "rule", "now", "meaning"], rows)] : [node("p", "", "No request waits.")]));

@@ -20,8 +20,9 @@ class PageModel extends LocalModel {
     const known = this.latencies[`${batch} ${request}`];
     if (!known) return { batch, request, error: `Request ${request}: ${NOT_INCLUDED}.` };
     const { title, parts, remedies } = known;
+    const meanings = { ...this.meanings, ...known.meanings };
     const total = parts.reduce((sum, [, ms]) => sum + ms, 0) || 1;
-    const row = ([cause, ms]) => [cause, ms, ms / total, this.meanings[cause], remedies[cause] ?? ""];
+    const row = ([cause, ms]) => [cause, ms, ms / total, meanings[cause], remedies[cause] ?? ""];
     return { batch, request, title, parts: parts.map(row) };
   }
 }
