@@ -1,5 +1,4 @@
-# Two commands to know: `make lab` opens the quickstart with a server live, `make test` proves that it works.
-# Both set everything up from nothing but Python 3.11 or later.
+# `make lab` opens the quickstart in JupyterLab, `make test` runs all tests. Nothing but Python 3.11 or later is needed.
 
 # Tests start hundreds of processes, which would all compile the same modules; containers often have this set.
 unexport PYTHONDONTWRITEBYTECODE
@@ -7,7 +6,11 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+# What is installed: for the quickstart, for all lessons, for compiling, and for everything else as well.
+LAB := $(VENV)/.lab
+LESSONS := $(VENV)/.lessons
+COMPILER := $(VENV)/.compiler
+ALL := $(VENV)/.all
 MODELS := $(VENV)/.models
 COMPILED := build/.compiled
 TENSORFLOW := build/tensorflow
@@ -23,13 +26,37 @@ FAST := --hypothesis-profile=fast -m "not (browser or kernel or wheel or isolate
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test test-browser test-others test-fast test-tensorflow test-ray fuzz chromium node check docs site bench bench-report wheel models clean
+COMMA := ,
+PINS := binder/constraints.txt
+PINNED := --constraint $(PINS)
+# uv does not read pip's settings. If they name no wheels, torch is the build for CPUs, without several GB of CUDA.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+ifeq ($(UV_FIND_LINKS),)
+export UV_TORCH_BACKEND ?= cpu
+endif
 
-lab: $(MODELS) $(COMPILED)
-	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
+# $(call step,TEXT,COMMAND): one line with the time that COMMAND takes; its warnings and errors are shown, too.
+step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo "$$(($$(date +%s) - begin)) s"
+# $(call install,ENVIRONMENT,PACKAGES): with uv, in seconds; with pip where uv cannot be had or cannot find them.
+install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
+	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-demo: $(MODELS) $(COMPILED)
-	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-fast test-debug test-tensorflow test-ray fuzz \
+	chromium node check docs site bench bench-report wheel models clean
+
+lab: $(LAB) say-if-interpreted
+	@$(BIN)/jupyter lab $(AS_ROOT) --log-level=WARN notebooks/01_quickstart.ipynb
+
+demo: $(LAB) say-if-interpreted
+	@$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
+
+# What the lessons after the first one need, too.
+lessons: $(LESSONS)
+
+compile: $(COMPILED)
+
+say-if-interpreted: $(LAB)
+	@$(BIN)/python -c 'from tritonnb.compiled import STATE; STATE == "compiled" or print(f"tritonnb is {STATE}. Faster: make compile")'
 
 # Four pytest processes for two cores, since tests often wait. Those in a browser share one, and one JupyterLab.
 test: $(MODELS) $(COMPILED)
@@ -44,6 +71,10 @@ test-others: $(MODELS) $(COMPILED)
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
+
+# The fast tests of the server in asyncio's debug mode, which finds calls of the event loop on other threads.
+test-debug: $(MODELS) $(COMPILED)
+	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST) tests/runtime tests/scheduling tests/server tests/endpoints
 
 # TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed
@@ -69,7 +100,7 @@ chromium:
 node:
 	command -v npm || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends nodejs npm)
 
-check: $(INSTALLED)
+check: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -92,56 +123,62 @@ bench: $(MODELS) $(COMPILED)
 bench-report: $(MODELS) $(COMPILED)
 	$(BIN)/python -m benchmarks --report --rounds 5
 
-wheel: $(INSTALLED)
-	rm -f dist/tritonnb-*.whl
-	$(BIN)/python -m build --wheel --no-isolation
+wheel: $(COMPILER)
+	@rm -f dist/tritonnb-*.whl
+	$(call step,building the wheel,$(BIN)/python -m hatchling build --target wheel)
+	@ls dist/tritonnb-*.whl
 
 models: $(MODELS)
 
-# torch goes first, alone: it is the largest. rapidocr comes without what it depends on, OpenCV among others: it is
-# wanted for its data files.
-$(INSTALLED): pyproject.toml binder/constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
-	$(BIN)/python -m pip install --quiet --constraint binder/constraints.txt --editable '.[all]'
-	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python $$(grep '^rapidocr' binder/constraints.txt)
-	touch $@
+%/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	$(call step,creating $*,{ test -x $*/bin/python || $(PYTHON) -m venv $*; } && \
+		{ $*/bin/python -m pip install -qq $(PINNED) uv 2>/dev/null || echo "uv cannot be had: pip installs more slowly" >&2; })
+	@touch $@
 
-$(TENSORFLOW)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(TENSORFLOW)
-	$(TENSORFLOW)/bin/python -m pip install --quiet --upgrade pip
-	$(TENSORFLOW)/bin/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
-	$(TENSORFLOW)/bin/python -m pip install --quiet --editable '.[tensorflow,openvino]' \
-		'tritonclient[http]' onnx pytest pytest-timeout hypothesis
-	touch $@
+$(LAB): pyproject.toml $(PINS) | $(VENV)/.created
+	$(call step,installing what the quickstart needs,$(call install,$(VENV),$(PINNED) --editable '.[lab]'))
+	@touch $@
 
-$(RAY)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/python -m pip install --quiet --upgrade pip
-	$(RAY)/bin/python -m pip install --quiet --editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis
-	touch $@
+# rapidocr comes without what it depends on, OpenCV among others: it is wanted for its data files.
+$(LESSONS): pyproject.toml $(PINS) | $(VENV)/.created
+	$(call step,installing what the lessons need,$(call install,$(VENV),$(PINNED) --editable '.[lessons]') && \
+		$(BIN)/python -m pip install -qq --no-deps --ignore-requires-python $$(grep '^rapidocr' $(PINS)))
+	@touch $@
 
-$(FUZZ)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(FUZZ)
-	$(FUZZ)/bin/python -m pip install --quiet --upgrade pip
-	$(FUZZ)/bin/python -m pip install --quiet --editable . atheris pytest hypothesis
-	touch $@
+$(COMPILER): pyproject.toml $(PINS) | $(VENV)/.created
+	$(call step,installing what compiling needs,$(call install,$(VENV),$(PINNED) --group compile))
+	@touch $@
 
-$(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)
-	$(BIN)/python -m tritonnb models model_repository
-	touch $@
+$(ALL): $(LESSONS)
+	$(call step,installing everything else,$(call install,$(VENV),$(PINNED) --editable '.[all]' \
+		--group test --group check --group docs))
+	@touch $@ $(LAB) $(COMPILER)
+
+$(TENSORFLOW)/.installed: pyproject.toml | $(TENSORFLOW)/.created
+	$(call step,installing TensorFlow,$(call install,$(TENSORFLOW),$$(grep '^torch==' $(PINS)) \
+		--editable '.[tensorflow$(COMMA)openvino]' 'tritonclient[http]' onnx pytest pytest-timeout hypothesis))
+	@touch $@
+
+$(RAY)/.installed: pyproject.toml | $(RAY)/.created
+	$(call step,installing Ray,$(call install,$(RAY),--editable '.[ray]' 'tritonclient[http]' pytest pytest-timeout hypothesis))
+	@touch $@
+
+$(FUZZ)/.installed: pyproject.toml | $(FUZZ)/.created
+	$(call step,installing Atheris,$(call install,$(FUZZ),--editable . atheris pytest hypothesis))
+	@touch $@
+
+$(MODELS): $(ALL) $(wildcard tritonnb/model_zoo/*.py)
+	$(call step,creating the example models,$(BIN)/python -m tritonnb models model_repository)
+	@touch $@
 
 # What every request passes through, beside its sources; without a C compiler it stays interpreted, and slower.
-$(COMPILED): $(INSTALLED) hatch_build.py $(shell find tritonnb/backends/native -name '*.cc' -o -name '*.h') $(shell sed -n 's/^    "\(tritonnb.*\.py\)",$$/\1/p' pyproject.toml)
-	mkdir -p $(@D)
-	touch $@.begun
-	$(BIN)/python hatch_build.py
-	mv $@.begun $@
+$(COMPILED): $(COMPILER) hatch_build.py $(shell find tritonnb/backends/native -name '*.cc' -o -name '*.h') $(shell sed -n 's/^    "\(tritonnb.*\.py\)",$$/\1/p' pyproject.toml)
+	@mkdir -p $(@D) && touch $@.begun
+	$(call step,compiling the request path,$(BIN)/python hatch_build.py)
+	@mv $@.begun $@
 
 clean:
 	rm -rf $(VENV) build dist docs/figures docs/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f *.so
 	find tritonnb -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,11 +54,15 @@ def compile_in_parallel(self, sources, *arguments, **options):
         return [file for files in compiled for file in files]
 
 CCompiler.compile = compile_in_parallel
-options = {{"opt_level": "2", "debug_level": "0", "multi_file": True, "group_name": "tritonnb"}}
+options = {{"opt_level": "2", "debug_level": "0", "multi_file": True, "group_name": {group!r}}}
 extensions = mypycify({options!r} + {modules!r}, **options)
+for extension in extensions:
+    extension.include_dirs.append("build/tritonnb")  # where mypyc writes the headers of a group in a package
 add_docstrings({modules!r})
 setup(name="compiled", ext_modules=extensions)
 """
+# The library that holds the code of all modules: `tritonnb/compiled__mypyc.*.so`, so that it is part of the package.
+_GROUP = "tritonnb.compiled"
 _WITHOUT = "tritonnb was not compiled (is there a C compiler, with Python's headers?): it is interpreted, and slower"
 
 
@@ -74,10 +79,7 @@ class CompileHook(BuildHookInterface[object]):
         if version == "editable":
             return
         scratch = Path(self._scratch.name)
-        compiled = copy_compiled(scratch, self.config["modules"]) or compile_in(scratch, self.config["modules"])
-        if not compiled:
-            self.app.display_warning(_WITHOUT)
-        compiled += compile_shim(scratch)
+        compiled = compile_all(scratch, self.config["modules"], copy_compiled(scratch, self.config["modules"]))
         if not compiled:
             return
         for extension in compiled:
@@ -88,6 +90,31 @@ class CompileHook(BuildHookInterface[object]):
     def finalize(self, version: str, build_data: dict[str, object], artifact_path: str) -> None:
         """Leave nothing behind."""
         self._scratch.cleanup()
+
+
+def compile_all(scratch: Path, modules: Sequence[str], compiled: Sequence[Path] = ()) -> list[Path]:
+    """Compile the modules, and at the same time the shim; what cannot be compiled is reported on stderr.
+
+    Parameters
+    ----------
+    scratch : pathlib.Path
+        An empty directory.
+    modules : sequence of str
+        Paths in the checkout.
+    compiled : sequence of pathlib.Path, optional
+        The extension modules, if ``scratch`` has them already.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The files that were created, relative to ``scratch``.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        shim = executor.submit(compile_shim, scratch)
+        extensions = list(compiled) or compile_in(scratch, modules)
+        if not extensions:
+            print(_WITHOUT, file=sys.stderr)
+        return extensions + shim.result()
 
 
 def copy_compiled(scratch: Path, modules: Sequence[str]) -> list[Path]:
@@ -107,7 +134,7 @@ def copy_compiled(scratch: Path, modules: Sequence[str]) -> list[Path]:
     """
     suffix = EXTENSION_SUFFIXES[0]
     extensions = [Path(module).with_suffix(suffix) for module in modules]
-    extensions += [shared.relative_to(ROOT) for shared in ROOT.glob(f"*__mypyc{suffix}")]
+    extensions.append(Path(f"{_GROUP.replace('.', '/')}__mypyc{suffix}"))
     sources = [*modules, "pyproject.toml", "hatch_build.py"]
     changed_ns = max((ROOT / source).stat().st_mtime_ns for source in sources)
     for extension in extensions:
@@ -142,13 +169,18 @@ def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
         options=[*_OPTIONS],
         modules=[*modules],
         processes=os.cpu_count(),
+        group=_GROUP,
     )
     (copy / "setup.py").write_text(script)
     command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={scratch}"]
-    if subprocess.run(command, cwd=copy, check=False).returncode:
+    process = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = process.stdout + process.stderr
+        # Warnings are about the sources, and of no use to those who install them.
+        print("\n".join(line for line in output.splitlines() if ": warning: " not in line), file=sys.stderr)
         return []
     shutil.rmtree(copy)
-    return [extension.relative_to(scratch) for extension in scratch.rglob("*.so")]
+    return [extension.relative_to(scratch) for extension in scratch.rglob(f"*{EXTENSION_SUFFIXES[0]}")]
 
 
 def compile_shim(scratch: Path) -> list[Path]:
@@ -218,11 +250,8 @@ def compile_checkout() -> None:
     modules = config["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
     begin_ns = time.time_ns()  # a source that is edited meanwhile is newer
     with TemporaryDirectory(prefix="tritonnb-") as scratch:
-        compiled = compile_in(Path(scratch), modules)
-        if not compiled:
-            print(_WITHOUT, file=sys.stderr)
-        compiled += compile_shim(Path(scratch))
-        for outdated in [*ROOT.glob("*.so"), *ROOT.glob("tritonnb/**/*.so")]:
+        compiled = compile_all(Path(scratch), modules)
+        for outdated in ROOT.glob("tritonnb/**/*.so"):
             outdated.unlink()
         for extension in compiled:
             shutil.copyfile(Path(scratch) / extension, ROOT / extension)

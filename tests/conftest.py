@@ -5,7 +5,8 @@ Browser tests run last, and share one browser: Playwright occupies the event loo
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import logging
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,21 @@ from tests.notebook.browser import browser, browser_context, lab, notebook
 from tests.nvidia_clients import nvidia_clients, pytest_collection_finish
 
 __all__ = ["browser", "browser_context", "lab", "notebook", "nvidia_clients", "pytest_collection_finish"]
+
+
+class Records(logging.Handler):
+    """Keeps the records of a logger."""
+
+    def __init__(self, logger: str) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+        logging.getLogger(logger).addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+_answered_twice = Records("tritonnb.core.messages")
 
 signal_stack.install()
 settings.register_profile("tritonnb", deadline=None)
@@ -30,6 +46,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Whatever a test loads, the main thread keeps its stack for signal handlers."""
     with signal_stack.restored():
         return (yield)
+
+
+@pytest.fixture(autouse=True)
+def answered_twice() -> Iterator[list[str]]:
+    """Fail if a request was answered twice (`InferRequest.answer`), on whatever thread."""
+    _answered_twice.messages.clear()
+    yield _answered_twice.messages
+    assert _answered_twice.messages == []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from tritonnb.recording.comparison import Comparison, compare
     from tritonnb.recording.recording import Recording
     from tritonnb.recording.simulate import simulate
-    from tritonnb.remote.connection import Remote, connect
+    from tritonnb.remote.connect import connect
+    from tritonnb.remote.connection import Remote
     from tritonnb.remote.otlp_receiver import OtlpReceiver, otlp_receiver
     from tritonnb.scale.start import ScaledServer, scale
     from tritonnb.scheduling.resources import Resource

@@ -25,7 +25,8 @@ def _interpret_everything(compiled: list[Path]) -> None:
 
 
 def _choose() -> str:
-    compiled = [*_PACKAGE.rglob(f"*{EXTENSION_SUFFIXES[0]}")]
+    # The library that they share (`compiled__mypyc`) has no source.
+    compiled = [path for path in _PACKAGE.rglob(f"*{EXTENSION_SUFFIXES[0]}") if "__mypyc" not in path.name]
     if not compiled:
         return "interpreted"
     # Elsewhere an installer wrote the files, in whatever order.

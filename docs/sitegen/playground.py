@@ -102,6 +102,8 @@ def _modules() -> list[tuple[str, Path]]:
         name, file = line.split("\t")
         if not any(name == package or name.startswith(f"{package}.") for package in _PACKAGES):
             continue
+        if name.endswith("__mypyc"):  # the library that the compiled modules share has no source
+            continue
         source = Path(file)
         if source.suffix != ".py":  # compiled with mypyc: its source lies beside it
             source = source.with_name(f"{source.name.partition('.')[0]}.py")

@@ -14,7 +14,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 BINDER = ROOT / "binder"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 PINS = {
     canonicalize_name(name): Version(version)
@@ -25,11 +26,12 @@ PINS = {
 def asked_for() -> list[str]:
     return [
         *PROJECT["dependencies"],
-        *(package for name in ("nested", "examples", "test", "dev", "docs") for package in EXTRAS[name]),
+        *(package for name in ("nested", "lab", "lessons") for package in EXTRAS[name]),
+        *(text for group in PYPROJECT["dependency-groups"].values() for text in group if isinstance(text, str)),
     ]
 
 
-@pytest.mark.parametrize("text", asked_for())
+@pytest.mark.parametrize("text", [text for text in asked_for() if not text.startswith("tritonnb[")])
 def test_a_version_is_pinned_that_the_package_allows(text: str) -> None:
     wanted = Requirement(text)
     assert PINS[canonicalize_name(wanted.name)] in wanted.specifier
@@ -41,8 +43,8 @@ def conda_packages() -> dict[str, str]:
     return dict(line.removeprefix("  - ").partition("=")[::2] for line in lines if line.startswith("  - "))
 
 
-def test_it_installs_the_package_with_its_examples_under_the_constraints() -> None:
-    command = 'python -m pip install --constraint binder/constraints.txt ".[examples]"'
+def test_it_installs_what_the_lessons_need_under_the_constraints() -> None:
+    command = 'python -m pip install --constraint binder/constraints.txt ".[lessons]"'
     assert command in (BINDER / "postBuild").read_text().splitlines()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tritonnb import compiled
 from tritonnb.core import datatypes, messages
 
 ROOT = Path(__file__).parents[2]
+_WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+MODULES = _WHEEL["hooks"]["custom"]["modules"]
 
 
 def copied(directory: Path, *left_out: str) -> dict[str, str]:
@@ -26,8 +29,7 @@ def copied(directory: Path, *left_out: str) -> dict[str, str]:
     directory.mkdir()
     shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", *left_out))
     (directory / "model_repository").symlink_to(ROOT / "model_repository")
-    for path in (ROOT / "hatch_build.py", *ROOT.glob("*.so")):
-        shutil.copy2(path, directory)
+    shutil.copy2(ROOT / "hatch_build.py", directory)
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
 
 
@@ -36,7 +38,7 @@ def state(environment: dict[str, str]) -> str:
     return subprocess.check_output([sys.executable, "-c", program], text=True, env=environment).strip()
 
 
-@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make compile)")
 def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout")
     assert state(environment) == "compiled .so"
@@ -44,7 +46,7 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
     assert state(environment) == "interpreted, since it was edited after it was compiled .py"
 
 
-@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make compile)")
 def test_a_wheel_takes_what_is_compiled_unless_a_source_has_changed(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     copied(checkout)
@@ -60,7 +62,7 @@ print(len(copy_compiled(Path("scratch"), ["tritonnb/scheduling/queue.py"])))
     assert printed.split() == ["2", "0"]  # the module, and what all modules share
 
 
-@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make compile)")
 @pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
 def test_compiled_objects_keep_their_docstrings(item: Any) -> None:
     """mypyc writes signatures only; help() in a notebook has to say more."""
@@ -71,11 +73,31 @@ def test_compiled_objects_keep_their_docstrings(item: Any) -> None:
 
 def test_what_is_compiled_derives_from_no_abc() -> None:
     """Compiled, all such classes would be one another's instances, and weak references to them would outlive them."""
-    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for path in wheel["hooks"]["custom"]["modules"]:
+    for path in MODULES:
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         own = [member for member in vars(module).values() if getattr(member, "__module__", "") == module.__name__]
         assert not [member for member in own if type(member) is ABCMeta]
+
+
+#: mypyc puts an underscore before the name of an attribute: these are keywords of C compilers then.
+KEYWORDS = {
+    "_asm",
+    "_attribute",
+    "_complex",
+    "_const",
+    "_inline",
+    "_label",
+    "_restrict",
+    "_signed",
+    "_thread",
+    "_typeof",
+}
+ATTRIBUTE = re.compile(r"\bself\.(\w+)(?::[^=\n]*)? = |^    (\w+): ", flags=re.MULTILINE)
+
+
+def test_no_attribute_of_what_is_compiled_is_a_keyword_of_c() -> None:
+    assigned = [(path, {*names}) for path in MODULES for names in ATTRIBUTE.findall((ROOT / path).read_text())]
+    assert [(path, names) for path, names in assigned if names & KEYWORDS] == []
 
 
 @pytest.mark.timeout(600)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import tritonnb
 from docs.sitegen import links, public_names, reference
@@ -78,3 +80,12 @@ def test_the_version_is_written_once() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in pyproject
     assert f'"{tritonnb.__version__}"' not in pyproject
+
+
+def test_the_changelog_has_a_section_for_each_release_and_none_for_a_version_in_development() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    released = [Version(heading.removeprefix("[").partition("] - ")[0]) for heading in headings[1:]]
+    assert released == sorted(set(released), reverse=True)
+    version = Version(tritonnb.__version__)
+    assert all(earlier < version for earlier in released) if version.is_devrelease else released[0] == version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,33 @@ def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
     assert "magika/1/model.onnx: created, 3.2 MB" in report.lines
     assert "digits_pt2/1/model.pt2: skipped, compiling takes a while: tritonnb models --compile" in report.lines
     assert all((model / "config.pbtxt").is_file() for model in tmp_path.iterdir()), "a model that cannot be loaded"
+
+
+def test_chosen_models_come_with_the_models_that_they_use(tmp_path: Path) -> None:
+    materialize(tmp_path, ["digits_openvino", "ocr_upright"])
+    steps = {"ocr", "ocr_crop", "ocr_detection", "ocr_recognition", "ocr_text"}
+    assert {path.name for path in tmp_path.iterdir()} == {"digits_openvino", "ocr_upright"} | steps
+    assert all(any(path.glob("1/*")) or path.name == "ocr" for path in tmp_path.iterdir())
+
+
+def test_unknown_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected names of example models \(accumulator, .*\), got 'digit'"):
+        materialize(tmp_path, ["digit"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_missing_packages_of_chosen_models_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    missing = {"onnxruntime", "magika", "silero_vad"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name))
+    with pytest.raises(ImportError) as raised:
+        materialize(tmp_path, ["magika", "silero_vad"])
+    assert str(raised.value).splitlines() == [
+        "magika, silero_vad: a package is missing",
+        "onnxruntime is not installed: pip install onnxruntime",
+        "magika is not installed: pip install magika",
+        "silero-vad is not installed: pip install silero-vad",
+    ]
 
 
 def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:

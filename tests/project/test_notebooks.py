@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import nbformat
@@ -30,22 +29,6 @@ def test_it_runs_from_top_to_bottom(path: Path) -> None:
 def test_it_is_committed_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []
-
-
-#: Where the documentation site shows the notebooks with their outputs.
-RENDERED = "https://tritonnb.github.io/tritonnb/generated/tutorials"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_first_cell_and_the_readme_link_to_the_copy_with_outputs(path: Path) -> None:
-    link = f"{RENDERED}/{path.stem}.html"
-    assert f"]({link})" in nbformat.read(path, as_version=4).cells[0].source
-    assert f"[{path.stem}](notebooks/{path.name}) ([with outputs]({link}))" in (ROOT / "README.md").read_text("utf-8")
-
-
-def test_the_link_is_the_address_of_the_documentation() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert f"{project['urls']['Documentation']}generated/tutorials" == RENDERED
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -68,6 +68,7 @@ def test_a_load_of_prompts_measures_the_times_of_tokens(server: Server) -> None:
         ("[]", "expected a JSON object"),
         ('{"beams": 2}', "expected max_tokens, temperature"),
         ('{"top_k": "many"}', "unexpected value of 'top_k': 'many'"),
+        ('{"max_tokens": 0}', "expected max_tokens of at least 1, got 0"),
     ],
 )
 def test_wrong_sampling_parameters_are_refused(server: Server, sampling: str, words: str) -> None:
@@ -105,13 +106,39 @@ def test_training_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tiny_gpt, "documents", lambda: ["a small text, again and again " * 20])
     monkeypatch.setattr(tiny_gpt, "BATCH", 2)
     losses: list[float] = []
-    one, other = (tiny_gpt.train(3, 2, lambda step, steps, loss: losses.append(loss)) for _ in range(2))
+    one, other = (tiny_gpt.train(3, 2, lambda step, steps, loss, remaining_s: losses.append(loss)) for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert losses[0] == losses[1]
 
 
+def test_first_load_trains_missing_weights_and_reports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_repository(tmp_path)
+    weights = tmp_path / "tiny_gpt" / "1" / "weights.pt"
+    weights.unlink()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tiny_gpt, "STEPS", 1)
+    monkeypatch.setattr(tiny_gpt, "documents", lambda: ["a small text, again and again " * 20])
+    caplog.set_level("INFO", "tritonnb.model")
+    with Server(tmp_path, port=0, model_control_mode="explicit", load_models=[CONTINUOUS]) as server:
+        assert not server.load_errors
+    assert tiny_gpt.state_of(weights) == tiny_gpt.CURRENT
+    assert [record.getMessage() for record in caplog.records if record.name == "tritonnb.model"] == [
+        "tiny_gpt has no weights yet: training them now takes one or two minutes, once",
+        "training tiny_gpt: step 1 of 1, 0 s left",
+    ]
+
+
+def test_progress_is_a_bar_with_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = tiny_gpt.ProgressBar()
+    bar(1, 3, 2.0, 20.0)  # only the end is printed at once if the output is a file
+    bar(3, 3, 2.0, 0.0)
+    assert capsys.readouterr().out == f"training tiny_gpt [{'#' * 30}] 100%,   0 s left\n"
+
+
 def test_the_example_has_learned_to_spell() -> None:
-    materialize(EXAMPLES)
+    materialize(EXAMPLES, [CONTINUOUS])
     assert tiny_gpt.recipe_in(EXAMPLES / "tiny_gpt/1/weights.pt") == tiny_gpt.recipe()
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=[CONTINUOUS]) as server:
         options = json.dumps({"max_tokens": 200, "seed": 1, "temperature": 0.5, "ignore_eos": True})

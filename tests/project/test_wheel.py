@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -13,10 +14,15 @@ from pathlib import Path
 
 import pytest
 
+import tritonnb
+from docs.sitegen import notebooks
 from tritonnb.backends.native.build import find_compiler
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.wheel
+
+#: A compiled wheel has 3.5 MB, half of it machine code.
+MAX_BYTES = 5_000_000
 
 SCRIPT = """
 import sys
@@ -47,8 +53,8 @@ print("isolated")
 
 
 def build(checkout: Path, out: Path, **variables: str) -> Path:
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(checkout)]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **variables})
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True, env={**os.environ, **variables})
     (built,) = out.glob("*.whl")
     return built
 
@@ -60,11 +66,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(600)
+def test_the_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert names == {"tritonnb", f"tritonnb-{tritonnb.__version__}.dist-info"}
+    assert wheel.stat().st_size < MAX_BYTES
+
+
+@pytest.mark.timeout(600)
 def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
     assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
     assert "tritonnb/model_zoo/repository/ocr/1/.gitkeep" in names  # a version directory is never empty in a wheel
+    assert {f"tritonnb/model_zoo/notebooks/{path.name}" for path in notebooks.paths()} <= set(names)
     assert "tritonnb/py.typed" in names
     assert {"tritonnb/notebook/static/config_editor/view.js", "tritonnb/notebook/static/config_editor.css"} <= set(
         names
@@ -89,15 +103,16 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     subprocess.run(pip, check=True, capture_output=True)
     # What it depends on is lent by this environment: only tritonnb itself is under test.
     (Path(site) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    process = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which may name a checkout
+    run = functools.partial(subprocess.run, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    process = run([python, "-c", SCRIPT])
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
-    process = subprocess.run([python, "-c", ISOLATED], cwd=tmp_path, capture_output=True, text=True, check=False)
+    process = run([python, "-c", ISOLATED])
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "isolated"
-    command = environment / "bin" / "tritonnb"
     state = "compiled" if shutil.which("cc") else "interpreted"
-    assert f", {state} (behaves as Triton" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)
+    assert f", {state} (behaves as Triton" in run([environment / "bin" / "tritonnb", "doctor"]).stdout
 
 
 def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path) -> None:
@@ -105,5 +120,6 @@ def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tritonnb", checkout / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
-    (checkout / "model_repository").symlink_to(ROOT / "model_repository")
+    for name in ("model_repository", "notebooks"):
+        (checkout / name).symlink_to(ROOT / name)
     assert build(checkout, tmp_path, CC="false", CXX="false").name.endswith("-none-any.whl")

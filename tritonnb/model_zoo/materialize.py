@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonnb.backends.location import REQUIREMENTS
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.read import read_config
 from tritonnb.model_zoo import dense, digits_pt2, digits_tensorflow, magika, ocr, silero_vad, tiny_gpt
 from tritonnb.model_zoo.sources import bundled_repository, graph_digest
 
@@ -30,8 +34,17 @@ class _GeneratedFile:
     write: Callable[[Path], None]
     sha256: str
     digest: Callable[[Path], str] = _digest
-    install: str = 'pip install "tritonnb[examples]"'
+    install: str = ""
     with_config: bool = False
+
+    @property
+    def model(self) -> str:
+        """The name of the model that the file belongs to."""
+        return self.path.partition("/")[0]
+
+    def missing(self, error: ImportError) -> str:
+        """Describe what is not installed, and how to install it."""
+        return f"{error.name} is not installed: {self.install or f'pip install {error.name}'}"
 
 
 _GENERATED_FILES = (
@@ -63,6 +76,8 @@ _COMPILED_FILES = (
         with_config=True,
     ),
 )
+#: Models that use others without being ensembles: they call them, or share their files.
+_USES = {"ocr_upright": ["ocr"], "tiny_gpt_static": ["tiny_gpt"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +91,49 @@ class Report:
         return "\n".join([f"model repository {self.directory}", *(f"  {line}" for line in self.lines)])
 
 
-def materialize(directory: str | os.PathLike[str], *, compile: bool = False) -> Report:
+def materialize(
+    directory: str | os.PathLike[str], models: Sequence[str] | None = None, *, compile: bool = False
+) -> Report:
     """Create the example models in a model repository; correct files that already exist are kept.
 
     Parameters
     ----------
     directory : path
         Created if it does not exist.
+    models : sequence of str, optional
+        The names of the models to create; by default all that the installed packages allow.
     compile : bool, optional
         Whether to create the models that are compiled for this machine, too: ``digits_pt2``, in about half a minute.
 
     Returns
     -------
     Report
-        Also lists the files that were skipped, and what to install for them.
+        Without ``models`` it also lists the files that were skipped, and what to install for them.
 
     Raises
     ------
+    ImportError
+        If one of ``models`` needs packages that are not installed; the message names them all.
     ValueError
-        If a generated file does not have the expected checksum.
+        If ``models`` has an unknown name, or a generated file does not have the expected checksum.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> directory = tempfile.mkdtemp()
+    >>> materialize(directory, ["add_sub"]).lines  # its files are part of this package, so none is created
+    ()
+    >>> sorted(path.name for path in Path(directory).rglob("*.*"))
+    ['config.pbtxt', 'model.py']
     """
     target = Path(directory)
+    chosen = None if models is None else _with_used(models)
     lines: list[str] = []
-    _copy_missing(bundled_repository(), target)
-    for file in _GENERATED_FILES + _COMPILED_FILES * compile:
+    missing = [] if chosen is None else _missing_backends(chosen)
+    _copy_missing(bundled_repository(), target, chosen)
+    for file in _GENERATED_FILES + _COMPILED_FILES * (compile or chosen is not None):
+        if chosen is not None and file.model not in chosen:
+            continue
         path = target / file.path
         try:
             if _is_correct(path, file):
@@ -107,24 +141,59 @@ def materialize(directory: str | os.PathLike[str], *, compile: bool = False) -> 
                 continue
             _write(path, file)
         except ImportError as error:
-            lines.append(f"{file.path}: skipped, {error.name} is not installed: {file.install}")
+            missing.append(file.missing(error))
+            lines.append(f"{file.path}: skipped, {missing[-1]}")
         else:
             lines.append(f"{file.path}: created, {path.stat().st_size / 1e6:.1f} MB")
-    if not compile:
+    if chosen is not None and missing:
+        raise ImportError("\n".join([f"{', '.join(models or ())}: a package is missing", *dict.fromkeys(missing)]))
+    if not compile and chosen is None:
         lines += [
             f"{file.path}: skipped, compiling takes a while: tritonnb models --compile" for file in _COMPILED_FILES
         ]
     return Report(target, tuple(lines))
 
 
-def _copy_missing(source: Path, target: Path) -> None:
+def _with_used(models: Sequence[str]) -> set[str]:
+    """Return the models and those that they use, such as the steps of an ensemble."""
+    names = {path.name for path in bundled_repository().iterdir()} | {file.model for file in _GENERATED_FILES}
+    names |= {file.model for file in _COMPILED_FILES}
+    chosen: set[str] = set()
+    waiting = [models] if isinstance(models, str) else list(models)
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            raise ValueError(f"models: expected names of example models ({', '.join(sorted(names))}), got '{name}'")
+        chosen.add(name)
+        waiting += [step.model_name for step in _config_of(name).ensemble_scheduling.step] + _USES.get(name, [])
+    return chosen
+
+
+def _config_of(model: str) -> pb.ModelConfig:
+    """Return the configuration in this package; an empty one for a model that is not part of it."""
+    path = bundled_repository() / model / "config.pbtxt"
+    return read_config(path) if path.is_file() else pb.ModelConfig()
+
+
+def _missing_backends(models: set[str]) -> list[str]:
+    """Describe the packages of their backends that are not installed."""
+    backends = sorted({_config_of(model).backend for model in models} & REQUIREMENTS.keys())
+    packages = [REQUIREMENTS[backend][0] for backend in backends]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return [f"{name} is not installed: pip install {name}" for name in missing]
+
+
+def _copy_missing(source: Path, target: Path, models: set[str] | None) -> None:
     every = _GENERATED_FILES + _COMPILED_FILES
     generated = {file.path for file in every}
-    not_bundled = {file.path.partition("/")[0] for file in every if file.with_config}
+    not_bundled = {file.model for file in every if file.with_config}
     for file in source.rglob("*"):
         relative = file.relative_to(source)
+        model = relative.parts[0]
+        if model in not_bundled or (models is not None and model not in models):
+            continue
         is_bundled = file.is_file() and "__pycache__" not in relative.parts and relative.as_posix() not in generated
-        if is_bundled and relative.parts[0] not in not_bundled and not (target / relative).exists():
+        if is_bundled and not (target / relative).exists():
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / relative)
 

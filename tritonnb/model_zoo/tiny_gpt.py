@@ -37,13 +37,26 @@ STEPS = 450
 #: Documents are cut into pieces of this many characters; so many of them are a training step.
 WINDOW, BATCH = 128, 16
 LEARNING_RATE = 4e-3
+#: Seconds between calls of `Progress`.
+PROGRESS_INTERVAL_S = 1.0
 #: Directories of the standard library whose documentation is not for readers.
 _SKIPPED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "ensurepip", "__pycache__"}
 _LONGEST = 800
 
 
-def write(path: Path) -> None:
+#: ``progress(step, steps, loss, remaining_s)``: called now and then while the network is trained, and at the end.
+#: The loss is in bits per character, the remaining time in seconds.
+Progress = Callable[[int, int, float, float], None]
+
+
+def write(path: Path, progress: Progress | None = None) -> None:
     """Write the trained weights: those of an earlier run on this machine, or new ones.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    progress : callable, optional
+        See `Progress`; by default a progress bar is printed.
 
     Raises
     ------
@@ -57,7 +70,7 @@ def write(path: Path) -> None:
         if recipe_in(cached) == recipe():
             shutil.copyfile(cached, path)
             return
-    torch.save({"recipe": recipe(), "weights": train(SEED, STEPS, _print_progress)}, path)
+    torch.save({"recipe": recipe(), "weights": train(SEED, STEPS, progress or ProgressBar())}, path)
     with contextlib.suppress(OSError):  # a home directory that cannot be written to
         cached.parent.mkdir(parents=True, exist_ok=True)
         partial = cached.with_suffix(f".{os.getpid()}.partial")
@@ -78,9 +91,11 @@ def state_of(path: Path) -> str:
 
 
 def recipe() -> str:
-    """What the weights depend on: this module, the network, and the library that has the text."""
-    sources = (Path(__file__), _network_path())
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    """Return what the weights depend on: the network, the training, and the library that has the text."""
+    parameters = (SEED, STEPS, WINDOW, BATCH, LEARNING_RATE, sorted(_SKIPPED), _LONGEST)
+    training = [inspect.getsource(function) for function in (_train, documents, _documents_of, _tokens)]
+    content = _network_path().read_text("utf-8") + "".join(training) + repr(parameters)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return f"tiny_gpt {digest}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -104,7 +119,7 @@ def recipe_in(path: Path) -> str:
         raise ValueError(f"{path}: expected a file of weights") from error
 
 
-def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None = None) -> Json:
+def train(seed: int, steps: int, progress: Progress | None = None) -> Json:
     """Train the network, on one thread: several would wait for each other on a busy machine.
 
     Parameters
@@ -114,7 +129,7 @@ def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | N
     steps : int
         Each of 2,048 characters; it takes 0.2 s on one core.
     progress : callable, optional
-        ``progress(step, steps, loss)`` is called now and then, and at the end; the loss is in bits per character.
+        See `Progress`.
 
     Returns
     -------
@@ -136,7 +151,7 @@ def train(seed: int, steps: int, progress: Callable[[int, int, float], None] | N
         torch.set_num_threads(threads)
 
 
-def _train(seed: int, steps: int, progress: Callable[[int, int, float], None] | None) -> Json:
+def _train(seed: int, steps: int, progress: Progress | None) -> Json:
     import torch
     from torch.nn import functional
 
@@ -147,8 +162,7 @@ def _train(seed: int, steps: int, progress: Callable[[int, int, float], None] | 
     order = torch.Generator().manual_seed(seed)
     penalty = network.distance_penalty(torch.arange(WINDOW)[None], WINDOW).expand(BATCH, -1, -1, -1)
     span = torch.arange(WINDOW + 3)
-    interval_s = 1.0 if sys.stdout.isatty() else 20.0
-    shown = time.monotonic()
+    started_s = shown_s = time.monotonic()
     for step in range(steps):
         begins = torch.randint(len(tokens) - len(span), (BATCH, 1), generator=order)
         pieces = tokens[begins + span]
@@ -159,9 +173,10 @@ def _train(seed: int, steps: int, progress: Callable[[int, int, float], None] | 
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / 30, 0.02 + (steps - step) / (0.6 * steps))
         optimizer.step()
-        if progress is not None and (time.monotonic() > shown + interval_s or step == steps - 1):
-            progress(step + 1, steps, loss.item() / math.log(2))
-            shown = time.monotonic()
+        now_s = time.monotonic()
+        if progress is not None and (now_s > shown_s + PROGRESS_INTERVAL_S or step == steps - 1):
+            progress(step + 1, steps, loss.item() / math.log(2), (now_s - started_s) * (steps / (step + 1) - 1))
+            shown_s = now_s
     return {name: weight.detach() for name, weight in weights.items()}
 
 
@@ -215,10 +230,22 @@ def _tokens(network: Any, seed: int) -> list[int]:
     return tokens
 
 
-def _print_progress(step: int, steps: int, loss: float) -> None:
-    """Progress on one line of a terminal, and a few lines elsewhere."""
-    text = f"training tiny_gpt: step {step} of {steps}, {loss:.2f} bits per character"
-    if sys.stdout.isatty():
-        print(f"\r{text} ", end="\n" if step == steps else "", flush=True)
-    else:
-        print(text, flush=True)
+class ProgressBar:
+    """Prints the progress on one line of a terminal or notebook, and on a line every 20 seconds elsewhere."""
+
+    _WIDTH, _LINE_INTERVAL_S = 30, 20.0
+
+    def __init__(self) -> None:
+        in_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+        self._rewrites = sys.stdout.isatty() or in_notebook
+        self._printed_s = time.monotonic()
+
+    def __call__(self, step: int, steps: int, loss: float, remaining_s: float) -> None:
+        """Print a `Progress`."""
+        ended = step == steps
+        if not self._rewrites and not ended and time.monotonic() < self._printed_s + self._LINE_INTERVAL_S:
+            return
+        self._printed_s = time.monotonic()
+        bar = "#" * (self._WIDTH * step // steps)
+        text = f"training tiny_gpt [{bar:<{self._WIDTH}}] {step / steps:4.0%}, {remaining_s:3.0f} s left"
+        print(f"\r{text}" if self._rewrites else text, end="\n" if ended or not self._rewrites else "", flush=True)

@@ -1,6 +1,7 @@
 """Generations: the options of a request, its text so far, and the steps of all slots of the key-value cache."""
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -10,9 +11,9 @@ import triton_python_backend_utils as pb_utils
 
 from .network import CHARACTERS, CHUNK, CONTEXT, END, VOCABULARY, Cache, encode
 
-#: The options of a generation, as in vLLM's ``SamplingParams``, and their defaults.
+#: The options of a generation, with the names of vLLM's ``SamplingParams``, and their defaults, which null means, too.
 DEFAULTS = {
-    "max_tokens": 16,
+    "max_tokens": CONTEXT,
     "temperature": 1.0,
     "top_k": 0,
     "top_p": 1.0,
@@ -26,10 +27,10 @@ _TYPES = {
     "temperature": (int, float),
     "top_k": int,
     "top_p": (int, float),
-    "seed": (int, type(None)),
-    "stop": (list, str, type(None)),
+    "seed": int,
+    "stop": (list, str),
     "ignore_eos": bool,
-    "logprobs": (int, type(None)),
+    "logprobs": int,
 }
 
 
@@ -47,12 +48,14 @@ class Generation:
         self.step = 0
         self.finish_reason = ""
         self.logprobs = options["logprobs"]
+        if options["max_tokens"] < 1:
+            raise ValueError(f"sampling_parameters: expected max_tokens of at least 1, got {options['max_tokens']}")
         self.max_tokens = min(options["max_tokens"], CONTEXT - len(self.prompt))
         if self.max_tokens < 1:
             raise ValueError(
                 f"text_input: expected fewer than {CONTEXT - 1} characters (the context of the model), got {len(text)}"
             )
-        stop = options["stop"] or []
+        stop = options["stop"]
         self._stop = [stop] if isinstance(stop, str) else stop
         self._random = random.Random(options["seed"])
         echo = not _value(request, "exclude_input_in_output", True)
@@ -185,9 +188,30 @@ class Slots:
 
 
 def load(slots):
-    """The slots of a model with the trained weights."""
-    weights = torch.load(Path(__file__).with_name("weights.pt"), weights_only=True)
+    """The slots of a model with the trained weights, which are trained first if they are missing."""
+    path = Path(__file__).with_name("weights.pt")
+    if not path.exists():
+        _train(path)
+    weights = torch.load(path, weights_only=True)
     return Slots(weights["weights"], slots)
+
+
+def _train(path):
+    """Train the weights with tritonnb, which the Python of another server may not have."""
+    try:
+        from tritonnb.model_zoo import tiny_gpt
+    except ImportError:
+        raise pb_utils.TritonModelException(
+            f"{path}: expected trained weights, got no file; create it with: tritonnb models DIRECTORY tiny_gpt"
+        ) from None
+
+    def log(step, steps, loss, remaining_s):
+        pb_utils.Logger.log_info(f"training tiny_gpt: step {step} of {steps}, {remaining_s:.0f} s left")
+
+    pb_utils.Logger.log_warn("tiny_gpt has no weights yet: training them now takes one or two minutes, once")
+    partial = path.with_name(f"weights.{os.getpid()}.partial")
+    tiny_gpt.write(partial, log)
+    partial.replace(path)
 
 
 def send(generation):
@@ -229,9 +253,9 @@ def _options(request):
     for name, value in options.items():
         if name not in DEFAULTS:
             raise ValueError(f"sampling_parameters: expected {', '.join(DEFAULTS)}, got '{name}'")
-        if not isinstance(value, _TYPES[name]):
+        if value is not None and not isinstance(value, _TYPES[name]):
             raise ValueError(f"sampling_parameters: unexpected value of '{name}': {value!r}")
-    return {**DEFAULTS, **options}
+    return {name: default if options.get(name) is None else options[name] for name, default in DEFAULTS.items()}
 
 
 def _overlap(text, stop):

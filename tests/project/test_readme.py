@@ -1,0 +1,60 @@
+"""The README promises what a clone has today: links lead to files, and nothing comes from an index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+README = PAGES[0].read_text("utf-8")
+LINK = re.compile(r'\]\(([^)\s]+)\)|\bsrc="([^"]+)"')
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+TODAY, _ = README.split("## After the first release", maxsplit=1)
+
+
+def links(page: Path) -> set[str]:
+    text = CODE.sub("", page.read_text("utf-8"))
+    return {first or second for first, second in LINK.findall(text)}
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_within_the_tree_have_a_target(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link:
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_the_readme_links_to_nothing_outside_the_tree() -> None:
+    assert [link for link in links(PAGES[0]) if "://" in link] == []
+
+
+def test_nothing_is_installed_from_an_index_before_the_first_release() -> None:
+    assert re.findall(r"pip install \"?tritonnb.*", TODAY) == []
+    assert "its name is not registered in any package index" in TODAY
+
+
+def test_every_lesson_is_listed() -> None:
+    assert [link for link in re.findall(r"notebooks/(\w+)\.ipynb", TODAY) if "_" in link] == [
+        path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    ]
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([\w-]+)`", README))))
+def test_commands_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)
+
+
+def test_rows_of_tables_are_short() -> None:
+    rows = [re.sub(r"\]\([^)]+\)", "]", line) for line in README.splitlines() if line.startswith("|")]
+    assert [row for row in rows if len(row) > 120] == []
