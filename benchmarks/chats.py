@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import servers
 from tritonnb.model_zoo import materialize
-from tritonnb.profile.prompts import prompts
+from tritonnb.profile.prompts import Prompt, prompts
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
@@ -41,12 +41,12 @@ class Chats:
         return sum(1 for batch in self.recording.batches if batch.size < slots and batch.queue_depth)
 
 
-def workload(chats: int = CHATS, tokens: int = 48) -> list[dict[str, list[Any]]]:
+def workload(chats: int = CHATS, tokens: int = 48) -> list[Prompt]:
     """Chats whose lengths vary as much as those of people: the longest of eight is often three times the mean."""
     return prompts(count=chats, tokens=tokens, spread=1.2, most=400, seed=7, temperature=0.8)
 
 
-def chat(model: ModelHandle, requests: list[dict[str, list[Any]]], seconds: float, clients: int = CLIENTS) -> Chats:
+def chat(model: ModelHandle, requests: list[Prompt], seconds: float, clients: int = CLIENTS) -> Chats:
     """Run chats on as many threads as clients, each sending the next one when the last one is complete."""
     numbers, texts = count(), []
     with model.server.record() as recording:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
-from benchmarks.http import OWN_THREAD, identity_repository, on_own_thread, report
+from benchmarks.http import INLINE, identity_repository, inline, report
 from benchmarks.load import Measured
 
 CLIENTS = (1, 8, 32)
@@ -19,8 +19,8 @@ def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     repository = identity_repository(scratch, 16)
     starts: dict[str, Callable[[int], AbstractContextManager[str]]] = {
         "triton": lambda port: servers.triton(repository, scratch, grpc=port),
-        OWN_THREAD: lambda port: servers.tritonnb(on_own_thread(repository), "identity_fp32", grpc=port),
         "tritonnb": lambda port: servers.tritonnb(repository, "identity_fp32", grpc=port),
+        INLINE: lambda port: servers.tritonnb(inline(repository), "identity_fp32", grpc=port),
     }
     runs: dict[tuple[str, int], list[Measured]] = {}
     for number in range(rounds):

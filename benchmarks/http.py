@@ -1,8 +1,8 @@
 """HTTP against a real Triton's Python backend and PyTriton, one identity model, one load generator.
 
 The servers run one after the other in several rounds, so that changes in the speed of the machine affect all of them.
-The figures are medians of the rounds. This server is measured twice: with the models as they are in *model_repository*,
-which declare that they may run on any thread, and with the same models on threads of their own.
+The figures are medians of the rounds. This server is measured twice: by default, and with the same models with the
+parameter ``EXECUTE_ON_ANY_THREAD``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from benchmarks import servers
 from benchmarks.load import Measured, Request, wrk
 
 Start = Callable[[], AbstractContextManager[str]]
-#: This server, with Python models that do not say that they may run on any thread.
-OWN_THREAD = "own thread"
+#: This server, with Python models that permit the event loop to execute their quick batches.
+INLINE = "tritonnb, EXECUTE_ON_ANY_THREAD"
+_PARAMETER = 'parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "true" } }\n'
 
 
 def small(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
@@ -91,14 +92,15 @@ def identity_repository(scratch: Path, width: int) -> Path:
     return repository
 
 
-def on_own_thread(repository: Path) -> Path:
-    """A copy of a repository whose Python models run on threads of their own only."""
-    copy = repository.with_name(f"{repository.name}-{OWN_THREAD}")
+def inline(repository: Path) -> Path:
+    """A copy of a repository whose Python models have the parameter ``EXECUTE_ON_ANY_THREAD``."""
+    copy = repository.with_name(f"{repository.name}-inline")
     if not copy.exists():
         shutil.copytree(repository, copy)
         for config in copy.glob("*/config.pbtxt"):
-            lines = config.read_text().splitlines(keepends=True)
-            config.write_text("".join(line for line in lines if "EXECUTE_ON_ANY_THREAD" not in line))
+            text = config.read_text()
+            if 'backend: "python"' in text:
+                config.write_text(text + _PARAMETER)
     return copy
 
 
@@ -106,8 +108,8 @@ def _starts(repository: Path, model: str, scratch: Path) -> dict[str, Start]:
     """Start a model on a real Triton and on this server."""
     return {
         "triton": lambda: servers.triton(repository, scratch, model),
-        OWN_THREAD: lambda: servers.tritonnb(on_own_thread(repository), model),
         "tritonnb": lambda: servers.tritonnb(repository, model),
+        INLINE: lambda: servers.tritonnb(inline(repository), model),
     }
 
 
@@ -138,7 +140,7 @@ def report(
     title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
 ) -> dict[str, object]:
     """Print and return the medians, and the ratio of this server's rate to each."""
-    print(f"\n{title}\n{'connections':>12} {'server':>12} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
+    print(f"\n{title}\n{'connections':>12} {'server':>31} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
     figures: dict[str, object] = {}
     for count in connections:
         ours = statistics.median(run.rate for run in runs["tritonnb", count])
@@ -146,6 +148,6 @@ def report(
             columns = zip(*((run.rate, run.p50, run.p99) for run in runs[name, count]), strict=True)
             rate, p50, p99 = map(statistics.median, columns)
             ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
-            print(f"{count:>12} {name:>12} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
+            print(f"{count:>12} {name:>31} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
             figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
     return figures

@@ -169,8 +169,8 @@ def _memory(figures: dict[str, Any]) -> str:
     return (
         f"Over {figures['requests']} requests after the warm-up, the resident set grew from {figures['first_mb']:.1f} "
         f"to at most {figures['largest_mb']:.1f} MB ({figures['growth']:+.1%}). A full garbage collection takes "
-        f"{collections_ms['tuples']:.0f} ms with the {figures['events']} events that a server keeps as flat tuples, "
-        f"which the collector does not visit, and {collections_ms['objects']:.0f} ms with the same events as objects."
+        f"{collections_ms['history']:.0f} ms with the {figures['events']} events that a server keeps as bytes, and "
+        f"{collections_ms['objects']:.0f} ms with the same events as objects, too."
     )
 
 
@@ -213,11 +213,11 @@ def _stages(figures: dict[str, Any]) -> str:
     return (
         "The stages of a request over one connection, medians in microseconds. The first one contains the work of the "
         "load generator; to the instance and back, a thread or a process has to be woken up, unless the event loop "
-        "executes the batch or has moved to the instance's thread.\n\n"
+        "executes the batch (EXECUTE_ON_ANY_THREAD).\n\n"
         + table(("stage", *one), chain)
         + "\nProcessor time of the server's threads per request in microseconds, in user mode and in the kernel. With "
-        "one connection the event loop polls while it waits. The thread of an instance to which the event loop has "
-        "moved runs both.\n\n" + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
+        "one connection the event loop polls while it waits.\n\n"
+        + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
     )
 
 

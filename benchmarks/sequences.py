@@ -14,7 +14,7 @@ from tritonclient import http
 from tritonclient.utils import InferenceServerException
 
 from benchmarks import servers
-from benchmarks.http import OWN_THREAD, Start, on_own_thread
+from benchmarks.http import INLINE, Start, inline
 from benchmarks.load import Measured, wrk_sequences
 from tritonnb.model_zoo import silero_vad
 
@@ -33,8 +33,8 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     config.write_text(config.read_text().replace("idle_microseconds: 5000000", "idle_microseconds: 1000000"))
     starts: dict[str, Start] = {
         "triton": lambda: servers.triton(repository, scratch, "accumulator"),
-        OWN_THREAD: lambda: servers.tritonnb(on_own_thread(repository), "accumulator"),
         "tritonnb": lambda: servers.tritonnb(repository, "accumulator"),
+        INLINE: lambda: servers.tritonnb(inline(repository), "accumulator"),
     }
     runs: dict[str, list[Measured]] = {name: [] for name in starts}
     for number in range(rounds):
@@ -50,7 +50,7 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     latencies = {name: statistics.median(run.p99 for run in measured_runs) for name, measured_runs in runs.items()}
     for name in starts:
         ratio = rates["tritonnb"] / rates[name]
-        print(f"{name:>12} {rates[name]:>8.0f} requests/s, p99 {latencies[name]:.2f} ms, {ratio:.2f}x")
+        print(f"{name:>31} {rates[name]:>8.0f} requests/s, p99 {latencies[name]:.2f} ms, {ratio:.2f}x")
     return {"rate": rates, "p99_ms": latencies}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from benchmarks.http import OWN_THREAD
-from benchmarks.stages import ON_LOOP, STAYS, THREAD_TIMES
+from benchmarks.http import INLINE
+from benchmarks.stages import DEFAULT, THREAD_TIMES
 
 #: Of a benchmark: how many times the requests per second of Triton.
 _RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
@@ -18,7 +18,7 @@ _WATCHED_P99, _WATCHED_RATE = 1.05, 0.95
 #: Rows per second of dense from 32 clients with a row each, divided by those of bare threads with such batches.
 _DENSE, _THREADS, _SHARE = "dense, 1 rows", "2 threads, batches of 16", 0.9
 #: This server, and what the report says of it.
-_OWN = {"tritonnb": "", OWN_THREAD: " of a model on its own thread"}
+_OWN = {"tritonnb": "", INLINE: " with EXECUTE_ON_ANY_THREAD"}
 _TITLES = {
     "http": "HTTP", "grpc": "gRPC", "ensemble": "ensemble", "accumulator": "sequences", "inprocess": "in process",
     "models": "compute-bound models", "watch": "a batch view",
@@ -88,24 +88,20 @@ _MEASURED = {
 
 def _reasons(stages: Mapping[str, Any]) -> str:
     """What the stages of a request, and the processor time of threads, say about the limits."""
-    still, own, loop = stages[STAYS], stages[OWN_THREAD], stages[ON_LOOP]
+    default, inline = stages[DEFAULT], stages[INLINE]
     shares = [
         f"{sum(values[name] for name in THREAD_TIMES):.0f} of {1e6 / values['rate']:.0f} µs with {count} connections"
-        for count, values in still.items()
+        for count, values in default.items()
         if count != "1"
     ]
-    moved, executed = (
-        ", ".join(f"{values['rate'] / still[count]['rate']:.2f}" for count, values in by_count.items())
-        for by_count in (own, loop)
-    )
+    gains = ", ".join(f"{values['rate'] / default[count]['rate']:.2f}" for count, values in inline.items())
     return (
-        "Of a model on another thread than the event loop: over one connection, "
-        f"{_woken_us(still['1']):.0f} of {1e6 / still['1']['rate']:.0f} µs pass from the decision to the begin of the "
-        "execution and from its end to the event loop, while a sleeping thread wakes up and gets the interpreter lock. "
+        f"Over one connection, {_woken_us(default['1']):.0f} of {1e6 / default['1']['rate']:.0f} µs pass from the "
+        "decision to the begin of the execution and from its end to the event loop, while a sleeping thread wakes up "
+        "and gets the interpreter lock. "
         "With more connections the interpreter lock is the limit: the processor time of the event loop and the "
-        f"instance takes {', '.join(shares)}, so one process uses about one core. Where the event loop moves to the "
-        f"thread of the model, the rate is {moved} times as high, and where it executes the model itself, {executed} "
-        "times. The instances of an ensemble's models take turns, so the event loop stays where it is.\n\n"
+        f"instance takes {', '.join(shares)}, so one process uses about one core. With EXECUTE_ON_ANY_THREAD, the rate "
+        f"is {gains} times as high.\n\n"
         "Calls in process from several threads share the interpreter lock, while `wrk` runs on the other core.\n\n"
         "The instances of a compute-bound model share the cores with the event loop and the load generator, and wait "
         "for the next requests of the clients of their last batch (the processor time is beside the table of these "

@@ -7,9 +7,11 @@ import numpy as np
 from ray import serve
 
 
-@serve.deployment
+# As the documentation of serve.batch says: a replica has to accept at least as many requests as a batch holds, and the
+# batch is no larger than the load can fill.
+@serve.deployment(max_ongoing_requests=128)
 class Identity:
-    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.001)
+    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.001)
     async def predict(self, rows):
         return list(np.asarray(rows, np.float32))
 
