@@ -131,9 +131,9 @@ def test_no_parameter_is_required_but_the_model_and_the_prompt(
         assert (status, b"error" in raw) == (200, False), raw
 
 
-def test_a_model_gets_only_the_parameters_that_the_client_has_set(client: openai.OpenAI) -> None:
+def test_a_model_gets_the_parameters_that_the_client_has_set_and_a_limit(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create(model="plain", messages=CHAT, seed=2)  # type: ignore[arg-type]
-    assert json.loads(chat.choices[0].message.content or "") == {"seed": 2}
+    assert json.loads(chat.choices[0].message.content or "") == {"max_tokens": 16, "seed": 2}
     completion = client.completions.create(model="plain", prompt="")
     assert json.loads(completion.choices[0].text) == {"max_tokens": 16}
 
@@ -448,6 +448,22 @@ def test_it_can_be_turned_off_or_have_a_port_and_a_key(tmp_path: Path) -> None:
         with pytest.raises(openai.AuthenticationError):
             openai.OpenAI(base_url=own, api_key="wrong", max_retries=0).models.list()
         assert openai.OpenAI(base_url=own, api_key="secret", max_retries=0).models.list().data == []
+
+
+@pytest.mark.parametrize("openai_port", [None, 0])
+def test_an_option_sets_the_limit_of_generations_without_max_tokens(tmp_path: Path, openai_port: int | None) -> None:
+    with Server(tmp_path, port=0, openai_port=openai_port, openai=OpenAiOptions(default_max_tokens=3)) as server:
+
+        @server.model
+        def limit(text_input: BYTES[1], sampling_parameters: BYTES[1]) -> TEXT_OUTPUT:
+            sampling: Any = sampling_parameters
+            return {"text_output": np.array([str(json.loads(sampling[0])["max_tokens"]).encode()], np.object_)}
+
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.openai_port or server.port}/v1", api_key="none")
+        asked: dict[str, Any] = {"model": "limit", "messages": CHAT}
+        for limits, text in (({}, "3"), ({"max_tokens": 7}, "7"), ({"max_completion_tokens": 8}, "8")):
+            assert client.chat.completions.create(**asked, **limits).choices[0].message.content == text
+        assert client.completions.create(model="limit", prompt="a").choices[0].text == "3"
 
 
 def test_restrictions_and_foreign_origins_are_those_of_the_http_endpoint(tmp_path: Path) -> None:

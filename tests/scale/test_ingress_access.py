@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.scale.asgi import send
 from tests.scale.deployment import LOCAL, Deployment
 from tests.scale.local import LocalPool, ask_of
+from tritonnb.backends.functions import FunctionBackend, function_config
+from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -23,6 +26,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import ROUTES, find_route
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings
@@ -272,6 +276,7 @@ def test_grpc_on_one_other_interface_is_an_error(host: str, accepted: bool) -> N
 
 # --- with models ------------------------------------------------------------------------------
 
+TEXT_OUTPUT = {"text_output": BYTES[1]}
 MODELS_USED = ("echo_fp32", "parameters", "textgen")
 INFER = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
 
@@ -408,6 +413,16 @@ def check_openai_api_key() -> None:
         assert deployment.send("GET", "/v1/models")[0] == 401
 
 
+def check_default_max_tokens() -> None:
+    def textgen(text_input: BYTES[1], sampling_parameters: BYTES[1]) -> TEXT_OUTPUT:
+        return {"text_output": sampling_parameters}
+
+    source = ModelSource("textgen", Path(), function_config(textgen, {}), (1,), FunctionBackend(textgen))
+    with serving(openai=OpenAiOptions(default_max_tokens=7)) as deployment:
+        deployment.run(deployment.pool.running["r1"].engine.load_source(source))
+        assert json.loads(complete(deployment)[1])["choices"][0]["text"] == '{"max_tokens": 7}'
+
+
 CHECKS: dict[str, Callable[[], None]] = {
     "http.max_input_size": check_max_input_size,
     "http.max_body_size": check_max_body_size,
@@ -431,6 +446,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "metrics.quantiles": check_quantiles,
     "openai.allow": check_openai_allow,
     "openai.api_key": check_openai_api_key,
+    "openai.default_max_tokens": check_default_max_tokens,
 }
 
 

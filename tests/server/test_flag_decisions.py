@@ -36,6 +36,7 @@ OWN_OPTIONS: dict[str, tuple[str, ...]] = {
     "address": ("127.0.0.1:6379",),
     "allow-file-override": ("false",),
     "allow-openai": ("false",),
+    "default-max-tokens": ("100",),
     "every-node": ("",),
     "http-allow-foreign": ("true",),
     "isolate-models": ("m",),

@@ -71,6 +71,7 @@ HELP: Mapping[str, str] = {
     "openai-address": "address to listen on if --openai-port is set; by default that of HTTP",
     "openai-port": "port of OpenAI's API; by default the HTTP port, under /v1",
     "openai-api-key": "require this key from users of OpenAI's API",
+    "default-max-tokens": "the max_tokens of requests to OpenAI's API that set none",
     "ray": "serve with Ray Serve: every replica is a whole server",
     "address": "with --ray: the Ray cluster, such as auto or HOST:6379; by default one is started",
     "replicas": "with --ray: the number of servers; default 1",

@@ -18,6 +18,7 @@ from tritonnb.cli.flag_help import add_flag
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import DEFAULT_PORT
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 
 #: Flags without effect here, with the parsers of their values.
@@ -149,6 +150,12 @@ def _add_endpoint_flags(add: Callable[..., object]) -> None:
     add("--openai-address", default="")
     add("--openai-port", type=flag_values.integer)
     add("--openai-api-key", default="", metavar="KEY")
+    add(
+        "--default-max-tokens",
+        type=flag_values.positive("default-max-tokens"),
+        metavar="N",
+        default=OpenAiOptions().default_max_tokens,
+    )
 
 
 def _add_ray_flags(add: Callable[..., object]) -> None:

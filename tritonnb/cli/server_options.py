@@ -46,7 +46,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "metrics": _metrics_options(options),
         "openai_port": options.openai_port,
         "openai_host": options.openai_address,
-        "openai": OpenAiOptions(options.allow_openai, options.openai_api_key),
+        "openai": OpenAiOptions(options.allow_openai, options.openai_api_key, options.default_max_tokens),
         "server_id": options.id,
         "model_control_mode": options.model_control_mode,
         "repository_poll_secs": max(0, options.repository_poll_secs),

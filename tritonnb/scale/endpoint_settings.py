@@ -36,6 +36,7 @@ APPLIED = frozenset(
         "metrics.quantiles",
         "openai.allow",
         "openai.api_key",
+        "openai.default_max_tokens",
     }
 )
 #: The flags whose names differ from those of the options; empty for options without a flag.

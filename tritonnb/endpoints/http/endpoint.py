@@ -20,7 +20,6 @@ from tritonnb.endpoints.http.request_delegate import RequestDelegate
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.application import ApplicationDelegate
 from tritonnb.endpoints.http.transport.server import make_server
-from tritonnb.endpoints.openai.access import Access
 from tritonnb.endpoints.openai.application import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.requests import compile_forward_pattern
@@ -52,7 +51,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         self.has_openai = openai is not None
         others = []
         if openai is not None:
-            others = rules(engine, options.max_input_size, Access(self.admission, openai.api_key))
+            others = rules(engine, options.max_input_size, self.admission, openai)
         self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
         reader = RequestReader(engine.shared_memory, options.max_input_size, HttpRequestCache())
         self.services = InferenceServices(engine.table, engine.tracer, reader, options)

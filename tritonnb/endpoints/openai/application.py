@@ -8,10 +8,12 @@ from typing import Any
 
 from tornado import routing
 
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.raw_path import RawPath
 from tritonnb.endpoints.http.routes import OPENAI_ROUTES
 from tritonnb.endpoints.openai import handlers
 from tritonnb.endpoints.openai.access import Access
+from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
 
 #: By name of the route.
@@ -25,7 +27,7 @@ _HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {
 }
 
 
-def rules(engine: Engine, max_input_size: int, access: Access) -> list[routing.Rule]:
+def rules(engine: Engine, max_input_size: int, admission: Admission, options: OpenAiOptions) -> list[routing.Rule]:
     """The rules of a Tornado application.
 
     Parameters
@@ -33,12 +35,14 @@ def rules(engine: Engine, max_input_size: int, access: Access) -> list[routing.R
     engine : Engine
     max_input_size : int
         The limit for a request, in bytes.
-    access : Access
+    admission : Admission
+    options : OpenAiOptions
     """
     arguments: dict[str, Any] = {
         "engine": engine,
         "max_input_size": max_input_size,
-        "access": access,
+        "access": Access(admission, options.api_key),
+        "default_max_tokens": options.default_max_tokens,
         "created": int(time.time()),
     }
     return [routing.Rule(RawPath(route.pattern), _HANDLERS[route.name], arguments) for route in OPENAI_ROUTES]

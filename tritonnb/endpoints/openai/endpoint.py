@@ -9,7 +9,6 @@ from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.application import ApplicationDelegate
 from tritonnb.endpoints.http.transport.server import make_server
-from tritonnb.endpoints.openai.access import Access
 from tritonnb.endpoints.openai.application import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
@@ -31,11 +30,9 @@ class OpenAiEndpoint(Endpoint):
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: OpenAiOptions, http: HttpOptions) -> None:
         super().__init__(host, port)
-        access = Access(Admission.of(http, host), options.api_key)
         self._options = http
-        self._application = web.Application(
-            rules(engine, http.max_input_size, access), log_function=lambda handler: None
-        )
+        routes = rules(engine, http.max_input_size, Admission.of(http, host), options)
+        self._application = web.Application(routes, log_function=lambda handler: None)
 
     def make_transport(self) -> Transport:
         """Make the HTTP server that the options name."""

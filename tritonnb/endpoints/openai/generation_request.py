@@ -10,7 +10,6 @@ from tritonnb.endpoints.openai.fields import Fields
 from tritonnb.endpoints.openai.request_fields import (
     CHAT,
     COMPLETION,
-    COMPLETION_TOKENS,
     MOST_CHOICES,
     MOST_LOGPROBS,
     MOST_PROMPTS,
@@ -39,7 +38,8 @@ class GenerationRequest:
     logprobs : int or None
         Number of most probable tokens to return for each position; None for no log probabilities.
     sampling : dict
-        The sampling parameters that the client has set, with the names of vLLM's ``SamplingParams``.
+        ``max_tokens``, and the other sampling parameters that the client has set, with the names of vLLM's
+        ``SamplingParams``.
     """
 
     model: str
@@ -53,7 +53,7 @@ class GenerationRequest:
     echo: bool = False
 
 
-def read_completion(body: bytes) -> GenerationRequest:
+def read_completion(body: bytes, default_max_tokens: int) -> GenerationRequest:
     """Read the body of ``POST /v1/completions``.
 
     Raises
@@ -63,7 +63,7 @@ def read_completion(body: bytes) -> GenerationRequest:
     """
     fields = Fields(body, COMPLETION)
     logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)
-    sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, COMPLETION_TOKENS), logprobs)
+    sampling = _sampling(fields, fields.integer("max_tokens", 1, _MOST_TOKENS, default_max_tokens), logprobs)
     return GenerationRequest(
         **_common(fields),
         logprobs=logprobs,
@@ -73,7 +73,7 @@ def read_completion(body: bytes) -> GenerationRequest:
     )
 
 
-def read_chat(body: bytes) -> GenerationRequest:
+def read_chat(body: bytes, default_max_tokens: int) -> GenerationRequest:
     """Read the body of ``POST /v1/chat/completions``.
 
     Raises
@@ -85,7 +85,7 @@ def read_chat(body: bytes) -> GenerationRequest:
     limits = ("max_completion_tokens", "max_tokens")
     if all(name in fields for name in limits):
         raise OpenAiError(f"'{limits[1]}' cannot be combined with '{limits[0]}'", limits[1], code="invalid_value")
-    limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), None)
+    limit = next((fields.integer(name, 1, _MOST_TOKENS) for name in limits if name in fields), default_max_tokens)
     most = fields.integer("top_logprobs", 0, MOST_TOP_LOGPROBS)
     wanted = fields.value("logprobs", (bool,), False)
     if most is not None and not wanted:

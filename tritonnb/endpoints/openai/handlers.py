@@ -37,11 +37,12 @@ class OpenAiHandler(Handler):
     """The base class: access rules, and errors in OpenAI's form."""
 
     def initialize(  # type: ignore[override]
-        self, engine: Engine, max_input_size: int, access: Access, created: int
+        self, engine: Engine, max_input_size: int, access: Access, default_max_tokens: int, created: int
     ) -> None:
         """Store the arguments of the route (Tornado's interface)."""
         super().initialize(engine, max_input_size)
         self._access = access
+        self._default_max_tokens = default_max_tokens
         self._created = created
 
     def prepare(self) -> None:
@@ -177,7 +178,7 @@ class Completions(_Generation):
 
     async def post(self) -> None:
         """Continue one or more prompts."""
-        asked = read_completion(self.request.body)
+        asked = read_completion(self.request.body, self._default_max_tokens)
         await self.generate(asked, asked.prompts, CompletionForm(asked))
 
 
@@ -186,7 +187,7 @@ class ChatCompletions(_Generation):
 
     async def post(self) -> None:
         """Write the next message of a chat."""
-        asked = read_chat(self.request.body)
+        asked = read_chat(self.request.body, self._default_max_tokens)
         context = self.served(asked.model).context
         prompt = chat_prompt(ChatTemplate.find(context.directory, context.version), asked.messages)
         await self.generate(asked, [prompt], ChatForm(asked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,8 @@ class OpenAiOptions:
         Serve the paths under ``/v1``, on the HTTP port unless the server has an ``openai_port``.
     api_key : str
         Require ``Authorization: Bearer API_KEY``; empty to accept every caller.
+    default_max_tokens : int
+        The ``max_tokens`` of completions and chats whose client sets none.
 
     Examples
     --------
@@ -23,7 +25,5 @@ class OpenAiOptions:
     """
 
     allow: bool = True
-    api_key: str = ""
-
-    def __repr__(self) -> str:
-        return f"OpenAiOptions(allow={self.allow}, api_key={'***' if self.api_key else ''!r})"
+    api_key: str = field(default="", repr=False)
+    default_max_tokens: int = 16

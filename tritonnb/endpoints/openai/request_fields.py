@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tritonnb.endpoints.openai.options import OpenAiOptions
+
 #: What OpenAI's API allows.
 MOST_CHOICES, MOST_STOPS, MOST_PROMPTS, MOST_LOGPROBS, MOST_TOP_LOGPROBS = 128, 4, 2048, 5, 20
-#: The default of ``max_tokens`` for completions; for a chat completion, the model has the default.
-COMPLETION_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class RequestFields:
         return self.ignored | self.read.keys()
 
 
+_MAX_TOKENS = f"sampling parameter, {OpenAiOptions().default_max_tokens} by default (`default_max_tokens`)"
 _EXTENSIONS = {
     "top_k": "sampling parameter `top_k`",
     "ignore_eos": "sampling parameter `ignore_eos`: generate up to the limit",
@@ -72,7 +73,7 @@ COMPLETION = RequestFields(
     read={
         **_SAMPLED,
         "prompt": f"a string, or up to {MOST_PROMPTS}; arrays of tokens are refused",
-        "max_tokens": f"sampling parameter, {COMPLETION_TOKENS} by default",
+        "max_tokens": _MAX_TOKENS,
         "echo": "the prompt precedes the text",
         "logprobs": f"log probabilities of the tokens and of the 0 to {MOST_LOGPROBS} most probable ones, if the model "
         "returns them",
@@ -88,7 +89,7 @@ CHAT = RequestFields(
         **_SAMPLED,
         "messages": "texts with the roles `developer`, `system`, `user`, `assistant` and `tool`: the chat template of "
         "the model makes a prompt of them",
-        "max_tokens": "sampling parameter, by default that of the model; the old name of the next",
+        "max_tokens": f"{_MAX_TOKENS}; the old name of the next",
         "max_completion_tokens": "as `max_tokens`, not together with it",
         "logprobs": "whether to return log probabilities, if the model returns them",
         "top_logprobs": f"with `logprobs`: those of the 0 to {MOST_TOP_LOGPROBS} most probable tokens, too",
