@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 import threading
 import weakref
@@ -44,6 +45,34 @@ def test_a_caller_that_waits_when_the_loop_ends_gets_an_error() -> None:
     background.stop()
     asker.join(30)
     assert [str(error) for error in outcome] == ["the server has been stopped"]
+
+
+class Alarm(Exception):
+    """Raised by the handler of a signal."""
+
+
+def test_an_exception_of_the_handler_of_a_signal_cancels_what_the_caller_waits_for() -> None:
+    background = BackgroundLoop()
+    cancelled = threading.Event()
+
+    def ring(number: int, frame: object) -> None:
+        raise Alarm
+
+    async def forever() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # the caller's thread sleeps on
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.set()
+
+    handler = signal.signal(signal.SIGUSR1, ring)
+    try:
+        with pytest.raises(Alarm):
+            background.run(forever())
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert cancelled.wait(30)
+    background.stop()
 
 
 @ENDED_BY_A_CALLBACK

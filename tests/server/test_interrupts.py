@@ -80,3 +80,57 @@ def test_signal_ends_a_waiting_call_and_cancels_its_request(
     assert process.returncode == 0
     assert output == [raised, "2 2", "True", ""]
     assert (version / "notes").read_text() == "cancelled True"
+
+
+#: A signal that another thread receives, or that arrives just before the main thread sleeps, does not end its sleep.
+SIGNALS_ITSELF = """
+import signal, threading, time
+import __main__
+import triton_python_backend_utils as pb_utils
+
+
+def signal_main_thread():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    while not __main__.ended:
+        time.sleep(0.001)
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        if __main__.during == "load":
+            signal_main_thread()
+
+    def execute(self, requests):
+        signal_main_thread()
+        return [pb_utils.InferenceResponse([]) for request in requests]
+"""
+ENDS = """
+import signal
+import tritonnb as tnb
+
+class Alarm(Exception): pass
+
+def ring(number, frame):
+    raise Alarm
+
+signal.signal(signal.SIGTERM, ring)
+during, ended = {during!r}, False
+with tnb.serve({repository!r}, port=0, model_control_mode="explicit") as server:
+    try:
+        server.load("m")
+        server["m"](X=[1])
+    except Alarm:
+        print("Alarm")
+    ended = True
+"""
+
+
+@pytest.mark.parametrize("during", ["load", "inference"])
+def test_signal_ends_a_waiting_call_although_the_thread_sleeps_on(tmp_path: Path, during: str) -> None:
+    version = tmp_path / "m" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(SIGNALS_ITSELF)
+    (version.parent / "config.pbtxt").write_text(CONFIG)
+    program = ENDS.format(repository=str(tmp_path), during=during)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30)
+    assert (result.returncode, result.stdout) == (0, "Alarm\n"), result.stderr

@@ -12,7 +12,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,10 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.instance import Instance, instance_that_waits
-from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop import BackgroundLoop, wait
 from tritonnb.runtime.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
-
-#: How often a waiting call checks whether a signal has arrived, in seconds.
-SIGNAL_CHECK_S = 0.5
 
 Outputs = dict[str, npt.NDArray[Any]]
 
@@ -170,20 +167,11 @@ def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
     request.respond = collector.respond
     try:
         submitter.submit(request)
-        _wait(finished)
+        wait(finished)
     except BaseException:  # such as KeyboardInterrupt, which the handler of a signal raises
         submitter.cancel(request)
         raise
     return collector.outputs()
-
-
-def _wait(finished: SimpleQueue[None]) -> None:
-    """Wait for an item; a signal that arrives just before a thread sleeps is handled only when it wakes up."""
-    while True:
-        try:
-            return finished.get(timeout=SIGNAL_CHECK_S)
-        except Empty:
-            pass
 
 
 async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:

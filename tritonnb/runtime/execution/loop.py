@@ -2,6 +2,9 @@
 
 It stays on its thread, and no other thread runs its code: what it owns needs no locks, and a busy cell does not stop
 the server. Other threads use `BackgroundLoop.call`, `BackgroundLoop.run` and ``call_soon_threadsafe``.
+
+This module must not be compiled: Python runs the handlers of signals between instructions of its interpreter, and the
+main thread waits here.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import UnavailableError
@@ -23,6 +27,8 @@ except ImportError:  # such as on Windows
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: How often a waiting thread handles signals, in seconds: one wakes it only if this thread receives it in its sleep.
+SIGNAL_CHECK_S = 0.5
 STOPPED = "the server has been stopped"
 REPLACED = f"{STOPPED}: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one instead"
 
@@ -61,17 +67,21 @@ class BackgroundLoop:
         return self.run(_as_coroutine(function, *args, **kwargs))
 
     def run(
-        self, coroutine: Coroutine[Any, Any, T], interval: float | None = None, report: Callable[[], None] | None = None
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        interval: float = SIGNAL_CHECK_S,
+        report: Callable[[], None] = lambda: None,
     ) -> T:
         """Run a coroutine on the event loop and wait for its result.
 
-        An interrupt while waiting (``KeyboardInterrupt``) cancels the coroutine; the event loop continues.
+        An exception while waiting (``KeyboardInterrupt``, or of another handler of a signal) cancels the coroutine; the
+        event loop continues.
 
         Parameters
         ----------
         coroutine : coroutine
         interval : float, optional
-            Seconds between calls of ``report``.
+            Seconds between calls of ``report``, and between checks for signals.
         report : callable, optional
             Called on this thread while it waits.
 
@@ -91,14 +101,14 @@ class BackgroundLoop:
                 raise UnavailableError(self.stopped_text)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
-            while report is not None and not concurrent.futures.wait([future], interval).done:
+            while not concurrent.futures.wait([future], interval).done:
                 report()
             return future.result()
         except concurrent.futures.CancelledError:
             if self._stopped:
                 raise UnavailableError(self.stopped_text) from None
             raise
-        except KeyboardInterrupt:
+        except BaseException:
             future.cancel()
             raise
         finally:
@@ -123,6 +133,15 @@ class BackgroundLoop:
             # Callers whose function has not run yet get an error instead of waiting forever.
             self.loop.run_until_complete(_finish())
             self.loop.close()
+
+
+def wait(finished: SimpleQueue[None]) -> None:
+    """Wait for an item of a queue; an exception that the handler of a signal raises ends the waiting."""
+    while True:
+        try:
+            return finished.get(timeout=SIGNAL_CHECK_S)
+        except Empty:
+            pass
 
 
 async def _finish() -> None:
