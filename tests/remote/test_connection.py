@@ -282,14 +282,15 @@ def test_tracing_that_was_left_on_is_found_and_cleared(
     assert remote.restore() == []
     before = remote.trace_settings("two")
     leave_traced(remote, "two", **settings)
-    with pytest.warns(UserWarning, match=text):
+    with pytest.warns(UserWarning, match=text) as warned:
         other = tnb.connect(remote.url)
     with other:
         (found,) = other.check()
         for shown in (repr(other), html.unescape(other._repr_html_())):
             assert found in shown
-        with pytest.warns(UserWarning, match=text), other.record("two"):
+        with pytest.warns(UserWarning, match=text) as warned_again, other.record("two"):
             pass
+        assert [warning.filename for warning in (*warned, *warned_again)] == [__file__] * 2
         assert other.restore("one") == []
         leave_traced(remote, "two", **settings)
         assert other.restore() == ["model 'two': its trace settings are the server's"]

@@ -69,8 +69,9 @@ def test_a_replica_that_is_lost_during_a_recording_is_named(deployment: Served) 
         recording = context.__enter__()
         deployment.lose("r2")
         remote["echo_fp32"](INPUT0=ONES)
-        with pytest.warns(UserWarning, match="the replica r2 was lost during the recording"):
+        with pytest.warns(UserWarning, match="the replica r2 was lost during the recording") as warned:
             context.__exit__(None, None, None)
+    assert [warning.filename for warning in warned] == [__file__]
     assert recording.replicas == ["r1"]
 
 

@@ -41,8 +41,9 @@ def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage
 
 def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, NestingPackage]) -> None:
     installed["nest_asyncio"] = NestingPackage()
-    with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7"):
+    with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7") as warned:
         assert tnb.allow_nested() == "nest_asyncio"
+    assert [warning.filename for warning in warned] == [__file__]
     assert installed["nest_asyncio"].applied == 1
 
 

@@ -1,11 +1,13 @@
-"""How failures of user code are reported: as causes of our errors, with tracebacks of user code only."""
+"""How failures and warnings are reported: with the lines of user code, and without those of this package."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import traceback
+import warnings
 from collections.abc import Callable
-from types import FunctionType, TracebackType
+from types import FrameType, FunctionType
 from typing import ParamSpec, TypeVar
 
 from tritonnb.core.errors import TritonError
@@ -41,15 +43,25 @@ def location_suffix(error: BaseException) -> str:
 def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of the traceback, starting with the first one of user code."""
     trace = error.__traceback__
-    while trace is not None and not _is_user_code(trace):
+    while trace is not None and not _is_user_code(trace.tb_frame):
         trace = trace.tb_next
     return traceback.extract_tb(trace)
 
 
-def _is_user_code(entry: TracebackType) -> bool:
-    module = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    frozen = entry.tb_frame.f_code.co_filename.startswith("<frozen ")
-    return module not in ("tritonnb", "asyncio", "importlib") and not frozen
+def _is_user_code(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    frozen = frame.f_code.co_filename.startswith("<frozen ")
+    return module not in ("tritonnb", "asyncio", "contextlib", "importlib") and not frozen
+
+
+def warn(text: str) -> None:
+    """Issue a `UserWarning` at the line of user code that called this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_back is not None and not _is_user_code(frame):
+        frame = frame.f_back
+    assert frame is not None
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
 
 
 def shorten_traceback(error: TritonError) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.failures import warn
 from tritonnb.profile.applied_config import describe_changes
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_server import RemoteServer
@@ -96,11 +96,11 @@ def describe_applied_config(model: RemoteModel) -> str:
     return f"runs a configuration that was applied over the network ({changes})" if changes else ""
 
 
-def warn_of(url: str, found: Iterable[Finding], stacklevel: int) -> None:
+def warn_of(url: str, found: Iterable[Finding]) -> None:
     """Issue one warning with the findings that can be put back."""
     texts = [str(finding) for finding in found if finding.undo is not None]
     if texts:
-        warnings.warn("\n  ".join([f"{url}:", *texts]), stacklevel=stacklevel)
+        warn("\n  ".join([f"{url}:", *texts]))
 
 
 def put_back(found: Iterable[Finding]) -> list[str]:

@@ -74,7 +74,7 @@ def connect(
             raise
         raise UnavailableError(f"{error.message.rstrip('.')}; a server responds at {meant}") from error
     with suppress(TritonError):  # the server may refuse these requests
-        warn_of(remote.url, findings(remote), stacklevel=3)
+        warn_of(remote.url, findings(remote))
     return remote
 
 

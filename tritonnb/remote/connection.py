@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -11,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.failures import warn, with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
@@ -241,10 +240,10 @@ class Remote(NamedModels):
             return record_replicas(self.server, names)
         self.require_extension("trace")
         if self._warns_of_crash and receiver is None and trace_rate == 1:
-            warnings.warn(_CRASH_WARNING, stacklevel=2)
+            warn(_CRASH_WARNING)
             self._warns_of_crash = False  # one warning for a connection
         addresses = [self.address(name) for name in names]
-        warn_of(self.url, find_tracing(self.server, addresses), stacklevel=3)
+        warn_of(self.url, find_tracing(self.server, addresses))
         return record(
             self.server,
             names,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
+from tritonnb.core.failures import warn
 from tritonnb.core.json_types import Json
 from tritonnb.profile.remote_server import HttpServer, RemoteServer
 from tritonnb.recording.event_types import event_of
@@ -69,7 +69,7 @@ def record_replicas(server: RemoteServer, models: Sequence[str]) -> Iterator[Rec
     finally:
         reader.close()
     for replica in reader.lost:
-        warnings.warn(f"the replica {replica} was lost during the recording: its last events are missing", stacklevel=3)
+        warn(f"the replica {replica} was lost during the recording: its last events are missing")
     recording.fill(merge_events(reader.events), configs)
 
 

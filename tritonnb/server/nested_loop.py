@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import warnings
+
+from tritonnb.core.failures import warn
 
 #: The packages that can nest event loops, the preferred one first.
 _PACKAGES = ("nest_asyncio2", "nest_asyncio")
@@ -38,10 +39,7 @@ def allow_nested() -> str:
         )
     name = installed[0]
     if name == "nest_asyncio" and _ipykernel_major() >= 7:
-        warnings.warn(
-            'nest_asyncio loses queued cells on ipykernel 7: pip install "tritonnb[nested]" brings nest-asyncio2',
-            stacklevel=2,
-        )
+        warn('nest_asyncio loses queued cells on ipykernel 7: pip install "tritonnb[nested]" brings nest-asyncio2')
     importlib.import_module(name).apply()
     return name
 

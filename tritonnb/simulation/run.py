@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
@@ -16,6 +15,7 @@ from typing import cast
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, ResponseSent
+from tritonnb.core.failures import warn
 from tritonnb.core.packed_events import unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
@@ -127,7 +127,7 @@ def run(
             simulation.open_loop(arrivals)
         events = simulation.events()
     if times.warning:
-        warnings.warn(times.warning, stacklevel=3)  # the caller of `simulate` or `what_if`
+        warn(times.warning)
     return events
 
 
