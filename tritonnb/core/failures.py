@@ -61,7 +61,8 @@ def warn(text: str) -> None:
         frame = frame.f_back
     assert frame is not None
     registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
+    place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+    warnings.warn_explicit(text, UserWarning, *place, registry)
 
 
 def shorten_traceback(error: TritonError) -> None:
