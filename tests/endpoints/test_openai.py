@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import json
 import subprocess
@@ -460,9 +461,9 @@ def test_an_option_sets_the_limit_of_generations_without_max_tokens(tmp_path: Pa
             return {"text_output": np.array([str(json.loads(sampling[0])["max_tokens"]).encode()], np.object_)}
 
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.openai_port or server.port}/v1", api_key="none")
-        asked: dict[str, Any] = {"model": "limit", "messages": CHAT}
+        chat: Any = functools.partial(client.chat.completions.create, model="limit", messages=CHAT)
         for limits, text in (({}, "3"), ({"max_tokens": 7}, "7"), ({"max_completion_tokens": 8}, "8")):
-            assert client.chat.completions.create(**asked, **limits).choices[0].message.content == text
+            assert chat(**limits).choices[0].message.content == text
         assert client.completions.create(model="limit", prompt="a").choices[0].text == "3"
 
 
