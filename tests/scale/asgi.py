@@ -10,9 +10,13 @@ from tritonnb.scale.http_ingress import HttpIngress
 
 
 async def send(application: HttpIngress, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    """The status, the headers with lower-case names, and the body."""
+    """The status, the headers with lower-case names, and the body; a list has the values of a repeated header."""
     path, _, query = request["path"].partition("?")
-    headers = [(name.lower().encode(), value.encode()) for name, value in request.get("headers", {}).items()]
+    headers = [
+        (name.lower().encode(), value.encode())
+        for name, values in request.get("headers", {}).items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
     scope = {
         "type": "http",
         "method": request["method"],

@@ -59,7 +59,7 @@ class Deployment:
         assert status == 200, content
         return json.loads(content or b"null")
 
-    def send(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
+    def send(self, method: str, path: str, body: str = "", **headers: str | list[str]) -> tuple[int, str]:
         """The status and the body of a response."""
         request = {"method": method, "path": path, "body_text": body, "headers": headers}
         status, _, content = self.run(send(self.http, request))

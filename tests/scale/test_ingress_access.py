@@ -126,7 +126,7 @@ class Recorded:
     def calls(self) -> list[list[str]]:
         return [replica.calls for replica in self.replicas]
 
-    def send(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    def send(self, method: str, path: str, **headers: str | list[str]) -> tuple[int, dict[str, str], str]:
         request = {"method": method, "path": path, "body_text": "{}", "headers": headers}
         status, answered, body = asyncio.run(send(self.http, request))
         return status, answered, body.decode()
@@ -178,6 +178,24 @@ def test_a_restricted_api_wants_its_header_on_every_path(api: str, method: str) 
                 else:
                     assert status != 403, target
             assert recorded.send(method, target, **{"x-key": "secret"})[0] != 403, target
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("X-Key", ["secret", "wrong"]),
+        ("X-Key", ["secret", "secret"]),
+        ("Host", ["localhost", "evil.example"]),
+        ("Origin", ["http://localhost", "http://evil.example"]),
+    ],
+)
+def test_no_value_of_a_repeated_header_is_ignored(header: str, values: list[str]) -> None:
+    options = HttpOptions(restricted_api=(("inference", "X-Key", "secret"),))
+    recorded = Recorded(EndpointSettings("127.0.0.1", http=options))
+    headers: dict[str, str | list[str]] = {"X-Key": "secret", "Host": "localhost", "Origin": "http://localhost"}
+    assert recorded.send("POST", PATHS["infer"], **headers)[0] == 200
+    assert recorded.send("POST", PATHS["infer"], **(headers | {header: values}))[0] == 403
+    assert sum(map(len, recorded.calls)) == 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -291,7 +309,7 @@ def serving(**groups: Any) -> Iterator[Deployment]:
     deployment.close()
 
 
-def infer(deployment: Deployment, **headers: str) -> tuple[int, str]:
+def infer(deployment: Deployment, **headers: str | list[str]) -> tuple[int, str]:
     return deployment.send("POST", "/v2/models/parameters/infer", INFER, **headers)
 
 
@@ -352,8 +370,8 @@ def check_restricted_api() -> None:
 
 def check_http_header_forward_pattern() -> None:
     with serving(http=HttpOptions(header_forward_pattern="x-.*")) as deployment:
-        _, text = infer(deployment, **{"X-One": "1", "Other": "2"})
-        assert json.loads(json.loads(text)["outputs"][0]["data"][0])["parameters"] == {"x-one": "1"}
+        _, text = infer(deployment, **{"X-One": ["1", "2"], "Other": ["2"]})
+        assert json.loads(json.loads(text)["outputs"][0]["data"][0])["parameters"] == {"x-one": "1,2"}
 
 
 def check_grpc_header_forward_pattern() -> None:

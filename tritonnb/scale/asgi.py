@@ -23,7 +23,8 @@ class HttpRequest:
     ----------
     method, target : str
         The target is the path as it was sent, with the query.
-    headers : list of (bytes, bytes)
+    headers : dict of bytes to bytes
+        By name in lower case; the values of a repeated one are joined by commas, as on a single server.
     body : bytes
     """
 
@@ -34,9 +35,11 @@ class HttpRequest:
         text = path.decode("latin-1").removeprefix(root) or "/"
         self.method: str = scope["method"]
         self.target = f"{text}?{query.decode('latin-1')}" if query else text
-        self.headers: list[tuple[bytes, bytes]] = [
-            (bytes(name), bytes(value)) for name, value in scope["headers"] if name not in _OF_CONNECTION
-        ]
+        self.headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name not in _OF_CONNECTION:
+                earlier = self.headers.get(bytes(name))
+                self.headers[bytes(name)] = bytes(value) if earlier is None else earlier + b"," + bytes(value)
         self.body = body
 
     @property
@@ -46,11 +49,11 @@ class HttpRequest:
 
     def header(self, name: str) -> str | None:
         """The value of a header, or None."""
-        wanted = name.lower().encode("latin-1", "replace")
-        return next((value.decode("latin-1") for other, value in self.headers if other == wanted), None)
+        value = self.headers.get(name.lower().encode("latin-1", "replace"))
+        return None if value is None else value.decode("latin-1")
 
     @property
-    def arguments(self) -> tuple[str, str, list[tuple[bytes, bytes]], bytes]:
+    def arguments(self) -> tuple[str, str, dict[bytes, bytes], bytes]:
         """The arguments of `Replica.http`."""
         return self.method, self.target, self.headers, self.body
 

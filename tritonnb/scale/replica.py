@@ -125,12 +125,12 @@ class Replica:
 
     # --- requests -----------------------------------------------------------------------------
 
-    async def http(self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+    async def http(self, method: str, target: str, headers: Mapping[bytes, bytes], body: bytes) -> bytes:
         """Run an HTTP request, and return the complete response: status line, headers, and body."""
         return b"".join([part async for part in self.http_stream(method, target, headers, body)])
 
     async def http_stream(
-        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+        self, method: str, target: str, headers: Mapping[bytes, bytes], body: bytes
     ) -> AsyncIterator[bytes]:
         """Run an HTTP request, and yield the response in parts; the first begins with the status line and headers.
 
@@ -269,7 +269,7 @@ class Replica:
 
     async def _run(self, change: Change) -> bytes | RpcReply:
         if change.method:
-            return await self.http(change.method, change.target, (), change.body)
+            return await self.http(change.method, change.target, {}, change.body)
         return await self.rpc(change.target, change.body, {})
 
 
