@@ -114,6 +114,7 @@ def outcome(decide: Decide, flag: str, repository: Path, always: list[str], caps
     common = [f"--model-repository={repository}", *always, *needed]
     parser = make_parser()
     default = decide(parser.parse_args(common))
+    assert decide(parser.parse_args(common)) == default  # else every flag would seem to be applied
     other = repository.parent / "other"
     other.mkdir(exist_ok=True)
     for sample in samples(flag):
