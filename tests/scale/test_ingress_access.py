@@ -493,6 +493,23 @@ def test_the_direct_ports_of_a_replica_have_the_same_locks() -> None:
         grpc=GrpcOptions(restricted_protocol=(("inference", "key", "secret"),)),
         openai=OpenAiOptions(api_key="secret"),
     )
-    listen = settings.listen("127.0.0.1")
+    listen = settings.listen("192.0.2.7")
     assert (listen.http, listen.grpc, listen.openai) == (settings.http, settings.grpc, settings.openai)
     assert settings.checked.http.restricted_api == settings.checked.grpc.restricted_protocol == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "grpc_host", "listening"),
+    [
+        ("127.0.0.1", "127.0.0.1", ("127.0.0.1", "127.0.0.1")),
+        ("localhost", "0.0.0.0", ("localhost", "192.0.2.7")),
+        ("0.0.0.0", "::1", ("192.0.2.7", "::1")),
+        ("192.0.2.7", "", ("192.0.2.7", "192.0.2.7")),
+        (None, None, ("192.0.2.7", "192.0.2.7")),
+    ],
+)
+def test_the_direct_ports_of_a_replica_are_on_the_loopback_interface_if_those_of_the_deployment_are(
+    host: str | None, grpc_host: str | None, listening: tuple[str, str]
+) -> None:
+    listen = EndpointSettings(host, grpc_host).listen("192.0.2.7")
+    assert (listen.host, listen.grpc_host) == listening

@@ -16,6 +16,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.scale.grpc_callers import is_loopback
 
 #: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
 APPLIED = frozenset(
@@ -133,10 +134,22 @@ class EndpointSettings:
             openai=replace(self.openai, api_key=""),
         )
 
-    def listen(self, host: str) -> ListenOptions:
-        """The same options for endpoints that listen themselves, on free ports of an address."""
+    def listen(self, node: str) -> ListenOptions:
+        """The same options for endpoints that listen themselves, on free ports.
+
+        Parameters
+        ----------
+        node : str
+            The address of the node. The ports are on its loopback interface if those of the deployment are.
+        """
+
+        def on(host: str | None) -> str:
+            return host if host is not None and is_loopback(host) else node
+
         http = replace(self.http, allow_foreign=self.http.allow_foreign or self.host is None)
-        return ListenOptions(host, 0, http=http, grpc_port=0, grpc=self.grpc, openai=self.openai)
+        return ListenOptions(
+            on(self.host), 0, http=http, grpc_port=0, grpc_host=on(self.grpc_host), grpc=self.grpc, openai=self.openai
+        )
 
 
 def _options(listen: ListenOptions) -> Iterator[tuple[str, Any, Any]]:

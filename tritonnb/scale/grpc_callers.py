@@ -18,7 +18,7 @@ def check_grpc_host(host: str) -> None:
     InvalidArgumentError
         If it is the address of another interface, on which the proxies cannot listen alone.
     """
-    if host not in _EVERY_INTERFACE and not _is_loopback(host):
+    if host not in _EVERY_INTERFACE and not is_loopback(host):
         raise InvalidArgumentError(
             f"grpc_host (--grpc-address): Ray's gRPC proxies listen on every interface, expected 127.0.0.1 (calls from "
             f"other machines are refused) or 0.0.0.0, got '{host}'"
@@ -45,18 +45,19 @@ def check_caller(host: str | None, peer: str) -> None:
     >>> check_caller("127.0.0.1", "ipv6:%5B::1%5D:5000")
     >>> check_caller("0.0.0.0", "ipv4:192.0.2.7:5000")
     """
-    if host is None or not _is_loopback(host):
+    if host is None or not is_loopback(host):
         return
     scheme, _, address = unquote(peer).partition(":")
     caller = address.rpartition(":")[0].strip("[]")
-    if scheme != "unix" and not _is_loopback(caller):
+    if scheme != "unix" and not is_loopback(caller):
         raise UnavailableError(
             f"gRPC is served on {host} only, got a call from '{caller or peer}': start the server with "
             "--grpc-address=0.0.0.0, or grpc_host='0.0.0.0', to accept calls from other machines"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of the loopback interface."""
     if host == "localhost":
         return True
     try:

@@ -78,7 +78,7 @@ class Replica:
     settings : EndpointSettings, optional
         The ingress has checked who sends the calls; the endpoints that listen check their own requests.
     direct_host : str, optional
-        The address on which the replica also listens itself, on free ports; by default it does not.
+        The address of the node, on whose free ports the replica also listens itself; by default it does not.
     name : str, optional
         Appended to the names of trace files: replicas on one machine have the same settings.
     """

@@ -76,7 +76,8 @@ def app(
         How often a request without a sequence is sent to another replica when the replica that had it was lost. The
         lost replica may have executed it.
     direct : bool, optional
-        Whether each replica also listens on ports of its own, on the node's address: see ``/v2/replicas``.
+        Whether each replica also listens on its own ports, which ``/v2/replicas`` lists: on the node's address, or on
+        its loopback interface if ``host`` (for gRPC, ``grpc_host``) is a loopback address.
     host : str, optional
         The address that Ray's HTTP proxies listen on: requests whose ``Host`` or ``Origin`` header names another
         machine are refused, so that a web page cannot use the server. By default any are accepted; `tritonnb.scale`
