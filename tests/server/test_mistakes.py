@@ -203,6 +203,8 @@ def test_a_port_that_is_taken(option: str) -> None:
          "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
          "GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got 'c++'"),
+        ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="fast", use_ssl=True, max_connection_age=5)},
+         "GrpcOptions.transport: expected 'auto' or 'grpcio' with use_ssl and max_connection_age, got 'fast'"),
         ({"trace": "file"}, "trace: expected TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip

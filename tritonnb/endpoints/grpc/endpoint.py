@@ -29,6 +29,9 @@ class GrpcEndpoint(Endpoint):
             raise InvalidArgumentError(
                 f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"
             )
+        if options.transport == "fast" and options.needs_grpcio:
+            names = " and ".join(options.grpcio_options)
+            raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
         self._rpcs = Rpcs(engine, options)
         self._options = options
 

@@ -46,7 +46,8 @@ class GrpcOptions:
     reuse_port : bool
         ``--reuse-grpc-port``: share the port with other servers that set this option.
     transport : str
-        ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option needs grpcio. Not a flag of tritonserver.
+        ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option needs grpcio (TLS, keep-alive, age of
+        connections), with which ``"fast"`` is an error. Not a flag of tritonserver.
     """
 
     use_ssl: bool = False
@@ -107,10 +108,12 @@ class GrpcOptions:
         return grpc.ssl_server_credentials([pair], roots, self.use_ssl_mutual)
 
     @property
+    def grpcio_options(self) -> list[str]:
+        """The options that are set and that only grpcio's transport supports."""
+        options = [option for option in fields(self) if option.name.startswith(_NEEDS_GRPCIO)]
+        return [option.name for option in options if getattr(self, option.name) != option.default]
+
+    @property
     def needs_grpcio(self) -> bool:
         """Whether an option is set that only grpcio's transport supports."""
-        return any(
-            getattr(self, option.name) != option.default
-            for option in fields(self)
-            if option.name.startswith(_NEEDS_GRPCIO)
-        )
+        return bool(self.grpcio_options)
