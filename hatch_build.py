@@ -8,17 +8,14 @@ that is not compiled.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -43,8 +40,6 @@ from concurrent.futures import ThreadPoolExecutor
 from mypyc.build import mypycify
 from setuptools import setup
 from distutils.ccompiler import CCompiler  # setuptools'
-sys.path.insert(0, {root!r})
-from hatch_build import add_docstrings
 
 compile_one_after_the_other = CCompiler.compile
 
@@ -58,7 +53,6 @@ options = {{"opt_level": "2", "debug_level": "0", "multi_file": True, "group_nam
 extensions = mypycify({options!r} + {modules!r}, **options)
 for extension in extensions:
     extension.include_dirs.append("build/tritonnb")  # where mypyc writes the headers of a group in a package
-add_docstrings({modules!r})
 setup(name="compiled", ext_modules=extensions)
 """
 # The library that holds the code of all modules: `tritonnb/compiled__mypyc.*.so`, so that it is part of the package.
@@ -165,7 +159,6 @@ def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
     copy = scratch / "copy"
     shutil.copytree(ROOT / "tritonnb", copy / "tritonnb", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     script = _SETUP.format(
-        root=str(ROOT),
         options=[*_OPTIONS],
         modules=[*modules],
         processes=os.cpu_count(),
@@ -204,44 +197,6 @@ def compile_shim(scratch: Path) -> list[Path]:
         print(f"C++ backends cannot be loaded: {error}", file=sys.stderr)
         return []
     return [library]
-
-
-_DOC_OF_CLASS = re.compile(r'\.tp_doc = PyDoc_STR\((?P<doc>"(?P<name>\w+)[^"]*")\)')
-_DOC_OF_FUNCTION = re.compile(r'CPyPy_(?P<name>\w+),\s*METH_[^,]*, PyDoc_STR\((?P<doc>NULL|"(?:[^"\\]|\\.)*")\)')
-
-
-def add_docstrings(modules: Sequence[str]) -> None:
-    """Put the docstrings into the C sources in ``build``, where mypyc writes signatures only.
-
-    Parameters
-    ----------
-    modules : sequence of str
-        Paths of the Python sources.
-    """
-    for module in modules:
-        docstrings = dict(_docstrings(ast.parse(Path(module).read_text())))
-
-        def with_docstring(match: re.Match[str], docstrings: dict[str, str] = docstrings) -> str:
-            # A function's C name ends in its module's, its class's, and its own, joined by three underscores.
-            *_, scope, name = "", *re.split("(?<!_)___(?=_*[a-zA-Z])", match["name"])
-            docstring = docstrings.get(f"{scope}.{name}") or docstrings.get(name)
-            if docstring is None:
-                return match[0]
-            signature = "" if match["doc"] == "NULL" else json.loads(match["doc"].replace("\\'", "'"))
-            return match[0].replace(match["doc"], json.dumps(signature + docstring))
-
-        generated = Path("build", f"__native_{module.removesuffix('.py').replace('/', '___')}.c")
-        text = _DOC_OF_CLASS.sub(with_docstring, generated.read_text())
-        generated.write_text(_DOC_OF_FUNCTION.sub(with_docstring, text))
-
-
-def _docstrings(scope: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for node in scope.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if docstring := ast.get_docstring(node):
-                yield prefix + node.name, docstring
-            if isinstance(node, ast.ClassDef):
-                yield from _docstrings(node, f"{node.name}.")
 
 
 def compile_checkout() -> None:

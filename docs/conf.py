@@ -10,7 +10,11 @@ from numpydoc.xref import DEFAULT_LINKS
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from docs.sitegen import notebooks, reference  # noqa: E402 -- the repository's root is on the path now
+from tritonnb import compiled  # noqa: E402 -- the repository's root is on the path now
+
+compiled.interpret()  # compiled modules have no docstrings
+
+from docs.sitegen import notebooks, reference  # noqa: E402
 from tritonnb.core.version import VERSION  # noqa: E402
 
 GENERATED = ROOT / "docs" / "generated"

@@ -19,19 +19,24 @@ def _is_outdated(compiled: Path) -> bool:
     return not source.is_file() or source.stat().st_mtime_ns > compiled.stat().st_mtime_ns
 
 
-def _interpret_everything(compiled: list[Path]) -> None:
-    for directory in {str(path.parent) for path in compiled}:
+def _compiled_modules() -> list[Path]:
+    # The library that they share (`compiled__mypyc`) has no source.
+    return [path for path in _PACKAGE.rglob(f"*{EXTENSION_SUFFIXES[0]}") if "__mypyc" not in path.name]
+
+
+def interpret() -> None:
+    """Import sources from now on, which have docstrings, even where compiled modules lie beside them."""
+    for directory in {str(path.parent) for path in _compiled_modules()}:
         sys.path_importer_cache[directory] = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def _choose() -> str:
-    # The library that they share (`compiled__mypyc`) has no source.
-    compiled = [path for path in _PACKAGE.rglob(f"*{EXTENSION_SUFFIXES[0]}") if "__mypyc" not in path.name]
+    compiled = _compiled_modules()
     if not compiled:
         return "interpreted"
     # Elsewhere an installer wrote the files, in whatever order.
     if (_PACKAGE.parent / "hatch_build.py").is_file() and any(map(_is_outdated, compiled)):
-        _interpret_everything(compiled)
+        interpret()
         return "interpreted, since it was edited after it was compiled"
     return "compiled"
 
