@@ -24,8 +24,8 @@ _INTRODUCTION = """# Performance
 
 `make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
 servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios less. All
-servers and the load generator share one machine. What is below its target, and why, is in
-[decision 140](decisions/0140-below-the-target.md).
+servers and the load generator share one machine. The last section lists what is below its
+target. On another machine of the same kind, the ratios differed by about a fifth.
 """
 
 
@@ -260,7 +260,7 @@ def _models(figures: dict[str, Any]) -> str:
         "between batches: 32 clients with one row each fill two batches of 16, so an instance waits until the clients "
         "of its last batch have sent their next requests. PyTorch holds the interpreter lock while a PT2 program "
         "runs, so threads of one process take turns, while the served instances are in processes of their own: the "
-        "shares of PT2 are too high (decision 136 has the rates of two bare processes).\n\n"
+        "shares of PT2 are too high ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
         + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
     )
 

@@ -106,8 +106,8 @@ def _reasons(stages: Mapping[str, Any]) -> str:
         "The instances of a compute-bound model share the cores with the event loop and the load generator, and wait "
         "for the next requests of the clients of their last batch (the processor time is beside the table of these "
         "models).\n\n"
-        "The p99 with a batch view is that of a third thread that wants to run on two cores, whatever it does "
-        "(decision 138 has the experiment)."
+        "With a batch view open, a third runnable thread on two cores sets the p99, whatever that thread does "
+        "([an experiment](decisions/0038-pushed-views.md))."
     )
 
 

@@ -1,7 +1,8 @@
 """Implicit state that stays in the memory of a device, from one request of a sequence to the next.
 
 A new sequence begins with NumPy arrays. The state outputs of the model are tensors on the device, where they are
-gathered and divided. States of strings pass through the CPU, as inputs do.
+gathered and divided: copying them to the CPU and back costs more than many models. ONNX Runtime's own values on CUDA
+cannot be concatenated, so they are tensors of PyTorch as well. States of strings pass through the CPU, as inputs do.
 """
 
 from __future__ import annotations
