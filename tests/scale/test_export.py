@@ -6,15 +6,17 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from tritonnb.cli.main import main
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.scale.manifests import TRITON_IMAGE, Workload, dockerfile, kserve, kubernetes
 from tritonnb.scale.serve_config import ray_service, serve_config
 from tritonnb.scale.yaml import write_documents
@@ -99,7 +101,7 @@ def test_what_cannot_be_exported_is_an_error(make: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["ray", "--model-repository=/models", "--replicas=3"], "      model_repository: /models\n      replicas: 3\n"),
+        (["ray", "--model-repository=/models", "--replicas=3"], "    model_repository: /models\n    replicas: 3\n"),
         (["ray", "--model-repository=/models", "--kuberay", "--claim=models"], "kind: RayService"),
         (["kubernetes", "--model-repository=pvc://models"], "kind: Deployment"),
         (["kserve", "--model-repository=s3://bucket/models"], "storageUri: s3://bucket/models"),
@@ -135,11 +137,29 @@ def test_the_command_reports_what_is_wrong(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_yaml_is_read_as_it_was_meant() -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    words = ["yes", "no", "null", "~", "1", "1.5", "", "a: b", "#", "- x", "{", "two words", "1e3", "0o17", "y"]
     values = {
-        "plain": "a/b:c", "words": ["yes", "no", "null", "~", "1", "1.5", "", "a: b", "#", "- x", "{", "two words"],
-        "numbers": [1, 1.5, True, None], "empty": [{}, [], ""], "nested": [{"a": [1, {"b": "c"}]}],
+        "plain": "a/b:c", "words": words, "numbers": [1, 1.5, True, None], "empty": [{}, [], ""],
+        "nested": [{"a": [1, {"b": "c"}]}],
         "lines": "first\n  second\n", "unended": "first\nsecond", "x-y.z/w": "0.0.0.0", "on": "off",
     }  # fmt: skip
     assert list(yaml.safe_load_all(write_documents([values, {"b": 1}]))) == [values, {"b": 1}]
-    assert list(yaml.safe_load_all(write_documents(kubernetes(Workload("pvc://models", sequence_header="X")))))
+
+
+def test_strings_that_another_reader_takes_for_numbers_are_quoted() -> None:
+    assert write_documents([{"memory": "1e3", "mode": "0o17", "axis": "y", "bytes": 1e3}]) == (
+        "memory: '1e3'\nmode: '0o17'\naxis: 'y'\nbytes: 1000.0\n"
+    )
+
+
+def test_equal_parts_of_a_manifest_are_written_out() -> None:
+    manifests = kubernetes(Workload("pvc://models", sequence_header="X"))
+    text = write_documents(manifests)
+    assert list(yaml.safe_load_all(text)) == manifests
+    assert "&id" not in text
+
+
+def test_without_pyyaml_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UnsupportedError, match=r'pip install "tritonnb\[export\]"'):
+        write_documents([])
