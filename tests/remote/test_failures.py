@@ -195,6 +195,17 @@ def test_traces_that_a_killed_process_left_on_are_limited_found_and_put_back(tmp
         remote.close()
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
+def test_a_recording_has_no_requests_that_a_killed_recording_traced(tmp_path: Path, triton: bool) -> None:
+    with server_to_kill(tmp_path, triton) as server:
+        killed(RECORDING.replace("print", "remote['one'](X=[[1.0]]); print"), server.grpc)
+        with pytest.warns(UserWarning, match="model 'one' is traced"), tnb.connect(server.grpc) as remote:
+            with remote.record("one") as recording:
+                remote["one"](X=[[1.0], [2.0]])
+        assert [request.size for request in recording.requests] == [2]
+
+
 APPLYING = """
 with remote["one"].config as config:
     config.dynamic_batching.max_queue_delay_microseconds = 7000

@@ -14,7 +14,7 @@ from tritonnb.remote.counted_rows import counted_rows
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_readers import trace_reader
-from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
+from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import require_positive
@@ -51,6 +51,7 @@ def record(
     changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
     if receiver is None:
         changes["log_frequency"] = _LOG_FREQUENCY
+    end_recordings(server, models)
     before = server.statistics()
     recording = Recording()
     with closing(trace_reader(server.url, server.trace_settings(), trace_file, receiver)) as reader:

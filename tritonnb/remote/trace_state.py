@@ -45,13 +45,20 @@ def changed_settings(server: RemoteServer, models: Sequence[str], changes: Mappi
     _restore(server, changed)
 
 
+def end_recordings(server: RemoteServer, models: Sequence[str]) -> None:
+    """Clear the settings of recordings that did not end, so that the server writes their traces to its file now."""
+    for name in models:
+        if _is_limited(server.trace_settings(name)):
+            clear_settings(server, name)
+
+
 def _restoration(own: Mapping[str, Any], shared: Mapping[str, Any]) -> Json:
     """The update that restores settings.
 
     Settings with a limited number of traces are those of a recording that did not end, or has not ended yet: they are
     not restored, because nobody would switch them off.
     """
-    if own.get("trace_count", _UNLIMITED) != _UNLIMITED:
+    if _is_limited(own):
         return _CLEARED
     return {name: None if own.get(name) == shared.get(name) else own.get(name) for name in _CLEARED}
 
@@ -101,6 +108,10 @@ def describe_model_tracing(name: str, own: Mapping[str, Any], shared: Mapping[st
 def clear_settings(server: RemoteServer, name: str) -> None:
     """Give a model the trace settings of the server again."""
     server.update_trace_settings(_CLEARED, name)
+
+
+def _is_limited(settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("trace_count", _UNLIMITED) != _UNLIMITED)
 
 
 def _kept(settings: Mapping[str, Any]) -> list[Any]:
