@@ -9,6 +9,8 @@ import argparse
 import base64
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -24,25 +26,35 @@ def main() -> int:
     parser.add_argument("--figures", type=Path, default=Path("docs/figures"), help="where figures are saved")
     options = parser.parse_args()
     notebook = nbformat.read(options.notebook, as_version=4)
+    begin_s = time.monotonic()
     try:
-        run(notebook, options.notebook.parent)
+        for number, cell in enumerate(run(notebook, options.notebook.parent)):
+            if cell.cell_type == "markdown":
+                print(f"\n{cell.source}\n", flush=True)
+            for output in cell.get("outputs", ()):
+                show(output, options.figures / f"{options.notebook.stem}-{number}.png")
     except CellExecutionError as error:
         print(error, file=sys.stderr)
         return 1
-    for number, cell in enumerate(notebook.cells):
-        if cell.cell_type == "markdown":
-            print(f"\n{cell.source}\n")
-        for output in cell.get("outputs", ()):
-            show(output, options.figures / f"{options.notebook.stem}-{number}.png")
+    print(f"{options.notebook} took {time.monotonic() - begin_s:.0f} s")
     return 0
 
 
-def run(notebook: nbformat.NotebookNode, directory: Path) -> None:
-    """Run all cells in a new kernel, whose sockets are files: over TCP it warns that it does not encrypt."""
+def run(notebook: nbformat.NotebookNode, directory: Path) -> Iterator[nbformat.NotebookNode]:
+    """Run the cells in a new kernel, whose sockets are files: over TCP it warns that it does not encrypt.
+
+    Yields
+    ------
+    nbformat.NotebookNode
+        Each cell, when it has run.
+    """
     with tempfile.TemporaryDirectory() as sockets:
         config = Config(KernelManager={"transport": "ipc", "ip": str(Path(sockets) / "kernel")})
         resources = {"metadata": {"path": directory}}
-        NotebookClient(notebook, config=config, kernel_name="python3", timeout=120, resources=resources).execute()
+        client = NotebookClient(notebook, config=config, kernel_name="python3", timeout=120, resources=resources)
+        with client.setup_kernel():
+            for number, cell in enumerate(notebook.cells):
+                yield client.execute_cell(cell, number)
 
 
 def show(output: nbformat.NotebookNode, figure: Path) -> None:
@@ -53,8 +65,8 @@ def show(output: nbformat.NotebookNode, figure: Path) -> None:
         figure.write_bytes(base64.b64decode(data["image/png"]))
         print(f"    [figure: {figure}]")
         return
-    text = output.get("text") or data.get("text/plain", "")
-    print("\n".join(f"    {line}" for line in text.rstrip().splitlines()))
+    text = output.get("text") or data.get("text/markdown") or data.get("text/plain", "")
+    print("\n".join(f"    {line}" for line in text.rstrip().splitlines()), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,14 @@ CELLS = [
 ]
 
 
-def run(directory: Path, cells: list[str]) -> subprocess.CompletedProcess[str]:
+def command(directory: Path, cells: list[str]) -> list[str]:
     path = directory / "lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells]), path)
-    command = [sys.executable, str(ROOT / "notebooks" / "show.py"), str(path), "--figures", str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return [sys.executable, str(ROOT / "notebooks" / "show.py"), str(path), "--figures", str(directory)]
+
+
+def run(directory: Path, cells: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(directory, cells), capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 @pytest.mark.kernel
@@ -39,3 +42,21 @@ def test_failing_cell_is_reported(tmp_path: Path) -> None:
     process = run(tmp_path, ["1 / 0"])
     assert process.returncode == 1
     assert "ZeroDivisionError" in process.stderr
+
+
+@pytest.mark.kernel
+def test_each_cell_is_shown_when_it_has_run(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    cells = ["import os\nos.mkfifo('fifo')\nprint('first')", "open('fifo').read()\nprint('second')"]
+    with subprocess.Popen(command(tmp_path, cells), stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.strip()) == "    first\n"
+        fifo.write_text("the second cell may end")
+        assert "    second" in process.stdout.read().splitlines()
+    assert process.returncode == 0
+
+
+@pytest.mark.kernel
+def test_markdown_is_shown_as_its_text(tmp_path: Path) -> None:
+    process = run(tmp_path, ["from IPython.display import Markdown\nMarkdown('| a | b |')"])
+    assert "    | a | b |" in process.stdout.splitlines()
