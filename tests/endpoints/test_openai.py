@@ -6,11 +6,14 @@ import asyncio
 import functools
 import importlib
 import json
+import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -33,9 +36,11 @@ from tests.endpoints.tiny_gpt import write_repository
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.errors import OpenAiError
+from tritonnb.endpoints.openai.generation import Generations
 from tritonnb.endpoints.openai.handlers import Completions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.openai.request_fields import ROUTES
+from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
@@ -347,6 +352,67 @@ def test_a_model_directory_may_have_a_chat_template(server: Server, client: open
             client.chat.completions.create(model=MODEL, messages=[{"role": "assistant", "content": "?"}])
     finally:
         template.unlink()
+
+
+@pytest.fixture
+def held_template(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Set when a chat template is being rendered, and what its rendering waits for."""
+    begun, go_on = threading.Event(), threading.Event()
+    render = ChatTemplate.render
+
+    def hold(template: ChatTemplate, messages: Any) -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return render(template, messages)
+
+    monkeypatch.setattr(ChatTemplate, "render", hold)
+    template = server[MODEL].served.context.directory / "chat_template.jinja"
+    template.write_text(TEMPLATE)
+    yield begun, go_on
+    go_on.set()
+    template.unlink()
+
+
+def test_a_slow_chat_template_delays_no_probe(
+    server: Server, client: openai.OpenAI, held_template: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = held_template
+    with ThreadPoolExecutor(1) as pool:
+        chat = pool.submit(client.chat.completions.create, model=MODEL, messages=CHAT, max_tokens=3)  # type: ignore[arg-type]
+        assert begun.wait(60)
+        try:
+            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=15) as probe:
+                assert probe.status == 200
+        finally:
+            go_on.set()
+        assert chat.result(60).usage.completion_tokens == 3
+
+
+def test_a_client_that_disconnects_while_its_chat_template_is_rendered_frees_its_slots(
+    server: Server,
+    client: openai.OpenAI,
+    held_template: tuple[threading.Event, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = held_template
+    submitted, submit = threading.Event(), Generations.submit
+
+    def note(generations: Generations, *args: Any) -> None:
+        submit(generations, *args)
+        submitted.set()
+
+    monkeypatch.setattr(Generations, "submit", note)
+    before = server[MODEL].stats()["execution_count"]
+    body = json.dumps({"model": MODEL, "messages": CHAT, "max_tokens": 400, "ignore_eos": True}).encode()
+    fields = [f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    head = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *fields, "", ""]).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head + body)
+        assert begun.wait(60)
+    client.models.list()  # a round trip, after which the server knows
+    go_on.set()
+    assert submitted.wait(60)
+    assert steps_until_idle(server, client) - before < 200
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -27,6 +28,7 @@ from tritonnb.endpoints.openai.infer_request import embedding_request, embeds, g
 from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.tracing import Trace
 
@@ -122,11 +124,14 @@ class _Generation(OpenAiHandler):
     """What completions and chat completions have in common."""
 
     _generations: Generations | None = None
+    _is_disconnected = False
 
     async def generate(self, asked: GenerationRequest, prompts: list[str], form: ResponseForm) -> None:
         """Run the generations and respond."""
         generations = self._generations = Generations(self.served(asked.model), asked, prompts)
         generations.submit(lambda: self.trace(asked.model))
+        if self._is_disconnected:
+            generations.cancel()
         if asked.stream:
             try:
                 await self._stream(generations, form, asked.include_usage)
@@ -139,6 +144,7 @@ class _Generation(OpenAiHandler):
 
     def on_connection_close(self) -> None:
         """The client has disconnected (Tornado's interface): its generations free their slots."""
+        self._is_disconnected = True
         if self._generations is not None:
             self._generations.cancel()
 
@@ -189,7 +195,9 @@ class ChatCompletions(_Generation):
         """Write the next message of a chat."""
         asked = read_chat(self.request.body, self._default_max_tokens)
         context = self.served(asked.model).context
-        prompt = chat_prompt(ChatTemplate.find(context.directory, context.version), asked.messages)
+        template = ChatTemplate.find(context.directory, context.version)
+        # A template is code of the model.
+        prompt = await run_in_thread(functools.partial(chat_prompt, template, asked.messages))
         await self.generate(asked, [prompt], ChatForm(asked))
 
 

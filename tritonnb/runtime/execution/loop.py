@@ -157,18 +157,19 @@ async def _as_coroutine(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return function(*args, **kwargs)
 
 
-async def run_in_thread(function: Callable[[], None]) -> None:
-    """Run a slow function in its own thread.
+async def run_in_thread(function: Callable[[], T]) -> T:
+    """Run a slow function in its own thread, and return its result.
 
     When the interpreter is exiting, executors reject work, and threads may not start; the function then runs here.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
+    results: list[T] = []
 
     def work() -> None:
         failure: BaseException | None = None
         try:
-            function()
+            results.append(function())
         except BaseException as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -179,6 +180,7 @@ async def run_in_thread(function: Callable[[], None]) -> None:
     except RuntimeError:
         work()
     await done
+    return results.pop()
 
 
 def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
