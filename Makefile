@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed: for the quickstart, for all lessons, for compiling, and for everything else as well.
+# One file for each set of packages that is installed: of the quickstart, of all lessons, of the compiler, and all.
 LAB := $(VENV)/.lab
 LESSONS := $(VENV)/.lessons
 COMPILER := $(VENV)/.compiler
@@ -18,7 +18,7 @@ RAY := build/ray
 FUZZ := build/fuzz
 SECONDS ?= 60
 SITE := build/site
-# Runs targets at the same time, also if one fails; the output of each is shown when it ends.
+# Runs targets at the same time, even if one fails; the output of each is shown when it ends.
 TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # Tests of one file run in the same process, since they share fixtures.
 SHARED_BY := --dist=loadfile --numprocesses
@@ -45,12 +45,12 @@ install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --qu
 	chromium node check docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
-	@$(BIN)/jupyter lab $(AS_ROOT) --log-level=WARN notebooks/01_quickstart.ipynb
+	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN notebooks/01_quickstart.ipynb
 
 demo: $(LAB) say-if-interpreted
 	@$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
 
-# What the lessons after the first one need, too.
+# The packages of the lessons after the first one.
 lessons: $(LESSONS)
 
 compile: $(COMPILED)
@@ -76,13 +76,13 @@ test-fast: $(MODELS) $(COMPILED)
 test-debug: $(MODELS) $(COMPILED)
 	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST) tests/runtime tests/scheduling tests/server tests/endpoints
 
-# TensorFlow is large, and not in the extra `all`: its tests run in an environment of their own, where they do not skip.
+# TensorFlow is large, and not in the extra `all`: its tests run in a dedicated environment, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed
 	$(TENSORFLOW)/bin/python -c "import tensorflow"
 	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/backends/test_tensorflow.py
 	PYTHONPATH=. $(TENSORFLOW)/bin/python -m pytest tests/project/test_how_to.py -k tensorflow
 
-# Ray starts a dozen processes: its tests run in an environment of their own, where they do not skip.
+# Ray starts a dozen processes: its tests run in a dedicated environment, where they do not skip.
 test-ray: $(RAY)/.installed
 	$(RAY)/bin/python -c "import ray.serve"
 	PYTHONPATH=. $(RAY)/bin/python -m pytest tests/scale/test_ray.py
@@ -172,7 +172,7 @@ $(MODELS): $(ALL) $(wildcard tritonnb/model_zoo/*.py)
 	$(call step,creating the example models,$(BIN)/python -m tritonnb models model_repository)
 	@touch $@
 
-# What every request passes through, beside its sources; without a C compiler it stays interpreted, and slower.
+# The modules on the request path, beside their sources; without a C compiler they stay interpreted, and slower.
 $(COMPILED): $(COMPILER) hatch_build.py $(shell find tritonnb/backends/native -name '*.cc' -o -name '*.h') $(shell sed -n 's/^    "\(tritonnb.*\.py\)",$$/\1/p' pyproject.toml)
 	@mkdir -p $(@D) && touch $@.begun
 	$(call step,compiling the request path,$(BIN)/python hatch_build.py)
