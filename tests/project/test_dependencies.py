@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from docs.sitegen import notebooks
+from tritonnb.backends.location import REQUIREMENTS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -77,9 +78,24 @@ def test_only_tests_and_benchmarks_wait_for_the_compiler_and_for_every_model(tar
     assert ("hatch_build.py" in steps, "tritonnb models" in steps, "--group test" in steps) == (waits, waits, waits)
 
 
+def cells_of(path: Path) -> list[str]:
+    return [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def installed_with(extra: str) -> set[str]:
+    return closure([*PROJECT["dependencies"], *EXTRAS[extra]]) | {"tritonnb"}
+
+
 @pytest.mark.parametrize("path", notebooks.paths(), ids=lambda path: path.stem)
 def test_a_lesson_imports_only_what_is_installed_for_it(path: Path) -> None:
-    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    extra = "lab" if path.stem.startswith("01") else "lessons"
-    available = closure([*PROJECT["dependencies"], *EXTRAS[extra]]) | {"tritonnb"}
-    assert [set(names) for names in imported(cells) if not names & available] == []
+    available = installed_with("lab" if path.stem.startswith("01") else "lessons")
+    assert [set(names) for names in imported(cells_of(path)) if not names & available] == []
+
+
+@pytest.mark.parametrize("path", notebooks.paths(), ids=lambda path: path.stem)
+def test_the_first_cell_of_a_lesson_fails_if_a_package_is_missing(path: Path) -> None:
+    first, *others = cells_of(path)
+    available = installed_with("lab").union(*imported([first]))
+    backends = {package for name, (package, _) in REQUIREMENTS.items() if f'"{name}"' in "".join(others)}
+    needed = imported([*others, *(f"import {package}" for package in backends)])
+    assert [set(names) for names in needed if not names & available] == []
