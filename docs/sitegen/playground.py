@@ -33,13 +33,16 @@ _PACKAGES = {"tritonnb": "", "google.protobuf": "protobuf", "tritonclient": "tri
 #: Prints the files of the modules that the page needs. NumPy and the others do not exist there.
 _PROGRAM = """
 import os, sys
+from importlib.machinery import PathFinder
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
 import tritonnb.playground.session
 absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
 assert not absent, f"the playground expected to need none of the packages, got {absent}"
-for name, module in sorted(sys.modules.items()):
-    if getattr(module, "__file__", None):
-        print(name, module.__file__, sep="\\t")
+# Not `__file__`: mypyc sets another one for a module that a compiled module imports first.
+for name in sorted(sys.modules):
+    spec = PathFinder.find_spec(name, getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None))
+    if spec is not None and spec.has_location:
+        print(name, spec.origin, sep="\\t")
 """
 #: An archive with the same content is the same file.
 _DATE = (2026, 1, 1, 0, 0, 0)
