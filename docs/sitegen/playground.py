@@ -33,16 +33,13 @@ _PACKAGES = {"tritonnb": "", "google.protobuf": "protobuf", "tritonclient": "tri
 #: Prints the files of the modules that the page needs. NumPy and the others do not exist there.
 _PROGRAM = """
 import os, sys
-from importlib.machinery import PathFinder
 os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
 import tritonnb.playground.session
 absent = {"numpy", "tornado", "grpc", "matplotlib", "ipywidgets", "anywidget"} & sys.modules.keys()
 assert not absent, f"the playground expected to need none of the packages, got {absent}"
-# Not `__file__`: mypyc sets another one for a module that a compiled module imports first.
-for name in sorted(sys.modules):
-    spec = PathFinder.find_spec(name, getattr(sys.modules.get(name.rpartition(".")[0]), "__path__", None))
-    if spec is not None and spec.has_location:
-        print(name, spec.origin, sep="\\t")
+for name, module in sorted(sys.modules.items()):
+    if getattr(module, "__file__", None):
+        print(name, module.__file__, sep="\\t")
 """
 #: An archive with the same content is the same file.
 _DATE = (2026, 1, 1, 0, 0, 0)
@@ -105,73 +102,10 @@ def _modules() -> list[tuple[str, Path]]:
         name, file = line.split("\t")
         if not any(name == package or name.startswith(f"{package}.") for package in _PACKAGES):
             continue
-        if name.endswith("__mypyc"):  # the library that the compiled modules share has no source
-            continue
-        source = Path(file)
-        if source.suffix != ".py":  # compiled with mypyc: its source lies beside it
-            source = source.with_name(f"{source.name.partition('.')[0]}.py")
         path = name.replace(".", "/")
-        files.append((f"{path}/__init__.py" if source.name == "__init__.py" else f"{path}.py", source))
+        if name.startswith("tritonnb."):  # a compiled module has another file, and mypyc may state a wrong one
+            file = str(next(filter(Path.is_file, (ROOT / f"{path}.py", ROOT / path / "__init__.py")), ""))
+        if file:  # the library that the compiled modules share has no source
+            source = Path(file)
+            files.append((f"{path}/__init__.py" if source.name == "__init__.py" else f"{path}.py", source))
     return sorted(files)
-
-
-def fetch_runtime(directory: Path) -> Path:
-    """Fetch the runtime with npm into a directory, unless it is there already, and return its files' directory.
-
-    Raises
-    ------
-    RuntimeError
-        If npm cannot get it, or the archive is not the expected one.
-    """
-    target = directory / f"pyodide-{PYODIDE}"
-    if (target / "package" / _RUNTIME[0]).is_file():
-        return target / "package"
-    target.mkdir(parents=True, exist_ok=True)
-    npm = shutil.which("npm")
-    if npm is None:
-        raise RuntimeError("the runtime of the playground expected npm, got none: install Node.js")
-    packed = subprocess.run(
-        [npm, "pack", "--silent", f"pyodide@{PYODIDE}"], cwd=target, capture_output=True, text=True, check=False
-    )
-    if packed.returncode:
-        raise RuntimeError(f"npm cannot get pyodide {PYODIDE}: {packed.stderr.strip()}")
-    archive = target / packed.stdout.split()[-1]
-    digest = hashlib.sha512(archive.read_bytes()).hexdigest()
-    if digest != PYODIDE_SHA512:
-        raise RuntimeError(f"'{archive.name}' expected the SHA-512 {PYODIDE_SHA512}, got {digest}")
-    with tarfile.open(archive) as content:
-        content.extractall(target, filter="data")
-    return target / "package"
-
-
-def _licences() -> str:
-    """A page with the licences of the packages in the archive."""
-    sections = [
-        f"<h2>Pyodide {PYODIDE}</h2><p>The runtime in the directory <i>pyodide</i>: Mozilla Public License 2.0. Its "
-        f'source: <a href="https://github.com/pyodide/pyodide/tree/{PYODIDE}">github.com/pyodide/pyodide</a>. It has '
-        'CPython: <a href="https://docs.python.org/3/license.html">PSF License Agreement</a>.</p>',
-    ]
-    sections.append(f"<h2>tritonnb</h2><pre>{html.escape((ROOT / 'LICENSE').read_text('utf-8'))}</pre>")
-    for distribution in filter(None, _PACKAGES.values()):
-        metadata = importlib.metadata.distribution(distribution)
-        files = [file for file in metadata.files or () if "LICENSE" in file.name.upper()]
-        text = "\n".join(Path(str(file.locate())).read_text("utf-8") for file in files)
-        sections.append(f"<h2>{distribution} {metadata.version}</h2><pre>{html.escape(text)}</pre>")
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Licences</title></head>'
-        f"<body><h1>Licences</h1>{''.join(sections)}</body></html>\n"
-    )
-
-
-def main() -> int:
-    """Write the playground of the site named on the command line; the exit status."""
-    site = Path(sys.argv[1])
-    runtime = fetch_runtime(ROOT / "build") if sys.argv[2:] == ["pyodide"] else None
-    write_playground(site, runtime)
-    files = [path for path in (site / "playground").rglob("*") if path.is_file()]
-    print(f"playground: {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
