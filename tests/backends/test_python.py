@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from tests.backends.models import PYTHON, request, rows
 from tests.backends.python_models import HEAD, Load, load_model
-from tritonnb.backends.python import pb_utils
+from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.module_import import forget_model, import_model
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
 from tritonnb.core.messages import InferRequest, discard_response
@@ -155,6 +156,27 @@ def test_import_of_a_model_leaves_nothing_in_the_process_when_it_is_forgotten(tm
     for module in modules:
         forget_model(module)
     assert state() == before
+
+
+def test_an_imported_model_keeps_the_entries_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes a model may have its directory in the path, and a module in place of Triton's."""
+    (tmp_path / "1").mkdir()
+    path = tmp_path / "1" / "model.py"
+    (tmp_path / "above.py").touch()
+    path.write_text("import above\nimport triton_python_backend_utils as utilities")
+    stub = ModuleType(pb_utils.NAME)
+    monkeypatch.setattr(module_import, "_versions", {})  # models of other tests
+    monkeypatch.setitem(sys.modules, pb_utils.NAME, stub)
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
+    before = list(sys.path)
+    modules = [import_model(path, pb_utils), import_model(path, pb_utils)]
+    assert sys.path == [*before, str(tmp_path)]
+    for module in modules:
+        assert module.utilities is pb_utils
+        forget_model(module)
+    assert sys.path == before
+    assert sys.modules[pb_utils.NAME] is stub
+    assert str(tmp_path) not in sys.path_importer_cache
 
 
 def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:

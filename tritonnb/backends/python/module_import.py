@@ -8,6 +8,7 @@ of the source and the second of its last change, and a model may be changed and 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import sys
@@ -27,6 +28,10 @@ _lock = threading.RLock()
 _numbers = itertools.count()
 #: The version directories of the models that are imported, by the packages that stand for them.
 _versions: dict[str, Path] = {}
+#: Their directories that are in Python's path for them alone: the user has not added them.
+_directories: set[str] = set()
+#: The module of the user that the one of the models replaces, if there is one.
+_replaced: list[ModuleType] = []
 
 
 class _Loader(machinery.SourceFileLoader):
@@ -53,7 +58,8 @@ def _find_in_model(directory: str) -> machinery.FileFinder:
 def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     """Import a model file again, with this module as its ``triton_python_backend_utils``.
 
-    Until `forget_model`, the model's directories are at the end of Python's path, for imports inside functions.
+    Until `forget_model`, the model's directories are at the end of Python's path, for imports inside functions, unless
+    the user has them in it.
 
     Raises
     ------
@@ -73,7 +79,10 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     with _lock:
         if not _versions:
             sys.path_hooks.insert(0, _find_in_model)
+            if pb_utils.NAME in sys.modules:
+                _replaced.append(sys.modules[pb_utils.NAME])
         _versions[package.__name__] = path.parent
+        _directories.update([directory for directory in directories if directory not in sys.path])
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
@@ -84,7 +93,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
                 spec.loader.exec_module(module)
             finally:
                 sys.modules[pb_utils.NAME] = pb_utils  # for later imports
-                sys.path = [*_path_without(directories), *directories]
+                _move_to_the_end(directories)
                 _forget_helpers(directories[1], package.__name__, set(sys.modules) - before)
         except BaseException as error:
             forget_model(module)
@@ -103,15 +112,29 @@ def forget_model(module: ModuleType) -> None:
             del sys.modules[name]
         version = _versions.pop(package)
         in_use = {directory for other in _versions.values() for directory in (other, other.parent)}
-        sys.path = _path_without([str(directory) for directory in {version, version.parent} - in_use])
+        unused = {str(directory) for directory in {version, version.parent} - in_use}
+        sys.path = [directory for directory in sys.path if directory not in unused & _directories]
+        _directories.difference_update(unused)
+        for directory in unused:
+            sys.path_importer_cache.pop(directory, None)  # a finder of `_find_in_model`
         if not _versions:
             sys.path_hooks.remove(_find_in_model)
             sys.modules.pop(pb_utils.NAME, None)
+            if _replaced:
+                sys.modules[pb_utils.NAME] = _replaced.pop()
 
 
-def _path_without(directories: Sequence[str]) -> list[str]:
-    """Python's path without some directories; a new list, since other threads iterate over the old one."""
-    return [directory for directory in sys.path if directory not in directories]
+def _move_to_the_end(directories: Sequence[str]) -> None:
+    """Move directories of a model from the beginning of Python's path to its end, if they are in it for models alone.
+
+    The path is a new list, since other threads iterate over the old one.
+    """
+    path = list(sys.path)
+    for directory in directories:
+        with contextlib.suppress(ValueError):  # the model has removed it
+            path.remove(directory)
+    added = [directory for directory in directories if directory in _directories]
+    sys.path = [*(directory for directory in path if directory not in added), *added]
 
 
 def model_class(module: ModuleType, path: Path) -> Any:
