@@ -109,3 +109,65 @@ def _modules() -> list[tuple[str, Path]]:
             source = Path(file)
             files.append((f"{path}/__init__.py" if source.name == "__init__.py" else f"{path}.py", source))
     return sorted(files)
+
+
+def fetch_runtime(directory: Path) -> Path:
+    """Fetch the runtime with npm into a directory, unless it is there already, and return its files' directory.
+
+    Raises
+    ------
+    RuntimeError
+        If npm cannot get it, or the archive is not the expected one.
+    """
+    target = directory / f"pyodide-{PYODIDE}"
+    if (target / "package" / _RUNTIME[0]).is_file():
+        return target / "package"
+    target.mkdir(parents=True, exist_ok=True)
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("the runtime of the playground expected npm, got none: install Node.js")
+    packed = subprocess.run(
+        [npm, "pack", "--silent", f"pyodide@{PYODIDE}"], cwd=target, capture_output=True, text=True, check=False
+    )
+    if packed.returncode:
+        raise RuntimeError(f"npm cannot get pyodide {PYODIDE}: {packed.stderr.strip()}")
+    archive = target / packed.stdout.split()[-1]
+    digest = hashlib.sha512(archive.read_bytes()).hexdigest()
+    if digest != PYODIDE_SHA512:
+        raise RuntimeError(f"'{archive.name}' expected the SHA-512 {PYODIDE_SHA512}, got {digest}")
+    with tarfile.open(archive) as content:
+        content.extractall(target, filter="data")
+    return target / "package"
+
+
+def _licences() -> str:
+    """A page with the licences of the packages in the archive."""
+    sections = [
+        f"<h2>Pyodide {PYODIDE}</h2><p>The runtime in the directory <i>pyodide</i>: Mozilla Public License 2.0. Its "
+        f'source: <a href="https://github.com/pyodide/pyodide/tree/{PYODIDE}">github.com/pyodide/pyodide</a>. It has '
+        'CPython: <a href="https://docs.python.org/3/license.html">PSF License Agreement</a>.</p>',
+    ]
+    sections.append(f"<h2>tritonnb</h2><pre>{html.escape((ROOT / 'LICENSE').read_text('utf-8'))}</pre>")
+    for distribution in filter(None, _PACKAGES.values()):
+        metadata = importlib.metadata.distribution(distribution)
+        files = [file for file in metadata.files or () if "LICENSE" in file.name.upper()]
+        text = "\n".join(Path(str(file.locate())).read_text("utf-8") for file in files)
+        sections.append(f"<h2>{distribution} {metadata.version}</h2><pre>{html.escape(text)}</pre>")
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Licences</title></head>'
+        f"<body><h1>Licences</h1>{''.join(sections)}</body></html>\n"
+    )
+
+
+def main() -> int:
+    """Write the playground of the site named on the command line; the exit status."""
+    site = Path(sys.argv[1])
+    runtime = fetch_runtime(ROOT / "build") if sys.argv[2:] == ["pyodide"] else None
+    write_playground(site, runtime)
+    files = [path for path in (site / "playground").rglob("*") if path.is_file()]
+    print(f"playground: {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
