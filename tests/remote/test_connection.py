@@ -48,6 +48,11 @@ def test_a_model_runs_requests_over_the_network(remote: tnb.Remote) -> None:
         model(Z=[[1.0]])
     with pytest.raises(tnb.TritonError, match="batch-size must be <= 8"):
         model(X=[[1.0]] * 9)
+    for inputs, got in (([[[1.0]]], "list"), ([[[1.0]], 0.5], "2 positional arguments")):
+        with pytest.raises(
+            tnb.TritonError, match=f"model 'one': expected a dict of inputs or the keywords X=, got {got}"
+        ):
+            model(*inputs)
 
 
 def test_a_model_has_statistics_and_their_figures(remote: tnb.Remote) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -348,9 +349,10 @@ def test_without_explicit_model_control_nothing_is_applied(tmp_path: Path, trito
 @pytest.mark.slow
 def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: Path) -> None:
     with server_to_kill(tmp_path, False, trace=["rate=1"]) as server, tnb.connect(server.http) as remote:
-        with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH"):
+        with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH") as refused:
             with remote.record("one"):
                 raise AssertionError("the block must not run")
+        assert package_frames(refused.value) == []
     (tmp_path / "second").mkdir()
     with server_to_kill(tmp_path / "second", False) as server, tnb.connect(server.http) as remote:
         before = remote.trace_settings("one")
@@ -367,6 +369,12 @@ def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: P
         with remote.record("one", trace_file=shared / server.trace_file.name) as recording:
             remote["one"](X=[[1.0]])
         assert len(recording.requests) == 1
+
+
+def package_frames(error: BaseException) -> list[str]:
+    """The functions of this package in a traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame.name for frame in frames if Path(frame.filename).is_relative_to(PACKAGE / "tritonnb")]
 
 
 def record_elsewhere(remote: tnb.Remote, trace_file: Path, content: str | None) -> None:
@@ -396,6 +404,7 @@ def test_traces_that_cannot_be_read_are_an_error_with_a_remedy(
             record_elsewhere(remote, elsewhere, content)
         for remedy in ("trace_file=", "tnb.Recording.from_trace(PATH, CONFIG)", "receiver=tnb.otlp_receiver()"):
             assert remedy in str(error.value)
+        assert package_frames(error.value) == []
         assert remote.trace_settings("one") == before
         with remote.record("one", trace_file=elsewhere) as recording:
             pass

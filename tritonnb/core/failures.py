@@ -7,7 +7,8 @@ import inspect
 import traceback
 import warnings
 from collections.abc import Callable
-from types import FrameType, FunctionType
+from contextlib import AbstractContextManager
+from types import FrameType, FunctionType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from tritonnb.core.errors import TritonError
@@ -98,3 +99,31 @@ def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return call
+
+
+class ShortTracebacks(AbstractContextManager[T]):
+    """A context manager whose own errors have tracebacks without this package's frames; those of the block stay.
+
+    Parameters
+    ----------
+    inner : context manager
+    """
+
+    def __init__(self, inner: AbstractContextManager[T]) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> T:
+        try:
+            return self._inner.__enter__()
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            return self._inner.__exit__(kind, error, trace)
+        except TritonError as raised:
+            shorten_traceback(raised)
+            raise

@@ -74,6 +74,38 @@ def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
 
 
+def request_of_call(
+    spec: ModelSpec,
+    version: int,
+    inputs: Sequence[Mapping[str, npt.ArrayLike] | None],
+    keywords: dict[str, Any],
+) -> InferRequest:
+    """Return the request of a call of a model, whose inputs are a dict, keywords, or both.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+    version : int
+    inputs : sequence
+        The positional arguments.
+    keywords : dict
+        Inputs, and `REQUEST_OPTIONS`, which are removed from it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there are other positional arguments than a dict, or an input or an option is invalid.
+    """
+    if len(inputs) > 1 or not all(isinstance(argument, Mapping | None) for argument in inputs):
+        known = ", ".join(f"{name}=" for name in spec.inputs)
+        got = type(inputs[0]).__name__ if len(inputs) == 1 else f"{len(inputs)} positional arguments"
+        raise InvalidArgumentError(f"model '{spec.name}': expected a dict of inputs or the keywords {known}, got {got}")
+    chosen = {name: keywords.pop(name) for name in REQUEST_OPTIONS.keys() & keywords.keys()}
+    if chosen:
+        chosen = checked_options(spec.name, chosen)
+    return make_request(spec, version, {**((inputs and inputs[0]) or {}), **keywords}, **chosen)
+
+
 def make_request(
     spec: ModelSpec,
     version: int,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.core.failures import warn, with_short_tracebacks
+from tritonnb.core.failures import ShortTracebacks, warn, with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
@@ -237,14 +237,14 @@ class Remote(NamedModels):
         self.require_open()
         names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
         if trace_file is None and receiver is None and is_deployment(self.server):
-            return record_replicas(self.server, names)
+            return ShortTracebacks(record_replicas(self.server, names))
         self.require_extension("trace")
         if self._warns_of_crash and receiver is None and trace_rate == 1:
             warn(_CRASH_WARNING)
             self._warns_of_crash = False  # one warning for a connection
         addresses = [self.address(name) for name in names]
         warn_of(self.url, find_tracing(self.server, addresses))
-        return record(
+        recorded = record(
             self.server,
             names,
             notes=[finding.text for finding in find_configs(addresses)],
@@ -255,6 +255,7 @@ class Remote(NamedModels):
             rows=rows,
             timeout_s=timeout,
         )
+        return ShortTracebacks(recorded)
 
     def require_extension(self, name: str) -> None:
         """Raise an error if the server does not have an extension.

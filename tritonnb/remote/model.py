@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
+from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.editable_config import copy_of
 from tritonnb.model_config.schema import ModelSpec
@@ -68,12 +68,12 @@ class RemoteModelHandle:
         """The connection."""
         return self._remote
 
-    def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
+    def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
-        return self.infer(inputs, **options)
+        return self.infer(*inputs, **options)
 
     def infer(
-        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, *, timeout: float | None = None, **options: Any
+        self, *inputs: Mapping[str, npt.ArrayLike] | None, timeout: float | None = None, **options: Any
     ) -> Outputs:
         """Run one inference and wait for it.
 
@@ -97,11 +97,7 @@ class RemoteModelHandle:
         """
         if self._spec is None:
             self._spec = ModelSpec.from_config(self.running_config())
-        chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
-        request = make_request(
-            self._spec, self.version, {**(inputs or {}), **options}, **checked_options(self.name, chosen)
-        )
-        return infer(self.address, request, timeout)
+        return infer(self.address, request_of_call(self._spec, self.version, inputs, options), timeout)
 
     @property
     def ready(self) -> bool:

@@ -13,7 +13,7 @@ from tritonnb.core.failures import shorten_traceback, with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess import inference
-from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, make_request
+from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.inprocess.inference import Outputs
 from tritonnb.model_config.editable_config import copy_of
 from tritonnb.runtime.models.served_base import Served
@@ -262,17 +262,7 @@ class ModelHandle:
 
     def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
         """The request of a call with these positional arguments and keywords."""
-        if len(inputs) > 1 or not all(isinstance(argument, Mapping | None) for argument in inputs):
-            known = ", ".join(f"{name}=" for name in self.served.spec.inputs)
-            got = type(inputs[0]).__name__ if len(inputs) == 1 else f"{len(inputs)} positional arguments"
-            raise InvalidArgumentError(
-                f"model '{self.name}': expected a dict of inputs or the keywords {known}, got {got}"
-            )
-        chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
-        if chosen:
-            chosen = checked_options(self.name, chosen)
-        named = {**((inputs and inputs[0]) or {}), **options}
-        return make_request(self.served.spec, self.version, named, **chosen)
+        return request_of_call(self.served.spec, self.version, inputs, options)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:
