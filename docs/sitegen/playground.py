@@ -29,7 +29,12 @@ PYODIDE_SHA512 = (
 #: The files of the runtime that the page loads, and its licence.
 _RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 #: What the archive contains of each package, and the distribution with its licence.
-_PACKAGES = {"tritonnb": "", "google.protobuf": "protobuf", "tritonclient": "tritonclient"}
+_PACKAGES = {
+    "tritonnb": "",
+    "google.protobuf": "protobuf",
+    "lazy_loader": "lazy-loader",
+    "tritonclient": "tritonclient",
+}
 #: Prints the files of the modules that the page needs. NumPy and the others do not exist there.
 _PROGRAM = """
 import os, sys
@@ -94,10 +99,10 @@ def write_archive(path: Path) -> None:
 
 
 def _modules() -> list[tuple[str, Path]]:
-    """The path in the archive, and the source, of each module that the page imports."""
+    """The path in the archive, and the file, of each module that the page imports, and the list of public names."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     output = subprocess.check_output([sys.executable, "-c", _PROGRAM], text=True, cwd=ROOT, env=environment)
-    files = []
+    files = [("tritonnb/__init__.pyi", ROOT / "tritonnb" / "__init__.pyi")]
     for line in output.splitlines():
         name, file = line.split("\t")
         if not any(name == package or name.startswith(f"{package}.") for package in _PACKAGES):

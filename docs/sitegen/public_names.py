@@ -16,7 +16,7 @@ _INTERNAL = "runtime."
 
 def public_objects() -> dict[str, object]:
     """The objects in ``tritonnb.__all__`` by name."""
-    return {name: getattr(tritonnb, name) for name in tritonnb.__all__}
+    return {name: getattr(tritonnb, name) for name in dir(tritonnb)}
 
 
 def returned_classes() -> list[type]:

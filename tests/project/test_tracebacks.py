@@ -24,7 +24,7 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 
 def functions() -> Iterator[tuple[str, Callable[..., object]]]:
     """The public functions and methods that can raise an error of this package, according to their documentation."""
-    for value in (*(getattr(tnb, name) for name in tnb.__all__), *RETURNED):
+    for value in (*(getattr(tnb, name) for name in dir(tnb)), *RETURNED):
         if inspect.isfunction(value):
             members: list[tuple[str, Any]] = [(value.__name__, value)]
         elif not inspect.isclass(value) or value.__name__.endswith("Options"):

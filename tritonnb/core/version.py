@@ -2,6 +2,7 @@
 
 #: A version in development ends in `.dev0`; a released one is that of a tag (*docs/releasing.md*).
 VERSION = "0.1.0.dev0"
+__version__ = VERSION
 
 #: The Triton release (container release 26.07) whose wire behaviour is implemented. The server metadata reports it,
 #: since clients derive from it what the server supports.
