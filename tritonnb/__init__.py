@@ -11,7 +11,7 @@ from typing import Any
 
 import lazy_loader
 
-from tritonnb import compiled  # noqa: F401 -- before everything that may be compiled
+from tritonnb import accessors, compiled  # noqa: F401 -- before everything that they change
 
 # *__init__.pyi* lists the public names. Each is imported when it is first used, so that the simulation works where
 # NumPy, Tornado and gRPC are not installed.

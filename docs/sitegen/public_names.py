@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import get_args, get_type_hints
 
 import tritonnb
+from tritonnb.core.accessors import Accessor
 
 #: What a server runs on; a handle gives access to it for this package's own use.
 _INTERNAL = "runtime."
@@ -43,15 +44,22 @@ def returned_classes() -> list[type]:
 def undocumented() -> list[str]:
     """Public functions, classes, and their public methods and properties that have no docstring."""
     items = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
-    members = [
+    documented_members = [
         (f"{item.__qualname__}.{name}", member)
         for item in (*items, *returned_classes())
         if inspect.isclass(item)
-        for name, member in vars(item).items()
+        for name, member in members_of(item).items()
         if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, property))
     ]
-    documented = [*((item.__qualname__, item) for item in items), *members]
+    documented = [*((item.__qualname__, item) for item in items), *documented_members]
     return [name for name, item in documented if not inspect.getdoc(item)]
+
+
+def members_of(item: object) -> dict[str, object]:
+    """The attributes that a class defines, and those that are registered for it."""
+    for name in [name for name, member in vars(item).items() if isinstance(member, Accessor)]:
+        getattr(item, name)  # imports what it stands for
+    return dict(vars(item))
 
 
 def _functions(item: object) -> Iterator[Callable[..., object]]:
@@ -59,7 +67,7 @@ def _functions(item: object) -> Iterator[Callable[..., object]]:
     if inspect.isfunction(item):
         yield item
         return
-    for name, member in vars(item).items():
+    for name, member in members_of(item).items():
         function = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
         if inspect.isfunction(function) and not (name.startswith("_") and name != "__getitem__"):
             yield function

@@ -123,7 +123,7 @@ def test_a_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytes
 
 def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     drawn = []
-    thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))  # type: ignore[attr-defined]
+    thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
     thread.start()
     thread.join()
     assert "image/png" in drawn[0]

@@ -336,7 +336,7 @@ def test_a_result_draws_itself(server: Server) -> None:
     assert result.plot(ax) is ax.figure
     labels = ax.get_legend_handles_labels()[1]
     assert {"since intended send time", "failed", f"p99 {result.percentile(99):.2f} ms, n = 2"} <= set(labels)
-    shown = result.plot()._repr_mimebundle_()  # type: ignore[attr-defined]
+    shown = result.plot()._repr_mimebundle_()
     assert result.verdict() in shown["text/plain"]
 
 

@@ -313,7 +313,7 @@ def test_a_sweep_shows_itself(server: Server) -> None:
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["max_batch_size 8", "max_batch_size 1", "running configuration"]
     drawn = []
-    thread = threading.Thread(target=lambda: drawn.append(result.plot()._repr_mimebundle_()))  # type: ignore[attr-defined]
+    thread = threading.Thread(target=lambda: drawn.append(result.plot()._repr_mimebundle_()))
     thread.start()
     thread.join()
     assert result.verdict() in drawn[0]["text/plain"]

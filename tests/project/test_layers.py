@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
 
-#: From the bottom to the top. What is in no layer (the public names, `server`, `cli`) may import all of them.
+#: From the bottom to the top. What is in no layer (the public names, `cli`) may import all of them.
 LAYERS = [
     {"core"},
     {"model_config"},
@@ -16,30 +16,18 @@ LAYERS = [
     {"backends"},
     {"runtime", "simulation"},
     {"endpoints", "inprocess", "recording"},
+    {"server"},
     {"profile", "teaching"},
     {"remote"},
     {"figures"},
     {"notebook"},
     {"playground"},
 ]
-#: Figures and views of a recording, a load or a sweep are imported when they are asked for; magics use a server.
-#: `Recording.from_trace` reads a trace, which is more than the events of a recording.
+#: Figures and views of a connection are imported when they are asked for.
 #: The tutorial backend imports the public modules, as a backend of another package does.
 EXCEPT = {
     ("backends/minimal.py", "backend"),
     ("backends/minimal.py", "errors"),
-    ("notebook/magics.py", "server"),
-    ("profile/load_curves.py", "figures"),
-    ("profile/result.py", "figures"),
-    ("profile/sweep_result.py", "figures"),
-    ("recording/comparison.py", "figures"),
-    ("recording/comparison.py", "notebook"),
-    ("recording/debugger.py", "notebook"),
-    ("recording/recording.py", "figures"),
-    ("recording/recording.py", "notebook"),
-    ("recording/recording.py", "teaching"),
-    ("teaching/worksheet.py", "notebook"),
-    ("recording/recording.py", "remote"),
     ("remote/connection.py", "notebook"),
     ("remote/model.py", "figures"),
     ("remote/model.py", "notebook"),

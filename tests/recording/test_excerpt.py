@@ -95,12 +95,12 @@ def test_a_part_without_a_length_is_refused(window: tuple[int, ...] | tuple[Any,
 def test_an_overview_has_the_main_figures(rec: tnb.Recording) -> None:
     figure = rec.plot()
     figure.savefig(io.BytesIO())
-    assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt  # type: ignore[attr-defined]
-    assert rec.plot.alt("latency") in figure.alt  # type: ignore[attr-defined]
+    assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt
+    assert rec.plot.alt("latency") in figure.alt
 
 
 def test_an_overview_takes_a_part_of_the_time() -> None:
-    assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt  # type: ignore[attr-defined]
+    assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt
     assert "plot() for an overview" in repr(REGULAR.plot)
 
 

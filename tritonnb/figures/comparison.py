@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     from tritonnb.recording.comparison import Comparison
 
 
-def draw(comparison: Comparison, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
-    """Draw it; see `Comparison.plot`."""
+def draw(comparison: Comparison, *, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
+    """Draw both timelines, one above the other, on the same time axis.
+
+    Parameters
+    ----------
+    start_ms, end_ms : float, optional
+        Time range, in milliseconds from the beginning of each recording.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Displayed by a notebook if it is the last expression of a cell.
+    """
     before, after = comparison.names
     if comparison.recorded is not None:
         edits = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"

@@ -16,6 +16,7 @@ from tritonnb.figures.scale import SPACE, draw_empty, label_log_axis, strip_spin
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
+    from tritonnb.profile.result import LoadResult
     from tritonnb.recording.recording import Recording
 
 Latencies = Sequence[float] | npt.NDArray[np.float64]
@@ -40,8 +41,34 @@ def latencies_of(rec: Recording) -> list[float]:
     return [request.latency_ns / 1e6 for request in rec.requests]
 
 
-def draw_load(latencies_ms: Latencies, ax: Axes | None = None, *, log: bool = True) -> Figure:
-    """Draw it; see `LoadResult.plot_cdf`."""
+def draw_load(result: LoadResult, ax: Axes | None = None, *, log: bool = True) -> Figure:
+    """Draw the cumulative distribution of the latency since the intended send times.
+
+    Parameters
+    ----------
+    ax : Axes, optional
+        By default a new figure is drawn.
+    log : bool, optional
+        Whether the axis of the latency is logarithmic.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With a description in words, ``figure.alt``.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
+    >>> figure = result.plot_cdf()
+    >>> figure.alt[:55]
+    'Cumulative distribution of the latency of 40 requests, '
+    """
+    latencies_ms = result.latencies_ms
     return figure_of(draw_latencies(latencies_ms, ax, describe_latencies(latencies_ms), log=log))
 
 

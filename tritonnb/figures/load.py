@@ -18,7 +18,7 @@ _LATE = 0.05
 
 
 def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
-    """Draw it; see `LoadResult.plot`."""
+    """Draw the latency of each request over time, into ``ax`` or a new figure."""
     ax = axes_for(ax, 3.2, describe(result))
     table = result.responses[:: len(result.responses) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]

@@ -22,7 +22,31 @@ _LABELS = 8
 
 
 def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
-    """Draw it; see `SweepResult.plot_pareto`."""
+    """Draw rate against p99 latency: the Pareto front, the chosen and the running configuration, the constraint.
+
+    Parameters
+    ----------
+    ax : Axes, optional
+        By default a new figure is drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With a description in words, ``figure.alt``.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     options = {"constraint": "p99 < 40 ms", "requests": 200, "service": tnb.linear(1, 4)}
+    ...     result = tnb.sweep(server["double"], count=[1, 2], **options).wait()
+    >>> figure = result.plot_pareto()
+    >>> figure.alt[:47]
+    'Rate against p99 latency of 2 configurations. P'
+    """
     ax = axes_for(ax, 4.2, describe(sweep))
     trials = _measured(sweep)
     front = pareto_front(trials)

@@ -33,6 +33,14 @@ _FIGURES: dict[str, ModuleType] = {
 }  # fmt: skip
 
 
+def plot(recording: Recording) -> Plot:
+    """Static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
+
+    Each takes ``start_ms=`` and ``end_ms=`` to select a time range and returns a figure.
+    """
+    return Plot(recording)
+
+
 class Plot:
     """Draws one recording: ``rec.plot()`` for an overview, its methods for one figure each.
 

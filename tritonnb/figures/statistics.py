@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,6 +14,10 @@ from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
+
+if TYPE_CHECKING:
+    from tritonnb.remote.model import RemoteModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 _PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 
@@ -122,3 +126,8 @@ def _cost(entry: Mapping[str, Any]) -> SizeCost:
         _mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output")
     )
     return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], compute_input, compute_infer, compute_output)
+
+
+def plot(model: ModelHandle | RemoteModelHandle) -> StatisticsPlot:
+    """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
+    return StatisticsPlot(model.stats())

@@ -10,11 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import GREY, INK
 from tritonnb.figures.palette import series as series_colour
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
 from tritonnb.profile.load_curves import Runs
+from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
@@ -36,8 +38,37 @@ class _Point:
         return cls(len(ordered), quantile(ordered, 0.99), theory(rec))
 
 
-def draw(runs: Runs, ax: Axes | None = None) -> Figure:
-    """Draw it; see `tritonnb.plot_throughput_latency`."""
+@with_short_traceback
+def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
+    """Draw latency against throughput of runs at different rates, with the predictions of queueing theory.
+
+    Parameters
+    ----------
+    runs : sequence of Recording, or mapping of str to sequences of them
+        Recordings of one model, live or simulated, each at another rate; several series by name.
+    ax : Axes, optional
+        By default a new figure is drawn.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The vertical lines are the capacities: the throughput with all instances at their most efficient batch size.
+        The predictions are those of `theory`: an M/D/1 queue, which does not batch, and Inoue's bound where it holds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the list is empty, or a recording is not of exactly one model.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> config = "max_batch_size: 16 dynamic_batching { }"
+    >>> runs = [tnb.simulate(config, tnb.poisson(rate, 2, seed=1), tnb.linear(1, 4)) for rate in (100, 300, 500)]
+    >>> figure = plot_throughput_latency(runs)
+    >>> figure.alt[:58]
+    'Latency against throughput. Of 106 to 481 requests/s, mean'
+    """
     named = dict(runs) if isinstance(runs, Mapping) else {"": runs}
     series = {name: _points(recordings) for name, recordings in named.items()}
     if not any(series.values()):
@@ -72,6 +103,17 @@ def describe(series: Mapping[str, Sequence[_Point]]) -> str:
                 f"{first.p99_ms:.3g} to {last.p99_ms:.3g} ms; the capacity is {_capacity(last):,.0f} requests/s."
             )
     return f"Latency against throughput. {' '.join(sentences)}"
+
+
+def draw_sweep(sweep: SweepResult, ax: Axes | None = None) -> Figure:
+    """Draw latency against throughput of `load_curves`, with the predictions of queueing theory.
+
+    Parameters
+    ----------
+    ax : Axes, optional
+        By default a new figure is drawn.
+    """
+    return plot_throughput_latency(sweep.load_curves(), ax)
 
 
 def _points(recordings: Sequence[Recording]) -> list[_Point]:

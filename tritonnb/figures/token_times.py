@@ -7,14 +7,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import COMPUTE, QUEUE
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import duration, label_log_axis, strip_spines
+from tritonnb.profile.result import LoadResult
 from tritonnb.recording.token_times import TokenTimes
 
 
-def draw(times: TokenTimes, ax: Axes | None = None) -> Figure:
-    """Draw it; see `LoadResult.plot_tokens`."""
+@with_short_traceback
+def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
+    """Draw the cumulative distributions of the time to the first token and of the time per output token.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If no request was answered by several tokens.
+    """
+    times = result.token_times
     ax = axes_for(ax, 3.2, describe(times))
     curves = (
         ("time to first token", times.to_first_ms, QUEUE, "-"),

@@ -14,6 +14,7 @@ import traitlets
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 
 
+@with_short_traceback
 def view(recording: Recording) -> BatchView:
-    """Return the view of a recording of one model.
+    """Open the recording in the widget of `ModelHandle.watch`, to step, zoom and export.
 
     Raises
     ------
     InvalidArgumentError
-        If the recording has no model or several.
+        If the recording is not of exactly one model; see `for_model`.
     """
+    recording.require_every_request("view()")
     selected = of_one_model(recording)
     return BatchView(recorded_history(selected), selected)
 
@@ -99,7 +102,8 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         recording = self.recording()
         if recording is None or not recording.batches:
             return ""
-        return recording.plot.svg(self._figure(recording))
+        figure: str = recording.plot.svg(self._figure(recording))
+        return figure
 
     def last_state(self) -> str:
         """Return the static figure with its description as HTML."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.server.index_text import models_of, state_text
 from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ _BAR_EM = 12
 
 def server_card(server: Server) -> str:
     """Return a server's address, and each model with its state, scheduler and counts, as HTML."""
+    if not server.alive:
+        return "<p><b>tritonnb server</b>: stopped</p>"
     configs = {(model.name, str(model.version)): model.config for model in server.call(server.engine.models)}
-    versions, absent = _models(server)
+    versions, absent = models_of(server)
     rows = []
     for entry, stats in versions:
         key = (entry["name"], entry.get("version", ""))
@@ -46,33 +49,6 @@ def server_title(server: Server) -> str:
     """Return a server's address as HTML."""
     link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
     return f"<p><b>tritonnb server</b> at {link}</p>"
-
-
-def server_text(server: Server) -> str:
-    """Return a shorter form of `server_card` as plain text."""
-    versions, absent = _models(server)
-    rows = [["model", "version", "rows", "executions", "state"]]
-    for entry, stats in versions:
-        counts = [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
-        rows.append([entry["name"], entry.get("version", ""), *counts, state_text(entry)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    title = f"tritonnb server at {server.url}" if server.url else "tritonnb server without HTTP"
-    rest = [f"not loaded: {', '.join(absent)}"] if absent else []
-    return "\n  ".join([title, *(line.rstrip() for line in lines if len(rows) > 1), *rest])
-
-
-def _models(server: Server) -> tuple[list[tuple[dict[str, str], StatisticsEntry | None]], list[str]]:
-    """The model versions of the index with the statistics of those that are served, and the models not loaded."""
-    stats = {(model["name"], model["version"]): model for model in server.stats()["model_stats"]}
-    entries = server.index()
-    versions = [(entry, stats.get((entry["name"], entry.get("version", "")))) for entry in entries if "state" in entry]
-    return versions, [entry["name"] for entry in entries if "state" not in entry]
-
-
-def state_text(entry: dict[str, str]) -> str:
-    """Return the state of an entry of the repository index, with its reason."""
-    return entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
 
 
 def model_card(model: ModelHandle) -> str:

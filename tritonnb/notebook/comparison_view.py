@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def compare(comparison: Comparison) -> ComparisonView:
-    """Return both runs of a comparison with linked time, one below the other, and differing batches marked."""
+    """Open both runs in the widget of `Recording.view`, one below the other, on the same time axis.
+
+    Batches that differ are marked.
+
+    Returns
+    -------
+    ipywidgets.VBox
+    """
     runs = (comparison.before, comparison.after)
     until = max((end - begin) * TICKS // 1_000_000 for begin, end in (run.span_ns for run in runs))
     views = [view(run) for run in runs]

@@ -58,7 +58,13 @@ open_editors: OpenViews[ConfigEditor] = OpenViews()
 
 
 def edit_config(model: ModelHandle) -> ConfigEditor:
-    """Return the editor of a model's configuration, the same one until it is closed."""
+    """Open a live editor of the configuration, as text and form, validated while you type.
+
+    Returns
+    -------
+    ConfigEditor
+        A widget. Every call returns the same widget until it is closed.
+    """
     server = model.server
     return open_editors.open(
         server, model.name, lambda: ConfigEditor(model, server.call(server.engine.config_path, model.name))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.notebook.cards import model_card, server_card, server_title
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
 from tritonnb.notebook.dashboard_parts import Charts, Graph, ModelList, Tiles
@@ -41,8 +42,27 @@ W = TypeVar("W", ConfigEditor, Traffic)
 open_dashboards: OpenViews[Dashboard] = OpenViews()
 
 
+@with_short_traceback
 def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
-    """Return the dashboard with a model selected, the same one until it is closed, so that a cell can run again."""
+    """Open a live view of the server's models: configuration, batches, traffic, statistics.
+
+    Parameters
+    ----------
+    model : str, optional
+        The model that is shown first.
+
+    Returns
+    -------
+    Dashboard
+        A widget. Every call with the same model returns the same widget until it is closed.
+
+    Raises
+    ------
+    NotFoundError
+        If the model does not exist.
+    """
+    if model is not None:
+        _ = server[model]
     dashboard = open_dashboards.open(server, model, lambda: Dashboard(server, model))
     if model is not None:
         dashboard.show(model)

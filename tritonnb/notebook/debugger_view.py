@@ -51,6 +51,11 @@ class DebuggerPanel(anywidget.AnyWidget):
     names = traitlets.Dict(dict(QUANTITIES)).tag(sync=True)
 
 
+def view(debugger: Debugger) -> DebuggerView:
+    """Open the debugger as a widget; a notebook shows it by itself."""
+    return DebuggerView(debugger)
+
+
 class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     """A debugger as a widget; use `Debugger.view`.
 

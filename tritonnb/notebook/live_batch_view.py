@@ -46,7 +46,13 @@ open_batch_views: OpenViews[LiveBatchView] = OpenViews()
 
 
 def watch(model: ModelHandle) -> LiveBatchView:
-    """Return the live view of a model, the same one until it is closed or ends."""
+    """Open a live view of the batches; for a stateful model, of its batch slots.
+
+    Returns
+    -------
+    LiveBatchView
+        A widget. Every call returns the same widget until it is closed.
+    """
     return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
 
 

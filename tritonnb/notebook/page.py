@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import label_of
@@ -38,8 +40,33 @@ _POLICY = (
 )
 
 
-def recording_page(rec: Recording, title: str, remedies: int) -> str:
-    """Return the page as HTML; `Recording.to_html` documents the parameters."""
+@with_short_traceback
+def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
+    """Write the recording as one web page with its views, which needs neither a kernel nor a network.
+
+    The page is for people who do not have the recording, or no Python. What the recording contains is shown as text
+    only: the page's security policy does not allow any script but its own.
+
+    Parameters
+    ----------
+    path : path
+        File to write (HTML).
+    title : str, optional
+        Title of the page; by default the names of the models.
+    remedies : int, optional
+        For how many of the slowest requests of each model the page includes remedies (see `blame`), which are found
+        by simulation. Their latencies are split for the 2,000 slowest requests.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording has no events of a model, or was made from a sampled trace.
+    """
+    rec.require_every_request("to_html()")
+    Path(path).write_text(_page(rec, title, remedies), encoding="utf-8")
+
+
+def _page(rec: Recording, title: str, remedies: int) -> str:
     models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived | BatchSent)})
     if not models:
         raise InvalidArgumentError("to_html expected a recording with events of a model, got none")

@@ -6,7 +6,8 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.cards import describe_scheduling, html_table, mean_batch_text, served_model_card, state_text
+from tritonnb.notebook.cards import describe_scheduling, html_table, mean_batch_text, served_model_card
+from tritonnb.server.index_text import state_text
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote

@@ -49,7 +49,13 @@ open_panels: OpenViews[Traffic] = OpenViews()
 
 
 def open_traffic(model: ModelHandle | RemoteModelHandle, **options: Any) -> Traffic:
-    """Return the traffic panel of a model, the same one until it is closed."""
+    """Open a panel that sends traffic to the model. Every call returns the same panel until it is closed.
+
+    Parameters
+    ----------
+    **options
+        Options of `tritonnb.load`, such as ``inputs`` and ``shapes``, for the next start.
+    """
     panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
     shapes = options.pop("shapes", None)
     panel.options |= options

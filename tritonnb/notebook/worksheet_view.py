@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 
 
+def view(worksheet: Worksheet) -> WorksheetView:
+    """Open the exercise as a widget, in which requests are moved into batches; a notebook shows it by itself."""
+    return WorksheetView(worksheet)
+
+
 class WorksheetView(StaticFallback, anywidget.AnyWidget):
     """A widget in which one predicts the batches of a worksheet; use `Worksheet.view`.
 

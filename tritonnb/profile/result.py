@@ -5,14 +5,15 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.recording.recording import Recording
@@ -21,8 +22,6 @@ from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Columns of the table of responses: monotonic times in ns, rows, 0 or the number of the error, the time of the first
 #: of several responses, and the number of generated tokens.
@@ -30,6 +29,7 @@ INTENDED, SENT, COMPLETED, ROWS, ERROR, FIRST, TOKENS = range(COLUMNS := 7)
 _PERCENTILES = (50, 90, 95, 99)
 
 
+@extensible
 @with_short_tracebacks
 @dataclass(frozen=True)
 class LoadResult:
@@ -54,6 +54,10 @@ class LoadResult:
     note : str
         What could not be measured, and why.
     """
+
+    plot: ClassVar[Callable[..., Any]]
+    plot_cdf: ClassVar[Callable[..., Any]]
+    plot_tokens: ClassVar[Callable[..., Any]]
 
     title: str
     responses: npt.NDArray[np.int64]
@@ -185,55 +189,6 @@ class LoadResult:
         if self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0) and not self.failed:
             text += " The server is overloaded: the latency grew during the load."
         return text
-
-    def plot(self, ax: Axes | None = None) -> Figure:
-        """Draw the latency of each request over time, into ``ax`` or a new figure."""
-        from tritonnb.figures import load as load_figure
-
-        return load_figure.draw(self, ax)
-
-    def plot_cdf(self, ax: Axes | None = None, *, log: bool = True) -> Figure:
-        """Draw the cumulative distribution of the latency since the intended send times.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            By default a new figure is drawn.
-        log : bool, optional
-            Whether the axis of the latency is logarithmic.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            With a description in words, ``figure.alt``.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0) as server:
-        ...     @server.model(max_batch_size=4)
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
-        >>> figure = result.plot_cdf()
-        >>> figure.alt[:55]
-        'Cumulative distribution of the latency of 40 requests, '
-        """
-        from tritonnb.figures import latency_cdf
-
-        return latency_cdf.draw_load(self.latencies_ms, ax, log=log)
-
-    def plot_tokens(self, ax: Axes | None = None) -> Figure:
-        """Draw the cumulative distributions of the time to the first token and of the time per output token.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If no request was answered by several tokens.
-        """
-        from tritonnb.figures import token_times
-
-        return token_times.draw(self.token_times, ax)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each completed request; times in milliseconds from the first intended send time.

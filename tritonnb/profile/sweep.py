@@ -324,15 +324,18 @@ class Sweep:
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot`, after waiting for the end."""
-        return self.wait().plot(ax)
+        figure: Figure = self.wait().plot(ax)
+        return figure
 
     def plot_pareto(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_pareto`, after waiting for the end."""
-        return self.wait().plot_pareto(ax)
+        figure: Figure = self.wait().plot_pareto(ax)
+        return figure
 
     def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot_throughput_latency`, after waiting for the end."""
-        return self.wait().plot_throughput_latency(ax)
+        figure: Figure = self.wait().plot_throughput_latency(ax)
+        return figure
 
     def apply(self) -> str:
         """`SweepResult.apply`, after waiting for the end."""

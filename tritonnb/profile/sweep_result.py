@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.field_overrides import with_overrides
@@ -19,7 +20,7 @@ from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
 from tritonnb.profile.find_model import config_of
-from tritonnb.profile.load_curves import plot_throughput_latency, simulate_load_curve
+from tritonnb.profile.load_curves import simulate_load_curve
 from tritonnb.profile.perf_analyzer import perf_analyzer_command
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.trial import Trial
@@ -30,12 +31,11 @@ from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from tritonnb.server.model_handle import ModelHandle
 
 
+@extensible
 @with_short_tracebacks
 @dataclass(frozen=True)
 class SweepResult:
@@ -63,6 +63,10 @@ class SweepResult:
     traffic : dict
         The workload of all trials, as arguments of `load`.
     """
+
+    plot: ClassVar[Callable[..., Any]]
+    plot_pareto: ClassVar[Callable[..., Any]]
+    plot_throughput_latency: ClassVar[Callable[..., Any]]
 
     model: ModelHandle | RemoteModel
     running: Trial
@@ -151,58 +155,6 @@ class SweepResult:
         """
         rate = self.traffic.get("rate") or self.best.rate
         return perf_analyzer_command(self.model.name, self.traffic, rate, url)
-
-    def plot(self, ax: Axes | None = None) -> Figure:
-        """Draw a bar for each configuration, the best on top: its rate, or its p99 latency.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            By default a new figure is drawn.
-        """
-        from tritonnb.figures import sweep as sweep_figure
-
-        return sweep_figure.draw(self, ax)
-
-    def plot_pareto(self, ax: Axes | None = None) -> Figure:
-        """Draw rate against p99 latency: the Pareto front, the chosen and the running configuration, the constraint.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            By default a new figure is drawn.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            With a description in words, ``figure.alt``.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0) as server:
-        ...     @server.model(max_batch_size=8, dynamic_batching={})
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     options = {"constraint": "p99 < 40 ms", "requests": 200, "service": tnb.linear(1, 4)}
-        ...     result = tnb.sweep(server["double"], count=[1, 2], **options).wait()
-        >>> figure = result.plot_pareto()
-        >>> figure.alt[:47]
-        'Rate against p99 latency of 2 configurations. P'
-        """
-        from tritonnb.figures import pareto
-
-        return pareto.draw(self, ax)
-
-    def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
-        """Draw latency against throughput of `load_curves`, with the predictions of queueing theory.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            By default a new figure is drawn.
-        """
-        return plot_throughput_latency(self.load_curves(), ax)
 
     def load_curves(self) -> dict[str, list[Recording]]:
         """Simulate the running and the best configuration at different rates, see `simulate_load_curve`.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
-    import ipywidgets as widgets
-
-    from tritonnb.figures.picture import Picture
     from tritonnb.recording.recording import Recording
 
 #: The keys of `Recording.summary` that are compared, and their formats.
@@ -59,6 +57,7 @@ _LIVE_REMARK = (
 )
 
 
+@extensible
 @dataclass(frozen=True)
 class Comparison:
     """Two recordings side by side, as returned by `compare` and `Recording.what_if`.
@@ -76,6 +75,9 @@ class Comparison:
     names : tuple of str
         Labels of ``before`` and ``after``.
     """
+
+    plot: ClassVar[Callable[..., Any]]
+    view: ClassVar[Callable[..., Any]]
 
     before: Recording
     after: Recording
@@ -133,34 +135,6 @@ class Comparison:
             for index in (0, 1)
         )
         return before, after
-
-    def view(self) -> widgets.VBox:
-        """Open both runs in the widget of `Recording.view`, one below the other, on the same time axis.
-
-        Returns
-        -------
-        ipywidgets.VBox
-        """
-        from tritonnb.notebook.comparison_view import compare
-
-        return compare(self)
-
-    def plot(self, *, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
-        """Draw both timelines, one above the other, on the same time axis.
-
-        Parameters
-        ----------
-        start_ms, end_ms : float, optional
-            Time range, in milliseconds from the beginning of each recording.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Displayed by a notebook if it is the last expression of a cell.
-        """
-        from tritonnb.figures.comparison import draw  # matplotlib takes a while to import
-
-        return draw(self, start_ms, end_ms)
 
     def __repr__(self) -> str:
         head, rows = self.columns_and_rows()

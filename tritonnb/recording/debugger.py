@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
-from tritonnb.core.failures import with_short_tracebacks
+from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.conditions import Condition, Value
 from tritonnb.recording.recording import Recording
@@ -18,9 +19,6 @@ from tritonnb.recording.scheduler_replay import scheduler_replays
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import RULES, explain, pluralize
 from tritonnb.simulation.run import instance_count
-
-if TYPE_CHECKING:
-    from tritonnb.notebook.debugger_view import DebuggerView
 
 #: The quantities that conditions may use, with their meanings.
 QUANTITIES: Mapping[str, str] = {
@@ -66,6 +64,24 @@ class State:
     running: tuple[BatchSent, ...]
 
 
+@with_short_traceback
+def debug(rec: Recording) -> Debugger:
+    """Step through the events, forwards and backwards, with the future hidden and with breakpoints.
+
+    Returns
+    -------
+    Debugger
+        A notebook shows it as a widget.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is not of exactly one model with its configuration.
+    """
+    return Debugger(rec)
+
+
+@extensible
 @with_short_tracebacks
 class Debugger:
     """Steps through the events of one model, forwards and backwards; displayed as a widget by a notebook.
@@ -95,6 +111,8 @@ class Debugger:
     5.000 ms: batch 2 of 2 rows sent to simulated_0_0: 2 requests, 2 rows: the next request's 4 rows would go beyond \
 max_batch_size 4; instance 0 just became free
     """
+
+    view: ClassVar[Callable[..., Any]]
 
     def __init__(self, rec: Recording) -> None:
         models = sorted({event.model for event in rec.events if type(event) in _NAMES})
@@ -270,12 +288,6 @@ max_batch_size 4; instance 0 just became free
         for row in state.rules:
             lines.append(f"  {'>' if row.applies else ' '} {row.rule:<22}{row.numbers}")
         return "\n".join(lines)
-
-    def view(self) -> DebuggerView:
-        """Open the debugger as a widget; a notebook shows it by itself."""
-        from tritonnb.notebook.debugger_view import DebuggerView
-
-        return DebuggerView(self)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

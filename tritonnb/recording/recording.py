@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.recording import files
@@ -24,13 +26,8 @@ from tritonnb.simulation.service import Service
 if TYPE_CHECKING:
     import pandas
 
-    from tritonnb.figures.plot import Plot
-    from tritonnb.notebook.batch_view import BatchView
-    from tritonnb.recording.debugger import Debugger
-    from tritonnb.remote.from_trace import Configs, Paths
-    from tritonnb.teaching.worksheet import Worksheet
 
-
+@extensible
 @with_short_tracebacks
 class Recording(RecordedEvents):
     """The events of a server or a simulation over a period.
@@ -53,28 +50,12 @@ class Recording(RecordedEvents):
     >>> rec.batches[0].why  # doctest: +SKIP
     """
 
-    @property
-    def plot(self) -> Plot:
-        """Static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
-
-        Each takes ``start_ms=`` and ``end_ms=`` to select a time range and returns a figure.
-        """
-        from tritonnb.figures.plot import Plot  # matplotlib takes a while to import
-
-        return Plot(self)
-
-    def view(self) -> BatchView:
-        """Open the recording in the widget of `ModelHandle.watch`, to step, zoom and export.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the recording is not of exactly one model; see `for_model`.
-        """
-        from tritonnb.notebook.batch_view import view
-
-        self.require_every_request("view()")
-        return view(self)
+    plot: ClassVar[Any]
+    view: ClassVar[Callable[..., Any]]
+    to_html: ClassVar[Callable[..., None]]
+    debug: ClassVar[Callable[..., Any]]
+    worksheet: ClassVar[Callable[..., Any]]
+    from_trace: ClassVar[Callable[..., Recording]]
 
     def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
         """Return the requests that were in the server during a time range, and their batches.
@@ -112,42 +93,6 @@ class Recording(RecordedEvents):
             ) from error
         return recording
 
-    @classmethod
-    def from_trace(cls, paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
-        """Read the traces of a Triton server.
-
-        Requests that were executed at the same time are a batch. A trace of Triton does not contain why a batch was
-        sent: the reasons are inferred by a replay of the scheduler with the recorded arrivals and execution times, and
-        marked as inferred. Spans of this project's server contain batches and reasons, so that nothing is inferred.
-        `agreement` says how many batches the replay reproduces, `source` what else the trace leaves open.
-
-        Parameters
-        ----------
-        paths : path or sequence of paths
-            Trace files of the mode ``triton``, whole or cut off; the name of a series ``NAME.0``, ``NAME.1``, … stands
-            for all of its files. Or files with OTLP messages (mode ``opentelemetry``), in JSON or protobuf.
-        config : configuration, mapping of str to configuration, or path, optional
-            The configuration of the model, in any form that `simulate` accepts; of several models, a dict by name or a
-            model repository. Reasons and `what_if` need it.
-        trace_rate : int, optional
-            The server's trace rate: one of so many requests was traced. By default it is estimated whether the trace
-            contains every request.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If a file is not a trace, or the configuration cannot be read.
-
-        Examples
-        --------
-        >>> rec = tnb.Recording.from_trace("trace.json", "model_repository/dense/config.pbtxt")  # doctest: +SKIP
-        >>> print(rec.agreement)  # doctest: +SKIP
-        >>> rec.diagnoses()  # doctest: +SKIP
-        """
-        from tritonnb.remote.from_trace import from_trace
-
-        return from_trace(paths, config, trace_rate)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file: JSON, one event per line."""
         files.write(path, self.events, self.configs, self.simulated, self.source)
@@ -164,32 +109,6 @@ class Recording(RecordedEvents):
 
         content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
         Path(path).write_text(content, encoding="utf-8")
-
-    def to_html(self, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
-        """Write the recording as one web page with its views, which needs neither a kernel nor a network.
-
-        The page is for people who do not have the recording, or no Python. What the recording contains is shown as text
-        only: the page's security policy does not allow any script but its own.
-
-        Parameters
-        ----------
-        path : path
-            File to write (HTML).
-        title : str, optional
-            Title of the page; by default the names of the models.
-        remedies : int, optional
-            For how many of the slowest requests of each model the page includes remedies (see `blame`), which are found
-            by simulation. Their latencies are split for the 2,000 slowest requests.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the recording has no events of a model, or was made from a sampled trace.
-        """
-        from tritonnb.notebook.page import recording_page
-
-        self.require_every_request("to_html()")
-        Path(path).write_text(recording_page(self, title, remedies), encoding="utf-8")
 
     def for_model(self, model: str) -> Recording:
         """Return the part of the recording that concerns one model.
@@ -277,48 +196,6 @@ class Recording(RecordedEvents):
             If no such request ran, or the recording has no configuration of its model.
         """
         return blame(self, request, service)
-
-    def debug(self) -> Debugger:
-        """Step through the events, forwards and backwards, with the future hidden and with breakpoints.
-
-        Returns
-        -------
-        Debugger
-            A notebook shows it as a widget.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the recording is not of exactly one model with its configuration.
-        """
-        from tritonnb.recording.debugger import Debugger
-
-        return Debugger(self)
-
-    def worksheet(self, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
-        """Make an exercise of recorded requests: predict their batches, then reveal them.
-
-        Parameters
-        ----------
-        start_ms : float, optional
-            The exercise begins with the first request after this time, in milliseconds from the beginning of the
-            recording. The instances are idle then, whatever they did in the recording.
-        requests : int, optional
-            Number of requests, at most 26.
-
-        Returns
-        -------
-        Worksheet
-            With the recorded configuration and the median execution times. A notebook shows it as a widget.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the recording is not of exactly one model, or no request arrived after ``start_ms``.
-        """
-        from tritonnb.teaching.recorded_worksheet import recorded_worksheet
-
-        return recorded_worksheet(self, start_ms, requests)
 
     def summary(self) -> dict[str, float]:
         """Return the key figures of the recording.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.files import is_recording
@@ -33,8 +34,38 @@ _UNEXPLAINED_NS = 2_000_000
 _UNEXPLAINED_SHARE, _MIN_BATCHES = 0.25, 20
 
 
-def from_trace(paths: Paths, config: Configs = None, trace_rate: int | None = None) -> Recording:
-    """Read a recording from traces; see `Recording.from_trace`."""
+@with_short_traceback
+def from_trace(paths: Paths, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
+    """Read the traces of a Triton server.
+
+    Requests that were executed at the same time are a batch. A trace of Triton does not contain why a batch was
+    sent: the reasons are inferred by a replay of the scheduler with the recorded arrivals and execution times, and
+    marked as inferred. Spans of this project's server contain batches and reasons, so that nothing is inferred.
+    `agreement` says how many batches the replay reproduces, `source` what else the trace leaves open.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Trace files of the mode ``triton``, whole or cut off; the name of a series ``NAME.0``, ``NAME.1``, … stands
+        for all of its files. Or files with OTLP messages (mode ``opentelemetry``), in JSON or protobuf.
+    config : configuration, mapping of str to configuration, or path, optional
+        The configuration of the model, in any form that `simulate` accepts; of several models, a dict by name or a
+        model repository. Reasons and `what_if` need it.
+    trace_rate : int, optional
+        The server's trace rate: one of so many requests was traced. By default it is estimated whether the trace
+        contains every request.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a file is not a trace, or the configuration cannot be read.
+
+    Examples
+    --------
+    >>> rec = tnb.Recording.from_trace("trace.json", "model_repository/dense/config.pbtxt")  # doctest: +SKIP
+    >>> print(rec.agreement)  # doctest: +SKIP
+    >>> rec.diagnoses()  # doctest: +SKIP
+    """
     notes: list[str] = []
     requests = _read(trace_files(paths), notes)
     return recording_of(requests, configs_of(config, requests), trace_rate, notes)

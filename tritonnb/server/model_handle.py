@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy.typing as npt
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
 from tritonnb.core.json_types import Json
@@ -23,13 +24,10 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
-    from tritonnb.figures.statistics import StatisticsPlot
-    from tritonnb.notebook.config_editor import ConfigEditor
-    from tritonnb.notebook.live_batch_view import LiveBatchView
-    from tritonnb.notebook.traffic import Traffic
     from tritonnb.server.server import Server
 
 
+@extensible
 class ModelHandle:
     """A model of a running server.
 
@@ -47,6 +45,12 @@ class ModelHandle:
     >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
     >>> server["digits", 1](image=images)["scores"]  # doctest: +SKIP
     """
+
+    plot: ClassVar[Any]
+    traffic: ClassVar[Callable[..., Any]]
+    edit: ClassVar[Callable[..., Any]]
+    watch: ClassVar[Callable[..., Any]]
+    _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
         self._server = server
@@ -165,52 +169,9 @@ class ModelHandle:
         return statistics["model_stats"][-1]
 
     @property
-    def plot(self) -> StatisticsPlot:
-        """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
-        from tritonnb.figures.statistics import StatisticsPlot  # importing matplotlib takes time
-
-        return StatisticsPlot(self.stats())
-
-    @property
     def config(self) -> ConfigHandle:
         """The configuration of the model, to read, change and apply; all versions share it."""
         return ConfigHandle(self._server, self.name)
-
-    def traffic(self, **options: object) -> Traffic:
-        """A panel that sends traffic to the model. Every call returns the same panel until it is closed.
-
-        Parameters
-        ----------
-        **options
-            Options of `tritonnb.load`, such as ``inputs`` and ``shapes``, for the next start.
-        """
-        from tritonnb.notebook.traffic import open_traffic
-
-        return open_traffic(self, **options)
-
-    def edit(self) -> ConfigEditor:
-        """A live editor of the configuration, as text and form, validated while you type.
-
-        Returns
-        -------
-        ConfigEditor
-            A widget. Every call returns the same widget until it is closed.
-        """
-        from tritonnb.notebook.config_editor import edit_config
-
-        return edit_config(self)
-
-    def watch(self) -> LiveBatchView:
-        """A live view of the batches; for a stateful model, of its batch slots.
-
-        Returns
-        -------
-        LiveBatchView
-            A widget. Every call returns the same widget until it is closed.
-        """
-        from tritonnb.notebook.live_batch_view import watch
-
-        return watch(self)
 
     @with_short_traceback
     def reload(self) -> None:
@@ -273,11 +234,6 @@ class ModelHandle:
 
     def __repr__(self) -> str:
         return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
-
-    def _repr_html_(self) -> str:
-        from tritonnb.notebook.cards import model_card
-
-        return model_card(self)
 
     def _title(self) -> str:
         if not self._server.alive:

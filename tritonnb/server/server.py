@@ -10,9 +10,10 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import JsonDict
@@ -28,17 +29,15 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.load_log import raised_here
 from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.server.background import BackgroundServer
+from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
 from tritonnb.server.options import EngineKeywords, StrPath, paths_of, with_keywords
 from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
-if TYPE_CHECKING:
-    from tritonnb.notebook.dashboard import Dashboard
-
-
 F = TypeVar("F", bound=Function)
 
 
+@extensible
 @with_short_tracebacks
 class Server(NamedModels, BackgroundServer):
     """An inference server on a thread of its own, with an HTTP v2 endpoint.
@@ -99,6 +98,9 @@ class Server(NamedModels, BackgroundServer):
     ...     print(server.models)
     ...     server["digits"](image=images)
     """
+
+    dashboard: ClassVar[Callable[..., Any]]
+    _repr_html_: ClassVar[Callable[..., str]]
 
     @with_keywords(EngineKeywords)
     @with_short_traceback
@@ -323,38 +325,5 @@ class Server(NamedModels, BackgroundServer):
         """A model with a similar name, as the end of an error message."""
         return did_you_mean(name, {model["name"] for model in self.index()} - {name})
 
-    # --- views ------------------------------------------------------------------------
-
-    def dashboard(self, model: str | None = None) -> Dashboard:
-        """A live view of the server's models: configuration, batches, traffic, statistics.
-
-        Parameters
-        ----------
-        model : str, optional
-            The model that is shown first.
-
-        Returns
-        -------
-        Dashboard
-            A widget. Every call with the same model returns the same widget until it is closed.
-
-        Raises
-        ------
-        NotFoundError
-            If the model does not exist.
-        """
-        if model is not None:
-            _ = self[model]
-        from tritonnb.notebook.dashboard import open_dashboard
-
-        return open_dashboard(self, model)
-
     def __repr__(self) -> str:
-        from tritonnb.notebook.cards import server_text
-
         return server_text(self) if self.alive else "<Server: stopped>"
-
-    def _repr_html_(self) -> str:
-        from tritonnb.notebook.cards import server_card
-
-        return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"

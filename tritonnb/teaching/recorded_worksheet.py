@@ -9,14 +9,35 @@ from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.teaching.worksheet import LETTERS, Worksheet
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 
-def recorded_worksheet(rec: Recording, start_ms: float, requests: int) -> Worksheet:
-    """Make an exercise of recorded requests; `Recording.worksheet` documents the parameters."""
+@with_short_traceback
+def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10) -> Worksheet:
+    """Make an exercise of recorded requests: predict their batches, then reveal them.
+
+    Parameters
+    ----------
+    start_ms : float, optional
+        The exercise begins with the first request after this time, in milliseconds from the beginning of the
+        recording. The instances are idle then, whatever they did in the recording.
+    requests : int, optional
+        Number of requests, at most 26.
+
+    Returns
+    -------
+    Worksheet
+        With the recorded configuration and the median execution times. A notebook shows it as a widget.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is not of exactly one model, or no request arrived after ``start_ms``.
+    """
     models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived)})
     if len(models) != 1 or models[0] not in rec.configs:
         names = ", ".join(models) or "none"

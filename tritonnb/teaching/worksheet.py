@@ -6,11 +6,12 @@ The simulator provides the solution, and the scheduler's reasons explain the fir
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.read import config_text, read_config
@@ -23,9 +24,6 @@ from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed, table
 from tritonnb.teaching.answers import Answer, batches_in, names_in
-
-if TYPE_CHECKING:
-    from tritonnb.notebook.worksheet_view import WorksheetView
 
 #: Names of requests, or of sequences.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -59,6 +57,7 @@ class Grade:
         return f"<p><b>{sign} {self.correct} of {self.total} batches correct.</b> {html.escape(self.explanation)}</p>"
 
 
+@extensible
 @with_short_tracebacks
 @dataclass(frozen=True)
 class Worksheet:
@@ -85,6 +84,8 @@ class Worksheet:
     >>> sheet.hint().splitlines()[0]
     'Batch 1 is sent at 0 ms, when A arrives. By then A has arrived and has not run.'
     """
+
+    view: ClassVar[Callable[..., Any]]
 
     config: str
     arrivals: Sequence[Arrival]
@@ -321,12 +322,6 @@ class Worksheet:
         return int(config.sequence_batching.oldest.max_candidate_sequences or config.max_batch_size)
 
     # --- display ------------------------------------------------------------------------------
-
-    def view(self) -> WorksheetView:
-        """Open the exercise as a widget, in which requests are moved into batches; a notebook shows it by itself."""
-        from tritonnb.notebook.worksheet_view import WorksheetView
-
-        return WorksheetView(self)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

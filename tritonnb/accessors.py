@@ -1,0 +1,46 @@
+"""What the laboratory and the widgets add to recordings, results and handles: class, attribute, and who provides it."""
+
+from __future__ import annotations
+
+from tritonnb.core.accessors import Accessor, register
+
+#: By class and attribute.
+ACCESSORS = {
+    "tritonnb.recording.recording:Recording": {
+        "plot": Accessor("tritonnb.figures.plot:plot", property),
+        "view": Accessor("tritonnb.notebook.batch_view:view"),
+        "to_html": Accessor("tritonnb.notebook.page:to_html"),
+        "debug": Accessor("tritonnb.recording.debugger:debug"),
+        "worksheet": Accessor("tritonnb.teaching.recorded_worksheet:recorded_worksheet"),
+        "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
+    },
+    "tritonnb.recording.comparison:Comparison": {
+        "plot": Accessor("tritonnb.figures.comparison:draw"),
+        "view": Accessor("tritonnb.notebook.comparison_view:compare"),
+    },
+    "tritonnb.recording.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
+    "tritonnb.teaching.worksheet:Worksheet": {"view": Accessor("tritonnb.notebook.worksheet_view:view")},
+    "tritonnb.profile.result:LoadResult": {
+        "plot": Accessor("tritonnb.figures.load:draw"),
+        "plot_cdf": Accessor("tritonnb.figures.latency_cdf:draw_load"),
+        "plot_tokens": Accessor("tritonnb.figures.token_times:draw"),
+    },
+    "tritonnb.profile.sweep_result:SweepResult": {
+        "plot": Accessor("tritonnb.figures.sweep:draw"),
+        "plot_pareto": Accessor("tritonnb.figures.pareto:draw"),
+        "plot_throughput_latency": Accessor("tritonnb.figures.throughput_latency:draw_sweep"),
+    },
+    "tritonnb.server.server:Server": {
+        "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
+        "_repr_html_": Accessor("tritonnb.notebook.cards:server_card"),
+    },
+    "tritonnb.server.model_handle:ModelHandle": {
+        "plot": Accessor("tritonnb.figures.statistics:plot", property),
+        "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
+        "edit": Accessor("tritonnb.notebook.config_editor:edit_config"),
+        "watch": Accessor("tritonnb.notebook.live_batch_view:watch"),
+        "_repr_html_": Accessor("tritonnb.notebook.cards:model_card"),
+    },
+}
+for owner, accessors in ACCESSORS.items():
+    register(owner, accessors)
