@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tritonnb.profile import service_times
 from tritonnb.profile.service_times import measure, never_decreasing
 from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _every_size_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_times, "_MAX_DURATION_S", 60)
 
 
 def sleeping(server: Server, name: str = "sleeps", **fields: Any) -> None:
