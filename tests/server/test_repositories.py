@@ -236,6 +236,17 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
     assert server.stats("one")["model_stats"][0]["inference_count"] == 0
 
 
+def test_an_ensemble_is_loaded_again_if_only_the_instances_of_a_step_change(server: Server, repository: Path) -> None:
+    """As Triton 2.51 does: it calls `both` loaded, and counts its requests from 0."""
+    write_count(repository, 1)
+    server.load("both")
+    infer(server, "both")
+    write_count(repository, 2)
+    server.load("one")
+    counts = {row["name"]: row["inference_count"] for row in server.stats()["model_stats"]}
+    assert counts == {"both": 0, "one": 1, "ten": 1}
+
+
 def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server: Server, repository: Path) -> None:
     def load(*groups: str) -> list[object]:
         text = "".join(f"instance_group {{ {group} }}" for group in groups)

@@ -51,3 +51,39 @@ def test_a_version_that_there_is_not(server: Server, key: Any, words: str) -> No
     with pytest.raises(tnb.TritonError) as caught:
         server[key]
     assert str(caught.value).startswith(words)
+
+
+def policy(*versions: int) -> str:
+    return f"version_policy {{ specific {{ versions: {list(versions)} }} }}"
+
+
+def requests_since_load(server: Server) -> dict[str, int]:
+    """How many requests each version has executed since it was loaded, and one more request to each."""
+    counts = {row["version"]: row["inference_count"] for row in server.stats("m")["model_stats"]}
+    for version in counts:
+        server["m", int(version)](X=[[1.0]])
+    return counts
+
+
+def test_a_load_leaves_versions_alone_whose_files_have_not_changed(
+    write_model: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Triton 2.51 does with the same changes, which NVIDIA's test_load_new_model_version makes."""
+    for version in (1, 2, 3):
+        repository = write_model("m", python_model("x"), policy(1, 2), version)
+    with Server(repository, port=0, model_control_mode="explicit") as server:
+        server.load("m")
+        assert requests_since_load(server) == {"1": 0, "2": 0}
+        write_model("m", python_model("x + 1"), policy(1, 2, 3), version=2)
+        server.load("m")
+        assert requests_since_load(server) == {"1": 1, "2": 0, "3": 0}
+        assert server["m", 2](X=[[1.0]])["Y"].tolist() == [[2.0]]
+        (repository / "m" / "helper.py").write_text("")
+        server.load("m")
+        assert requests_since_load(server) == {"1": 0, "2": 0, "3": 0}
+        write_model("m", python_model("x"), f"{policy(1)} instance_group {{ count: 2 }}", version=3)
+        with caplog.at_level("INFO"):
+            server.load("m")
+        assert requests_since_load(server) == {"1": 1}
+        assert len(server["m"].served.instances) == 2
+        assert caplog.messages.count("successfully loaded 'm'") == 1

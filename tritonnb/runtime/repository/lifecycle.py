@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
@@ -41,8 +42,8 @@ class ModelLifecycle:
         self._retries = retries
         self._closing: dict[asyncio.Task[None], Served] = {}
 
-    async def create_and_swap(self, model: Model, source: ModelSource) -> None:
-        """Create the versions of a model, then replace the existing versions.
+    async def create_and_swap(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
+        """Create the versions of a model, then replace the existing versions, except those in ``kept``.
 
         Raises
         ------
@@ -51,25 +52,21 @@ class ModelLifecycle:
         """
         name = source.name
         for version in source.versions:
+            logger.info("loading: %s:%d", name, version)
+        versions = [version for version in source.versions if version not in kept]
+        for version in versions:
             if version not in model.versions or model.versions[version].state is not State.READY:
                 model.versions[version] = Version(State.LOADING)
                 self._emit_state(name, version, State.LOADING)
-        outcomes = await asyncio.gather(
-            *(self._create(source, version) for version in source.versions), return_exceptions=True
-        )
-        created = {
-            v: outcome for v, outcome in zip(source.versions, outcomes, strict=True) if isinstance(outcome, Served)
-        }
-        failed = {
-            v: outcome
-            for v, outcome in zip(source.versions, outcomes, strict=True)
-            if isinstance(outcome, BaseException)
-        }
+        tasks = (self._create(source, version) for version in versions)
+        outcomes = dict(zip(versions, await asyncio.gather(*tasks, return_exceptions=True), strict=True))
+        created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, Served)}
+        failed = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, BaseException)}
         if failed:
             await asyncio.gather(*(served.close() for served in created.values()))
             self._report_load_failure(model, name, source, failed)
         model.failure = ""
-        self._replace_versions(model, source, created)
+        self._replace_versions(model, source, created, kept)
 
     async def _create(self, source: ModelSource, version: int) -> Served:
         started = time.monotonic()
@@ -102,6 +99,7 @@ class ModelLifecycle:
             if error is not None:
                 log_load_error(logger, "failed to load '%s' version %d: %s", name, version, text)
                 messages.append(f"version {version} is at UNAVAILABLE state: {text};")
+        logger.info("failed to load '%s'", name)
         model.failure = "".join(messages)
         causes = [error for error in failed.values() if isinstance(error, TritonError)]
         raise InvalidArgumentError(
@@ -111,14 +109,16 @@ class ModelLifecycle:
             model_error=causes[-1].model_error,
         )
 
-    def _replace_versions(self, model: Model, source: ModelSource, created: dict[int, Served]) -> None:
-        replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None}
+    def _replace_versions(
+        self, model: Model, source: ModelSource, created: dict[int, Served], kept: Collection[int]
+    ) -> None:
+        replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None and v not in kept}
         model.source = source
         for version, served in created.items():
             model.versions[version] = Version(State.READY, served=served)
             self._emit_state(source.name, version, State.READY)
-            logger.info("successfully loaded '%s' version %d", source.name, version)
-        self._table.set_newest(source.name, created[max(created)])
+        logger.info("successfully loaded '%s'", source.name)
+        self._table.set_newest(source.name, model.versions[max(source.versions)].served)
         for version, entry in replaced.items():
             if version in created:
                 self._close_in_background(entry.served)

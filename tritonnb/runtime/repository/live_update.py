@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
@@ -41,8 +42,8 @@ def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.M
     return config
 
 
-async def reconfigure(versions: Sequence[Served], config: pb.ModelConfig, loader: ModelLoader) -> None:
-    """Change the configuration of the versions of a model in place.
+async def reconfigure(configs: Mapping[Served, pb.ModelConfig], loader: ModelLoader) -> None:
+    """Change the configurations of versions of a model in place.
 
     Raises
     ------
@@ -51,7 +52,7 @@ async def reconfigure(versions: Sequence[Served], config: pb.ModelConfig, loader
     """
     added: dict[ServedModel, list[Instance]] = {}
     try:
-        for served in versions:
+        for served, config in configs.items():
             assert isinstance(served, ServedModel)
             added[served] = await loader.create_instances(served, served.missing_instances(config))
     except BaseException:
@@ -61,7 +62,7 @@ async def reconfigure(versions: Sequence[Served], config: pb.ModelConfig, loader
             served.unregister_from_rate_limiter(instance.spec.index for instance in instances)
         raise
     for served, instances in added.items():
-        served.reconfigure(config, instances)
+        served.reconfigure(configs[served], instances)
 
 
 async def wait_until_instances_removed(versions: Sequence[Served]) -> None:
@@ -71,14 +72,20 @@ async def wait_until_instances_removed(versions: Sequence[Served]) -> None:
         await served.wait_until_instances_removed()
 
 
-def only_instances_changed(model: Model, source: ModelSource) -> bool:
-    """Whether the files of a model differ from the served model in its instances only.
+def unchanged_versions(model: Model, source: ModelSource) -> list[int]:
+    """The versions of a served model that continue to serve when it is loaded again, perhaps with other instances.
 
-    Triton changes the instances of such a model in place and keeps its statistics and sequences.
+    As in Triton, these are the versions whose files have not changed, unless a file outside the directories of versions
+    has changed, or more of the configuration than its instances and its version policy. They keep their statistics and
+    sequences.
     """
     served = model.source
-    if served is None or not model.files or source.versions != tuple(model.ready_versions()):
-        return False
-    other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith((".pbtxt", f".pbtxt{BACKUP}"))}
-    changed = changed_fields(served.config, source.config)
-    return not other_files and changed <= {"instance_group"} and source.config.platform != ENSEMBLE
+    if served is None or not model.files or source.config.platform == ENSEMBLE:
+        return []
+    if not changed_fields(served.config, source.config) <= {"instance_group", "version_policy"}:
+        return []
+    files = {path for path, _, _ in model.files ^ model.tried if not path.endswith((".pbtxt", f".pbtxt{BACKUP}"))}
+    changed = {PurePath(path).parts[0] for path in files}
+    if not all(name.isdecimal() for name in changed):
+        return []
+    return [version for version in model.ready_versions() if version in source.versions and str(version) not in changed]

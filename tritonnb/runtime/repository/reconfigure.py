@@ -173,7 +173,7 @@ class Reconfiguration:
             source = model.source
             assert source is not None
             versions = [self._table.get(name, version) for version in self._table.ready_versions(name)]
-            await live_update.reconfigure(versions, config, self._repository.loader)
+            await live_update.reconfigure(dict.fromkeys(versions, config), self._repository.loader)
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
             model.files = frozenset()  # so that the next load reads the file
 

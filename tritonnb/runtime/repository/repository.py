@@ -1,9 +1,9 @@
 """Loading and unloading models: the first part of the loading path, and the consequences for ensembles.
 
 `ModelRepository.load` -> ``_load_by_name`` (nothing to do if no file changed) -> ``_load_from_disk`` (`directories`
-reads the files, `live_update` changes instances in place) -> ``_load_with_steps`` (the models of an ensemble's steps
-first) -> ``_swap_versions`` (`lifecycle` creates the versions with `loader` and replaces the old ones) ->
-``_reload_ensembles_of``.
+reads the files, `live_update` changes the instances of versions that stay) -> ``_load_with_steps`` (the models of an
+ensemble's steps first) -> ``_swap_versions`` (`lifecycle` creates the other versions with `loader` and replaces the old
+ones) -> ``_reload_ensembles_of``.
 
 An ensemble is unloaded when a model of its steps is unloaded, and loaded again with it.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -149,26 +149,29 @@ class ModelRepository:
             raise
         model.poll_failure = ""
         loaded_files = frozenset() if files else model.tried
-        changes_in_place = bool(loaded_files) and live_update.only_instances_changed(model, source)
-        if not (changes_in_place and await self._change_instances(model, source)):
-            await self._load_with_steps(model, source)
+        unchanged = live_update.unchanged_versions(model, source) if loaded_files else []
+        kept = unchanged if unchanged and await self._change_instances(model, source, unchanged) else []
+        await self._load_with_steps(model, source, kept)
         model.files = loaded_files
 
-    async def _change_instances(self, model: Model, source: ModelSource) -> bool:
-        """Change the instances of the versions that are served; returns False if an instance could not be created."""
+    async def _change_instances(self, model: Model, source: ModelSource, versions: Sequence[int]) -> bool:
+        """Change the instances of versions that are served; returns False if an instance could not be created."""
         async with model.lock:
-            versions = [self.table.get(source.name, version) for version in model.ready_versions()]
             assert model.source is not None
+            served = [self.table.get(source.name, version) for version in versions]
             try:
-                config = live_update.effective_config(source, model.source.config, versions[0].config)
-                await live_update.reconfigure(versions, config, self.loader)
+                configs = {
+                    version: live_update.effective_config(source, model.source.config, version.config)
+                    for version in served
+                }
+                await live_update.reconfigure(configs, self.loader)
             except TritonError:
                 return False  # reloading the model fails in the same way, and reports the error
             model.source = source
-            await live_update.wait_until_instances_removed(versions)
+            await live_update.wait_until_instances_removed(served)
             return True
 
-    async def _load_with_steps(self, model: Model, source: ModelSource) -> None:
+    async def _load_with_steps(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
         if source.config.platform == ENSEMBLE:
             self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
             try:
@@ -178,7 +181,7 @@ class ModelRepository:
             finally:
                 self._loading_steps.pop(source.name, None)
             return
-        await self._swap_versions(model, source)
+        await self._swap_versions(model, source, kept)
 
     async def _load_step_models(self, source: ModelSource) -> None:
         """Load the models of an ensemble's steps that are not loaded or have changed on disk."""
@@ -213,12 +216,12 @@ class ModelRepository:
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
 
-    async def _swap_versions(self, model: Model, source: ModelSource) -> None:
+    async def _swap_versions(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
         async with model.lock:
             if source.config.platform == ENSEMBLE:
                 source = self._complete_ensemble(model, source)
             self._require_versions(model, source)
-            await self._lifecycle.create_and_swap(model, source)
+            await self._lifecycle.create_and_swap(model, source, kept)
         await self._reload_ensembles_of(source.name)
 
     def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
