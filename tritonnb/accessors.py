@@ -41,6 +41,17 @@ ACCESSORS = {
         "watch": Accessor("tritonnb.notebook.live_batch_view:watch"),
         "_repr_html_": Accessor("tritonnb.notebook.cards:model_card"),
     },
+    "tritonnb.remote.connection:Remote": {
+        "dashboard": Accessor("tritonnb.notebook.replicas_view:dashboard"),
+        "_repr_html_": Accessor("tritonnb.notebook.remote_cards:remote_card"),
+    },
+    "tritonnb.remote.model:RemoteModelHandle": {
+        "plot": Accessor("tritonnb.figures.statistics:plot", property),
+        "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
+        "edit": Accessor("tritonnb.notebook.remote_editor:edit_remote_config"),
+        "watch": Accessor("tritonnb.notebook.remote_view:watch"),
+        "_repr_html_": Accessor("tritonnb.notebook.remote_cards:remote_model_card"),
+    },
 }
 for owner, accessors in ACCESSORS.items():
     register(owner, accessors)

@@ -1,4 +1,4 @@
-"""A layer imports the layers below it, never one above or beside it: docs/design.md, *Packages*."""
+"""A package imports only those of the layers below it, lazily and for type checking too: docs/design.md, *Packages*."""
 
 from __future__ import annotations
 
@@ -8,57 +8,51 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
 
-#: From the bottom to the top. What is in no layer (the public names, `cli`) may import all of them.
+#: All packages and modules of the package, from the bottom to the top.
 LAYERS = [
+    {"compiled"},
     {"core"},
     {"model_config"},
-    {"scheduling", "telemetry"},
+    {"errors", "scheduling", "telemetry"},
     {"backends"},
-    {"runtime", "simulation"},
+    {"backend", "runtime", "simulation"},
     {"endpoints", "inprocess", "recording"},
     {"server"},
     {"profile", "teaching"},
     {"remote"},
-    {"figures"},
+    {"figures", "model_zoo", "scale"},
     {"notebook"},
     {"playground"},
+    {"cli"},
+    {"accessors"},
+    {"__init__", "__main__"},
 ]
-#: Figures and views of a connection are imported when they are asked for.
-#: The tutorial backend imports the public modules, as a backend of another package does.
-EXCEPT = {
-    ("backends/minimal.py", "backend"),
-    ("backends/minimal.py", "errors"),
-    ("remote/connection.py", "notebook"),
-    ("remote/model.py", "figures"),
-    ("remote/model.py", "notebook"),
-}
-
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}
-TOP = len(LAYERS)
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The packages that a module imports when it runs, anywhere in it."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        waiting += ast.iter_child_nodes(node)
+    """The packages and modules of this package that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "tritonnb":
-            yield from (name.name for name in node.names)
+            yield from (name.name if name.name in LAYER_OF else "__init__" for name in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonnb."):
             yield str(node.module).split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (
+                (name.name + ".__init__").split(".")[1] for name in node.names if name.name.startswith("tritonnb")
+            )
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            package, _, module = ast.unparse(node.args[0]).strip("'").partition(".")
+            yield from [module.partition(".")[0]] if package == "tritonnb" else []
 
 
-def upwards() -> Iterator[tuple[str, str]]:
+def test_a_package_imports_those_of_the_layers_below_it_only() -> None:
+    upwards = set()
     for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE)
-        package = module.parts[0].removesuffix(".py")
-        for other in imported(path):
-            if package in LAYER_OF and other != package and LAYER_OF.get(other, TOP) >= LAYER_OF[package]:
-                yield module.as_posix(), other
-
-
-def test_a_layer_imports_the_layers_below_it_only() -> None:
-    assert set(upwards()) == EXCEPT
+        package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        upwards |= {
+            (path.relative_to(PACKAGE).as_posix(), other)
+            for other in imported(path)
+            if other != package and LAYER_OF[other] >= LAYER_OF[package]
+        }
+    assert upwards == set()

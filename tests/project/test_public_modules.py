@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import tritonnb.backend
-import tritonnb.backends.minimal
+import tritonnb.model_zoo.minimal_backend
 import tritonnb.errors
 from docs.sitegen.public_names import public_objects, returned_classes
 
@@ -45,6 +45,6 @@ def test_exceptions_that_public_docstrings_promise_are_public() -> None:
 
 
 def test_the_tutorial_backend_imports_only_public_modules() -> None:
-    tree = ast.parse(Path(tritonnb.backends.minimal.__file__).read_text())
+    tree = ast.parse(Path(tritonnb.model_zoo.minimal_backend.__file__).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert modules == {"__future__", "tritonnb.backend", "tritonnb.errors"}

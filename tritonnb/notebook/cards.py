@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
-from tritonnb.scheduling.reasons import pluralize
+from tritonnb.scheduling.description import describe_scheduling
 from tritonnb.server.index_text import models_of, state_text
 from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
 
 if TYPE_CHECKING:
-    from tritonnb.core.protobuf import model_config_pb2 as pb
     from tritonnb.runtime.models.served_base import Served
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
@@ -128,26 +127,6 @@ def statistics_card(stats: StatisticsEntry) -> str:
     legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for _, name, colour in PHASES)
     titles = ("batch size (rows)", "executions", "input ms", "infer ms", "output ms", "ms per row", _Html(legend))
     return lead + (html_table(titles, rows) if rows else "")
-
-
-def describe_scheduling(config: pb.ModelConfig) -> str:
-    """Return a short description of a model's scheduler."""
-    if config.HasField("ensemble_scheduling"):
-        return "ensemble"
-    parts = [f"batches up to {config.max_batch_size}" if config.max_batch_size else "no batching"]
-    if config.HasField("dynamic_batching"):
-        parts.append(f"dynamic batcher{_delay(config.dynamic_batching)}")
-    if config.HasField("sequence_batching"):
-        choice = config.sequence_batching.WhichOneof("strategy_choice") or "direct"
-        parts.append(f"sequence batcher, {choice}{_delay(getattr(config.sequence_batching, choice))}")
-    instances = sum(max(1, group.count) for group in config.instance_group)
-    parts.append(pluralize(instances, "instance"))
-    return ", ".join(parts)
-
-
-def _delay(batching: Any) -> str:
-    delay = batching.max_queue_delay_microseconds
-    return f" with a delay of up to {delay / 1000:g} ms" if delay else ""
 
 
 class _Html(str):

@@ -1,4 +1,4 @@
-"""Summaries of connections to other servers and of their models, as HTML and as plain text."""
+"""Summaries of connections to other servers and of their models as HTML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import html
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.cards import describe_scheduling, html_table, mean_batch_text, served_model_card
+from tritonnb.notebook.cards import html_table, mean_batch_text, served_model_card
+from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
+from tritonnb.scheduling.description import describe_scheduling
 from tritonnb.server.index_text import state_text
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 def remote_card(remote: Remote) -> str:
     """Return a server's address, version and extensions, and each model with its state and counts, as HTML."""
+    if not remote.alive:
+        return f"<p><b>{remote.url}</b>: {CLOSED}</p>"
     try:
         metadata, rows = remote.metadata(), _rows(remote)
     except TritonError as error:
@@ -26,21 +30,8 @@ def remote_card(remote: Remote) -> str:
         f"<p><b>{html.escape(metadata['name'])} {html.escape(metadata['version'])}</b> at "
         f"{html.escape(remote.url)}</p>{html_table(titles, rows) if rows else '<p>No models.</p>'}"
         f"<p>Extensions: {html.escape(extensions)}.</p>"
-        + "".join(f"<p><b>{html.escape(text)}</b></p>" for text in _findings(remote))
+        + "".join(f"<p><b>{html.escape(text)}</b></p>" for text in findings_of(remote))
     )
-
-
-def remote_text(remote: Remote) -> str:
-    """Return a shorter form of `remote_card` as plain text."""
-    try:
-        metadata, index = remote.metadata(), remote.index()
-    except TritonError as error:
-        return f"<Remote {remote.url}: {error}>"
-    lines = [f"{metadata['name']} {metadata['version']} at {remote.url}"]
-    for entry in index:
-        state = state_text(entry) if "state" in entry else "not loaded"
-        lines.append(f"  {entry['name']} {entry.get('version', '')}  {state}".rstrip())
-    return "\n".join([*lines, *(f"  ! {text}" for text in _findings(remote))])
 
 
 def remote_model_card(model: RemoteModelHandle) -> str:
@@ -48,26 +39,7 @@ def remote_model_card(model: RemoteModelHandle) -> str:
     try:
         return served_model_card(model.name, model.metadata(), model.stats(), model.running_config())
     except TritonError as error:
-        return f"<p><b>model '{html.escape(model.name)}'</b>: {html.escape(_not_ready(model, error))}</p>"
-
-
-def remote_model_text(model: RemoteModelHandle) -> str:
-    """Return a shorter form of `remote_model_card` as plain text."""
-    title = f"model '{model.name}' at {model.server.url}"
-    try:
-        stats, config = model.stats(), model.running_config()
-    except TritonError as error:
-        return f"{title}: {_not_ready(model, error)}"
-    counts = f"{stats['inference_count']} rows in {stats['execution_count']} executions"
-    return f"{title} (version {stats['version']})\n  {describe_scheduling(config)}\n  {counts}"
-
-
-def _findings(remote: Remote) -> list[str]:
-    """What `Remote.check` finds; empty if the server does not permit it."""
-    try:
-        return remote.check()
-    except TritonError:
-        return []
+        return f"<p><b>model '{html.escape(model.name)}'</b>: {html.escape(not_ready_text(model, error))}</p>"
 
 
 def _rows(remote: Remote) -> list[list[Any]]:
@@ -84,11 +56,3 @@ def _rows(remote: Remote) -> list[list[Any]]:
             cells = [*runs, counts["inference_count"], counts["execution_count"], mean_batch_text(counts)]
         rows.append([*key, state_text(entry) if "state" in entry else "not loaded", *cells])
     return rows
-
-
-def _not_ready(model: RemoteModelHandle, error: TritonError) -> str:
-    try:
-        failure = model.load_failure()
-    except TritonError:
-        return str(error)
-    return f"not ready: {failure}" if failure else str(error)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.notebook.config_editor import ConfigEditor, open_editors
 
 if TYPE_CHECKING:
@@ -13,8 +14,15 @@ if TYPE_CHECKING:
     from tritonnb.remote.model import RemoteModelHandle
 
 
+@with_short_traceback
 def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
-    """Return the editor of a remote model's configuration, the same one until it is closed."""
+    """Open a live editor of the configuration; what it applies is restored when it is closed.
+
+    Returns
+    -------
+    ConfigEditor
+        A widget. Every call returns the same widget until it is closed.
+    """
     editor = open_editors.open(model.server, model.name, lambda: RemoteConfigEditor(model, None))
     assert isinstance(editor, RemoteConfigEditor)
     return editor

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
@@ -37,6 +38,29 @@ _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(
 _RENEWAL_S = 10.0
 #: Intervals of the statistics that are shown.
 _INTERVALS = 10
+
+
+@with_short_traceback
+def watch(model: RemoteModelHandle, receiver: OtlpReceiver | None = None) -> RemoteBatchView | StatisticsView:
+    """Open a live view of the batches, or of the statistics without traces.
+
+    Parameters
+    ----------
+    receiver : OtlpReceiver, optional
+        To which the server sends its spans. The trace settings of the model are changed while the view is open.
+        Without it, the view shows the differences of the statistics from second to second.
+
+    Returns
+    -------
+    RemoteBatchView or StatisticsView
+        A widget, which says which of the two it shows; `close` ends it.
+
+    Raises
+    ------
+    TritonError
+        If the server does not respond, or cannot trace.
+    """
+    return StatisticsView(model) if receiver is None else RemoteBatchView(model, receiver)
 
 
 class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]

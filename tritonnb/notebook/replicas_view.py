@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.notebook.cards import html_table
 from tritonnb.notebook.remote_cards import remote_card
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 _UPDATE_S = 1.0
 #: Sequences that are named for each replica and model; the others are counted.
 _NAMED = 12
+
+
+@with_short_traceback
+def dashboard(remote: Remote) -> ReplicasView:
+    """Open the replicas of a deployment: requests, queues and batch sizes of each, and where sequences live.
+
+    Returns
+    -------
+    ReplicasView
+        A widget, which is updated every second; `close` ends it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server is not a deployment, or the connection is over gRPC.
+    """
+    remote.require_open()
+    return ReplicasView(remote)
 
 
 class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]

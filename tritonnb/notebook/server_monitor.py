@@ -11,9 +11,9 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.notebook.activity import CURVE, INTERVAL_NS, KEPT, RECENT, Activity, measures
-from tritonnb.notebook.cards import describe_scheduling
 from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.recording.ensemble_graph import EnsembleGraph, ensemble_graph
+from tritonnb.scheduling.description import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.run import instance_count
 

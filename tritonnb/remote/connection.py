@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any, ClassVar, Self
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_tracebacks
 from tritonnb.core.json_types import Json
@@ -24,19 +25,17 @@ from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.record import record
 from tritonnb.remote.replicas import is_deployment, record_replicas, replicas_of, statistics_by_replica
+from tritonnb.remote.text import CLOSED, remote_text
 from tritonnb.remote.trace_state import TRACE_COUNT
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
-if TYPE_CHECKING:
-    from tritonnb.notebook.replicas_view import ReplicasView
-
-_CLOSED = "the connection has been closed"
 _CRASH_WARNING = (
     "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
     "not seen to crash with requests over gRPC, or with trace_rate=2"
 )
 
 
+@extensible
 @with_short_tracebacks
 class Remote(NamedModels):
     """A connection to a server; see `connect`.
@@ -54,6 +53,9 @@ class Remote(NamedModels):
     extensions : sequence of str
         Of the protocol, that the server has.
     """
+
+    dashboard: ClassVar[Callable[..., Any]]
+    _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: HttpServer | GrpcServer, metrics_url: str | None = None) -> None:
         self.server = server
@@ -138,24 +140,6 @@ class Remote(NamedModels):
         """The statistics of each replica of a deployment: the entries of its models, by the ID of the replica."""
         self.require_open()
         return statistics_by_replica(self.server)
-
-    def dashboard(self) -> ReplicasView:
-        """The replicas of a deployment: requests, queues and batch sizes of each, and where sequences live.
-
-        Returns
-        -------
-        ReplicasView
-            A widget, which is updated every second; `close` ends it.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If the server is not a deployment, or the connection is over gRPC.
-        """
-        from tritonnb.notebook.replicas_view import ReplicasView
-
-        self.require_open()
-        return ReplicasView(self)
 
     def trace_settings(self, model: str = "") -> Json:
         """The trace settings of a model, or of the server."""
@@ -349,14 +333,7 @@ class Remote(NamedModels):
             If it has.
         """
         if not self.alive:
-            raise UnavailableError(f"{self.url}: {_CLOSED}")
+            raise UnavailableError(f"{self.url}: {CLOSED}")
 
     def __repr__(self) -> str:
-        from tritonnb.notebook.remote_cards import remote_text
-
-        return remote_text(self) if self.alive else f"<Remote {self.url}: {_CLOSED}>"
-
-    def _repr_html_(self) -> str:
-        from tritonnb.notebook.remote_cards import remote_card
-
-        return remote_card(self) if self.alive else f"<p><b>{self.url}</b>: {_CLOSED}</p>"
+        return remote_text(self)

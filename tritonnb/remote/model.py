@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy.typing as npt
 
+from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import request_of_call
-from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.editable_config import copy_of
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.model_config.validate import validate
 from tritonnb.profile.remote import RemoteModel
-from tritonnb.remote.config import RemoteConfig
+from tritonnb.remote.config import RemoteConfig, checked_config
 from tritonnb.remote.infer import Outputs, infer
+from tritonnb.remote.text import remote_model_text
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
-    from tritonnb.figures.statistics import StatisticsPlot
-    from tritonnb.notebook.config_editor import ConfigEditor
-    from tritonnb.notebook.remote_view import RemoteBatchView, StatisticsView
-    from tritonnb.notebook.traffic import Traffic
     from tritonnb.remote.connection import Remote
-    from tritonnb.remote.otlp_receiver import OtlpReceiver
 
 
+@extensible
 @with_short_tracebacks
 class RemoteModelHandle:
     """A model of another server.
@@ -43,6 +38,12 @@ class RemoteModelHandle:
     version : int, optional
         By default -1: the server chooses.
     """
+
+    plot: ClassVar[Any]
+    traffic: ClassVar[Callable[..., Any]]
+    edit: ClassVar[Callable[..., Any]]
+    watch: ClassVar[Callable[..., Any]]
+    _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, remote: Remote, name: str, version: int = -1) -> None:
         self._remote = remote
@@ -119,57 +120,9 @@ class RemoteModelHandle:
         return self.address.stats()
 
     @property
-    def plot(self) -> StatisticsPlot:
-        """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
-        from tritonnb.figures.statistics import StatisticsPlot  # importing matplotlib takes time
-
-        return StatisticsPlot(self.stats())
-
-    @property
     def config(self) -> RemoteConfig:
         """The configuration of the model, to read, change, apply and restore."""
         return RemoteConfig(self._remote, self.address)
-
-    def edit(self) -> ConfigEditor:
-        """A live editor of the configuration; what it applies is restored when it is closed.
-
-        Returns
-        -------
-        ConfigEditor
-            A widget. Every call returns the same widget until it is closed.
-        """
-        from tritonnb.notebook.remote_editor import edit_remote_config
-
-        return edit_remote_config(self)
-
-    def watch(self, receiver: OtlpReceiver | None = None) -> RemoteBatchView | StatisticsView:
-        """A live view of the batches, or of the statistics without traces.
-
-        Parameters
-        ----------
-        receiver : OtlpReceiver, optional
-            To which the server sends its spans. The trace settings of the model are changed while the view is open.
-            Without it, the view shows the differences of the statistics from second to second.
-
-        Returns
-        -------
-        RemoteBatchView or StatisticsView
-            A widget, which says which of the two it shows; `close` ends it.
-
-        Raises
-        ------
-        TritonError
-            If the server does not respond, or cannot trace.
-        """
-        from tritonnb.notebook.remote_view import RemoteBatchView, StatisticsView
-
-        return StatisticsView(self) if receiver is None else RemoteBatchView(self, receiver)
-
-    def traffic(self, **options: Any) -> Traffic:
-        """A panel that sends traffic to the model; options of `tritonnb.load` as for `ModelHandle.traffic`."""
-        from tritonnb.notebook.traffic import open_traffic
-
-        return open_traffic(self, **options)
 
     @property
     def served(self) -> SimpleNamespace:
@@ -198,18 +151,7 @@ class RemoteModelHandle:
         TritonError
             If the configuration is invalid.
         """
-        checked = copy_of(config)
-        checked.name = checked.name or self.name
-        with ProblemContext(checked):
-            validate(checked)
-        return checked
+        return checked_config(config, self.running_config())
 
     def __repr__(self) -> str:
-        from tritonnb.notebook.remote_cards import remote_model_text
-
         return remote_model_text(self)
-
-    def _repr_html_(self) -> str:
-        from tritonnb.notebook.remote_cards import remote_model_card
-
-        return remote_model_card(self)
