@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.over_http import HttpTarget
 from tritonnb.profile.over_http_stream import HttpStreamTarget
-from tritonnb.profile.remote import RemoteModel
+from tritonnb.profile.remote import Addressed, RemoteModel
 from tritonnb.profile.targets import InProcessTarget, Target
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.server.server import Server
 
-if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.server.model_handle import ModelHandle
-    from tritonnb.server.server import Server
+#: A model, or a server and the name of a model: of this process, of a connection, or at a URL.
+AnyModel = ModelHandle | Server | Addressed | RemoteModel | str
 
 
-def find_model(
-    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
-    name: str | None = None,
-    over: str | None = None,
-) -> ModelHandle | RemoteModel:
+def find_model(model: AnyModel, name: str | None = None, over: str | None = None) -> ModelHandle | RemoteModel:
     """Find a model.
 
     Parameters
@@ -46,25 +39,23 @@ def find_model(
         raise InvalidArgumentError(f"over expected 'process', 'http' or 'grpc', got {over!r}")
     if isinstance(model, RemoteModel):
         return model
-    address: Any = getattr(model, "address", None)  # of `tritonnb.remote`, which is above this package
-    if address is not None:
-        return cast(RemoteModel, address(name) if callable(address) else address)
+    if isinstance(model, Addressed):
+        return model.address_of(name)
     if isinstance(model, str):
         if over == "process":
             raise InvalidArgumentError(f"over='process' expected a model of this process, got the URL '{model}'")
         return RemoteModel.parse(model, name, over)
-    if hasattr(model, "engine"):
-        return _find_on_server(cast("Server", model), name)
-    if not hasattr(model, "served"):
+    if isinstance(model, Server):
+        return _find_on_server(model, name)
+    if not isinstance(model, ModelHandle):
         raise InvalidArgumentError(
             f"model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
         )
-    handle = cast("ModelHandle", model)
-    if name not in (None, handle.name):
+    if name not in (None, model.name):
         raise InvalidArgumentError(
-            f"name expected '{handle.name}', the name of the given model, got '{name}': give one of them"
+            f"name expected '{model.name}', the name of the given model, got '{name}': give one of them"
         )
-    return handle
+    return model
 
 
 def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:

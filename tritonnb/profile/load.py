@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.examples import Inputs, Shapes, examples
-from tritonnb.profile.find_model import find_model, open_target
+from tritonnb.profile.find_model import AnyModel, find_model, open_target
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
 
 if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.server.model_handle import ModelHandle
-    from tritonnb.server.server import Server
+    pass
 
 
 @with_short_traceback
 def load(
-    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
+    model: AnyModel,
     name: str | None = None,
     *,
     rate: float | None = None,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
@@ -234,3 +235,11 @@ class RemoteModel:
                 f"URL of a model expected {server}/v2/models/NAME, got {server}: models ready there: {listed}"
             )
         return names[0]
+
+
+@runtime_checkable
+class Addressed(Protocol):
+    """A model of a connection, or a connection with several models."""
+
+    def address_of(self, name: str | None) -> RemoteModel:
+        """Return the address of a model, or without a name that of the only one."""

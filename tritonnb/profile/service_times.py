@@ -25,7 +25,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.find_model import config_of, find_model
+from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.load import load
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
@@ -37,10 +37,7 @@ from tritonnb.simulation.service import table
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
-    from tritonnb.server.server import Server
 
 #: Number of repetitions, because the speed of machines varies.
 _ROUNDS = 3
@@ -77,7 +74,7 @@ class Measurement:
 
 @with_short_traceback
 def service_times(
-    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
+    model: AnyModel,
     name: str | None = None,
     *,
     sizes: Collection[int] | None = None,

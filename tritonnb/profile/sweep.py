@@ -25,7 +25,7 @@ from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.find_model import config_of, find_model
+from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
     from tritonnb.server.model_handle import ModelHandle
-    from tritonnb.server.server import Server
 
 RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
 #: Edits, and the configuration with them.
@@ -51,7 +48,7 @@ Grid = list[tuple[dict[str, object], pb.ModelConfig]]
 
 @with_short_traceback
 def sweep(
-    model: ModelHandle | Server | RemoteModelHandle | Remote | RemoteModel | str,
+    model: AnyModel,
     name: str | None = None,
     *,
     constraint: str | None = None,

@@ -61,7 +61,7 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
         If the server does not respond, or does not permit it.
     """
     names = ready_models(remote.server) if "model_repository" in remote.extensions else []
-    models = [remote.address(model) for model in names if name in (None, model)]
+    models = [remote.address_of(model) for model in names if name in (None, model)]
     found = find_tracing(remote.server, models) if "trace" in remote.extensions else []
     return found + (find_configs(models) if "model_configuration" in remote.extensions else [])
 

@@ -97,7 +97,7 @@ class Remote(NamedModels):
         self.require_open()
         return ready_models(self.server)
 
-    def address(self, name: str | None) -> RemoteModel:
+    def address_of(self, name: str | None) -> RemoteModel:
         """The address of a model, for `load` and `sweep`; without a name, of the only one."""
         self.require_open()
         return RemoteModel.parse(self.url, name, access=self.server.access)
@@ -226,7 +226,7 @@ class Remote(NamedModels):
         if self._warns_of_crash and receiver is None and trace_rate == 1:
             warn(_CRASH_WARNING)
             self._warns_of_crash = False  # one warning for a connection
-        addresses = [self.address(name) for name in names]
+        addresses = [self.address_of(name) for name in names]
         warn_of(self.url, find_tracing(self.server, addresses))
         recorded = record(
             self.server,

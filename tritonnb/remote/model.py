@@ -49,7 +49,7 @@ class RemoteModelHandle:
         self._remote = remote
         self.name = name
         self.version = version
-        self._address: RemoteModel = remote.address(name).sibling(name, version)
+        self._address: RemoteModel = remote.address_of(name).sibling(name, version)
         self._spec: ModelSpec | None = None
 
     @property
@@ -63,6 +63,10 @@ class RemoteModelHandle:
         """
         self._remote.require_open()
         return self._address
+
+    def address_of(self, name: str | None) -> RemoteModel:
+        """The address of this model, whatever the name."""
+        return self.address
 
     @property
     def server(self) -> Remote:
