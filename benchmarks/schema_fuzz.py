@@ -94,13 +94,18 @@ def _restricted_description(url: str, region: str) -> dict[str, Any]:
     """The description with names that exist, since most requests with other names end with status 404."""
     document: dict[str, Any] = _get(url, "/v2/openapi.json")
     described = [_get(url, f"/v2/models/{name}") for name in MODELS]
-    names = {"model": [*MODELS, "unknown"], "version": ["1", "7"], "region": ["first", "second"]}
+    names = {
+        "model": [*MODELS, "unknown"],
+        "version": ["1", "7"],
+        "region": ["first", "second"],
+        "kind": ["system", "cuda"],
+    }
     for methods in document["paths"].values():
         for parameter in methods.get("parameters", []):
             parameter["schema"] = {"type": "string", "enum": names[parameter["name"]]}
-    for direction in ("inputs", "outputs"):
+    for direction, schema in (("inputs", "InferInput"), ("outputs", "InferRequestedOutput")):
         known = sorted({tensor["name"] for metadata in described for tensor in metadata[direction]})
-        items = document["components"]["schemas"]["InferRequest"]["properties"][direction]["items"]["properties"]
+        items = document["components"]["schemas"][schema]["properties"]
         items["name"] = {"enum": known}
         items["parameters"]["properties"]["shared_memory_region"] = {"enum": names["region"]}
     register = document["paths"]["/v2/systemsharedmemory/region/{region}/register"]["post"]["requestBody"]

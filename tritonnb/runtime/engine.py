@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
-from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.v2_json import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.model_config.file_names import check_model_name, check_override
 from tritonnb.runtime.execution.loop import run_in_thread
@@ -190,7 +190,7 @@ class Engine:
         """The versions of a model that are ready, ascending."""
         return self.table.ready_versions(name)
 
-    def model_metadata(self, name: str, version: int = -1) -> JsonDict:
+    def model_metadata(self, name: str, version: int = -1) -> ModelMetadata:
         """The model metadata; without a version it lists all versions that are ready."""
         served = self.table.get(name, version)
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
@@ -219,7 +219,7 @@ class Engine:
         """Whether a model version is loaded, and its instances are ready."""
         return self.is_loaded(name, version) and await _is_ready(self.table.get(name, version))
 
-    def metadata(self) -> JsonDict:
+    def metadata(self) -> ServerMetadata:
         """Server metadata."""
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
@@ -242,7 +242,7 @@ class Engine:
         chosen = versions if version == -1 else [version]
         return {"model_stats": [self.model(name, number).statistics.to_dict() for number in chosen]}
 
-    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+    def index(self, ready_only: bool = False) -> list[IndexEntry]:
         """The repository index."""
         self._refuse_when_stopping()
         return self.table.index(self._repository.directories.counts(), ready_only)

@@ -38,10 +38,10 @@ from tritonnb.scale.sequence_fields import http_sequence
 
 #: The routes that only an ingress has.
 _OWN_ROUTES = (
-    Route.of("replicas", "/v2/replicas", "statistics", Effect.MERGE),
-    Route.of("replica-events", "/v2/replicas/events", "trace", Effect.MERGE),
+    Route("replicas", "/v2/replicas", "statistics", Effect.MERGE),
+    Route("replica-events", "/v2/replicas/events", "trace", Effect.MERGE),
 )
-_METRICS = Route.of("metrics", "/metrics", "statistics", Effect.MERGE)
+_METRICS = Route("metrics", "/metrics", "statistics", Effect.MERGE)
 #: Requests with these methods change nothing.
 _SAFE = ("GET", "HEAD", "OPTIONS")
 

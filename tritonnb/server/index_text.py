@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tritonnb.core.v2_json import IndexEntry
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def server_text(server: Server) -> str:
     return "\n  ".join([title, *(line.rstrip() for line in lines if len(rows) > 1), *rest])
 
 
-def models_of(server: Server) -> tuple[list[tuple[dict[str, str], StatisticsEntry | None]], list[str]]:
+def models_of(server: Server) -> tuple[list[tuple[IndexEntry, StatisticsEntry | None]], list[str]]:
     """Return the model versions of the index with their statistics, if served, and the models not loaded."""
     stats = {(model["name"], model["version"]): model for model in server.stats()["model_stats"]}
     entries = server.index()
@@ -32,6 +34,6 @@ def models_of(server: Server) -> tuple[list[tuple[dict[str, str], StatisticsEntr
     return versions, [entry["name"] for entry in entries if "state" not in entry]
 
 
-def state_text(entry: dict[str, str]) -> str:
+def state_text(entry: Mapping[str, object]) -> str:
     """Return the state of an entry of the repository index, with its reason."""
-    return entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
+    return str(entry["state"]) + (f": {entry['reason']}" if entry.get("reason") else "")

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
-from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.v2_json import ModelMetadata
 from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.inprocess.inference import Outputs
@@ -151,7 +151,7 @@ class ModelHandle:
         return self._server.run(self._server.engine.model_ready(self.name, self.version))
 
     @with_short_traceback
-    def metadata(self) -> Json:
+    def metadata(self) -> ModelMetadata:
         """The model metadata of the v2 protocol."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
@@ -258,8 +258,8 @@ class ModelHandle:
         stats = self.stats()
         tensors = [
             f"{kind} {tensor['name']}: {tensor['datatype']} {tensor['shape']}"
-            for kind, key in (("input", "inputs"), ("output", "outputs"))
-            for tensor in metadata[key]
+            for kind, described in (("input", metadata["inputs"]), ("output", metadata["outputs"]))
+            for tensor in described
         ]
         return [
             f"platform {metadata['platform']}",

@@ -16,9 +16,9 @@ from tritonnb.backends.functions import Function, FunctionBackend, function_conf
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.core.json_types import JsonDict
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
+from tritonnb.core.v2_json import IndexEntry, ServerMetadata
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import ListenOptions
@@ -284,7 +284,7 @@ class Server(NamedModels, BackgroundServer):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
-    def metadata(self) -> JsonDict:
+    def metadata(self) -> ServerMetadata:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
@@ -306,7 +306,7 @@ class Server(NamedModels, BackgroundServer):
             raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
         return served.labels(output)
 
-    def index(self) -> list[dict[str, str]]:
+    def index(self) -> list[IndexEntry]:
         """The repository index.
 
         Returns

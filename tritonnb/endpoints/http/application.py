@@ -8,21 +8,30 @@ from typing import Any
 
 from tornado import routing, web
 
-from tritonnb.endpoints.http import openapi
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
 from tritonnb.endpoints.http.handlers.generate import Generate
+from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.raw_path import RawPath
 from tritonnb.endpoints.http.routes import V2_ROUTES
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
 
+
+class OpenApi(metadata.Handler):
+    """``/v2/openapi.json``."""
+
+    def get(self) -> None:
+        """The description of all routes."""
+        self.respond_json(description({name: handler for name, (handler, _) in _HANDLERS.items()}))
+
+
 #: By name of the route: the handler, and its arguments.
 _HANDLERS: Mapping[str, tuple[type[metadata.Handler], Mapping[str, Any]]] = {
     "live": (metadata.Live, {}),
     "ready": (metadata.Ready, {}),
     "server-metadata": (metadata.ServerMetadata, {}),
-    "openapi": (openapi.OpenApi, {}),
+    "openapi": (OpenApi, {}),
     "statistics": (metadata.Statistics, {}),
     "model-metadata": (metadata.ModelMetadata, {}),
     "model-ready": (metadata.ModelReady, {}),

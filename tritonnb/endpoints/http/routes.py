@@ -6,9 +6,10 @@ a path that another one does not. Complete paths are matched, without percent-de
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.http.raw_path import routed_path
@@ -21,38 +22,51 @@ class Route:
     Attributes
     ----------
     name : str
-    pattern : re.Pattern
-        Of the complete path. Its groups are the arguments of the handler.
+    path : str
+        Brackets contain an optional part, braces the name of a parameter: ``/v2/models/{model}[/versions/{version}]``.
     api : str
         The name in ``--http-restricted-api``; empty if the path cannot be restricted.
     effect : Effect
         Of a request that may change something: GET, HEAD and OPTIONS change nothing.
+    pattern : re.Pattern
+        Of the complete path. Its groups, the parameters, are the arguments of the handler.
     """
 
     name: str
-    pattern: re.Pattern[str]
+    path: str
     api: str
     effect: Effect
+    pattern: re.Pattern[str] = field(init=False)
 
-    @classmethod
-    def of(cls, name: str, path: str, api: str, effect: Effect) -> Route:
-        """The route of a path, a regular expression."""
-        return cls(name, re.compile(path, re.ASCII), api, effect)
+    def __post_init__(self) -> None:
+        pattern = re.escape(self.path).replace(r"\[", "(?:").replace(r"\]", ")?")
+        for name, value in PARAMETERS.items():
+            pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>{value})")
+        object.__setattr__(self, "pattern", re.compile(pattern))
+
+    def paths(self) -> list[str]:
+        """The paths with each optional part absent and present."""
+        parts = re.split(r"\[(.*?)\]", self.path)
+        choices = [("", part) if number % 2 else (part,) for number, part in enumerate(parts)]
+        return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
-_REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
-_REGION = r"(?:/region/(?P<region>[^/]+))?"
+#: Patterns of the parameters in paths.
+PARAMETERS = dict.fromkeys(("model", "repository", "region"), "[^/]+")
+PARAMETERS |= {"version": "[0-9]+", "kind": "system|cuda", "rest": ".*"}
+_MODEL = "/v2/models/{model}[/versions/{version}]"
+_REPOSITORY = "/v2/repository[/{repository}]"
+_REGION = "[/region/{region}]"
 _CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
 
 #: The routes of the v2 protocol; the first one that matches a path counts.
 V2_ROUTES = tuple(
-    Route.of(*columns)
+    Route(*columns)
     for columns in (
         ("live", "/v2/health/live", "health", _READ),
         ("ready", "/v2/health/ready", "health", _MERGE),
         ("server-metadata", "/v2", "metadata", _READ),
-        ("openapi", r"/v2/openapi\.json", "", _READ),
+        ("openapi", "/v2/openapi.json", "", _READ),
         ("statistics", "/v2/models/stats", "statistics", _MERGE),
         ("model-metadata", _MODEL, "metadata", _READ),
         ("model-ready", f"{_MODEL}/ready", "health", _READ),
@@ -62,27 +76,27 @@ V2_ROUTES = tuple(
         ("generate", f"{_MODEL}/generate", "inference", _INFER),
         ("generate-stream", f"{_MODEL}/generate_stream", "inference", _INFER),
         ("index", f"{_REPOSITORY}/index", "model-repository", _MERGE),
-        ("load", rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", "model-repository", _CHANGE),
-        ("unload", rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", "model-repository", _CHANGE),
-        ("trace-setting", r"/v2/(?:models/(?P<model>[^/]+)/)?trace/setting", "trace", _CHANGE),
+        ("load", f"{_REPOSITORY}/models/{{model}}/load", "model-repository", _CHANGE),
+        ("unload", f"{_REPOSITORY}/models/{{model}}/unload", "model-repository", _CHANGE),
+        ("trace-setting", "/v2[/models/{model}]/trace/setting", "trace", _CHANGE),
         ("logging", "/v2/logging", "logging", _CHANGE),
         ("system-status", f"/v2/systemsharedmemory{_REGION}/status", "shared-memory", _READ),
         ("cuda-status", f"/v2/cudasharedmemory{_REGION}/status", "shared-memory", _READ),
         ("system-register", f"/v2/systemsharedmemory{_REGION}/register", "shared-memory", _MEMORY),
         ("cuda-register", f"/v2/cudasharedmemory{_REGION}/register", "shared-memory", _MEMORY),
-        ("unregister", rf"/v2/(?P<kind>system|cuda)sharedmemory{_REGION}/unregister", "shared-memory", _MEMORY),
+        ("unregister", f"/v2/{{kind}}sharedmemory{_REGION}/unregister", "shared-memory", _MEMORY),
     )
 )
 #: The routes of OpenAI's API.
 OPENAI_ROUTES = tuple(
-    Route.of(*columns)
+    Route(*columns)
     for columns in (
         ("openai-models", "/v1/models", "metadata", _MERGE),
-        ("openai-model", "/v1/models/(?P<model>[^/]+)", "metadata", _READ),
+        ("openai-model", "/v1/models/{model}", "metadata", _READ),
         ("openai-completions", "/v1/completions", "inference", _INFER),
         ("openai-chat-completions", "/v1/chat/completions", "inference", _INFER),
         ("openai-embeddings", "/v1/embeddings", "inference", _INFER),
-        ("openai-unknown", "/v1(?:/.*)?", "", _READ),
+        ("openai-unknown", "/v1[/{rest}]", "", _READ),
     )
 )
 ROUTES = V2_ROUTES + OPENAI_ROUTES

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.json_types import JsonDict, JsonValue
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.v2_json import ModelMetadata, TensorMetadata
 from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
-def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> JsonDict:
+def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> ModelMetadata:
     """The model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
     return {
         "name": config.name,
@@ -31,7 +31,7 @@ def read_labels(context: ModelContext) -> dict[str, list[str]]:
     }
 
 
-def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[JsonValue]:
+def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[TensorMetadata]:
     batch = [-1] if spec.max_batch_size > 0 else []
     return [
         {"name": tensor.name, "datatype": tensor.datatype.name, "shape": [*batch, *tensor.dims]}

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import CacheHit, CacheMiss, Event
-from tritonnb.core.json_types import JsonDict
 from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace, Respond
+from tritonnb.core.v2_json import ModelMetadata
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
 from tritonnb.runtime.execution.instance import Instance
@@ -67,7 +67,7 @@ class Served:
 
     # --- queries ------------------------------------------------------------------------------
 
-    def metadata(self, versions: Sequence[int] | None = None) -> JsonDict:
+    def metadata(self, versions: Sequence[int] | None = None) -> ModelMetadata:
         """The model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
         return describe(self.config, self.spec, versions or [self.version])
 

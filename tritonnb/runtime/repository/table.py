@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.core.errors import NotFoundError, UnavailableError
+from tritonnb.core.v2_json import IndexEntry
 from tritonnb.model_config.ensemble import StepModel
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.runtime.repository.directories import Fingerprint
@@ -184,9 +185,9 @@ class ModelTable:
         """The loaded ensembles that contain a model."""
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
-    def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
+    def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[IndexEntry]:
         """The repository index: all models on disk and in the table; ``on_disk`` counts the repositories of a model."""
-        rows: list[dict[str, str]] = []
+        rows: list[IndexEntry] = []
         known = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
         for name in sorted({*on_disk, *known}):
             if on_disk.get(name, 0) > 1:
@@ -197,12 +198,12 @@ class ModelTable:
             for version in sorted(model.versions):
                 entry = model.versions[version]
                 if entry.state is State.READY or not ready_only:
-                    row = {"name": name, "version": str(version), "state": entry.state.value}
+                    row: IndexEntry = {"name": name, "version": str(version), "state": entry.state.value}
                     rows.append({**row, "reason": entry.reason} if entry.reason else row)
             if not model.versions and not ready_only:
                 cause = model.poll_failure or model.failure
-                failed = {"state": State.UNAVAILABLE.value, "reason": cause}
-                rows.append({"name": name, **(failed if cause else {})})
+                failed: IndexEntry = {"name": name, "state": State.UNAVAILABLE.value, "reason": cause}
+                rows.append(failed if cause else {"name": name})
         return rows
 
     def statuses(self) -> list[tuple[str, str, str]]:
