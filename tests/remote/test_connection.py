@@ -120,6 +120,24 @@ def test_a_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
     assert model.config.text == before
 
 
+@pytest.mark.parametrize("text", ["max_batch_size: 8", 'name: "delay" backend: "python" max_batch_size: 8'])
+def test_a_configuration_without_the_tensors_of_the_model_is_refused(remote: tnb.Remote, text: str) -> None:
+    config = remote["delay"].config
+    before = config.text
+    config.text = text
+    with pytest.raises(tnb.TritonError, match=r"'delay': expected a whole configuration, .* without input 'X', out"):
+        config.apply()
+    with remote["delay"].edit() as editor:
+        editor.text = text
+        editor.settle()
+        assert "without input 'X', output 'Y'" in str(editor.report["problems"])
+    assert remote["delay"].config.text == before
+    with config:  # the name and the backend are those of the running model
+        config.text = re.sub(r'(name: "delay"|backend: "python")\n', "", before.replace("size: 8", "size: 4"))
+        assert config.apply() == "reloaded"
+    assert remote["delay"].config.text == before
+
+
 def test_the_connection_restores_what_was_applied(remote_server: ServerProcess) -> None:
     with tnb.connect(remote_server.http) as remote:
         before = remote["delay"].config.text
@@ -295,7 +313,8 @@ def test_tracing_that_was_left_on_is_found_and_cleared(
             assert found in shown
         with pytest.warns(UserWarning, match=text) as warned_again, other.record("two"):
             pass
-        assert [warning.filename for warning in (*warned, *warned_again)] == [__file__] * 2
+        about_traces = [warning for warning in (*warned, *warned_again) if "traced" in str(warning.message)]
+        assert [warning.filename for warning in about_traces] == [__file__] * 2
         assert other.restore("one") == []
         leave_traced(remote, "two", **settings)
         assert other.restore() == ["model 'two': its trace settings are the server's"]

@@ -9,12 +9,65 @@ from typing import TYPE_CHECKING, Self
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.editable_config import EditableConfig
+from tritonnb.model_config.diff import require_tensors
+from tritonnb.model_config.editable_config import EditableConfig, copy_of
 from tritonnb.model_config.validate import validate
 from tritonnb.profile.remote import RemoteModel
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
+
+
+def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None) -> pb.ModelConfig:
+    """A configuration for a model of another server, checked as far as that is possible without the server.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    running : ModelConfig
+        Of the model; it has the name and the backend, if ``config`` lacks them.
+    text : str, optional
+        The text of ``config``, for the lines of problems.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is invalid, or omits the inputs or outputs of the model.
+    """
+    checked = copy_of(config)
+    checked.name = checked.name or running.name
+    if not (checked.backend or checked.platform):
+        checked.backend, checked.platform = running.backend, running.platform
+    with ProblemContext(checked, text):
+        require_tensors(checked, running)
+        validate(checked)
+    return checked
+
+
+def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None) -> pb.ModelConfig:
+    """A configuration for a model of another server, checked as far as that is possible without the server.
+
+    Parameters
+    ----------
+    config : ModelConfig
+    running : ModelConfig
+        Of the model; it has the name and the backend, if ``config`` lacks them.
+    text : str, optional
+        The text of ``config``, for the lines of problems.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is invalid, or omits the inputs or outputs of the model.
+    """
+    checked = copy_of(config)
+    checked.name = checked.name or running.name
+    if not (checked.backend or checked.platform):
+        checked.backend, checked.platform = running.backend, running.platform
+    with ProblemContext(checked, text):
+        require_tensors(checked, running)
+        validate(checked)
+    return checked
 
 
 @with_short_tracebacks
@@ -63,10 +116,8 @@ class RemoteConfig(EditableConfig):
         TritonError
             If the configuration is invalid; the model continues unchanged.
         """
-        config = self.edited()
-        with ProblemContext(config, self.text):
-            validate(config)
         running = self._running()
+        config = checked_config(self.edited(), running, self.text)
         changed = self._remote.changed_configs
         is_first = changed.add(self._address.name, partial(self._address.apply, running))
         try:
