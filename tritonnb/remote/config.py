@@ -44,32 +44,6 @@ def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | 
     return checked
 
 
-def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None) -> pb.ModelConfig:
-    """A configuration for a model of another server, checked as far as that is possible without the server.
-
-    Parameters
-    ----------
-    config : ModelConfig
-    running : ModelConfig
-        Of the model; it has the name and the backend, if ``config`` lacks them.
-    text : str, optional
-        The text of ``config``, for the lines of problems.
-
-    Raises
-    ------
-    TritonError
-        If the configuration is invalid, or omits the inputs or outputs of the model.
-    """
-    checked = copy_of(config)
-    checked.name = checked.name or running.name
-    if not (checked.backend or checked.platform):
-        checked.backend, checked.platform = running.backend, running.platform
-    with ProblemContext(checked, text):
-        require_tensors(checked, running)
-        validate(checked)
-    return checked
-
-
 @with_short_tracebacks
 class RemoteConfig(EditableConfig):
     """An editable copy of the configuration of a model on another server.
