@@ -22,7 +22,8 @@ from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 from tritonnb.telemetry.custom_metrics import Kind
-from tritonnb.telemetry.latencies import Histogram, HistogramSettings, Latencies, Summary
+from tritonnb.telemetry.histogram import Histogram
+from tritonnb.telemetry.latencies import HistogramSettings, Latencies, Summary
 
 MODELS = Path(__file__).parents[1] / "models"
 EVERYTHING = MetricsOptions(summary_latencies=True, histogram_latencies=True)

@@ -7,16 +7,15 @@ the metrics endpoint reads `CustomMetrics.snapshot`.
 
 from __future__ import annotations
 
-import bisect
 import enum
 import itertools
-import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from tritonnb.telemetry.histogram import Histogram
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -162,8 +161,7 @@ class Metric:
         self.labels = labels
         self._lock = lock
         self._value = 0.0
-        self._bounds = tuple(bound for bound in map(float, buckets) if bound != math.inf)  # there is always one
-        self._counts = [0] * (len(self._bounds) + 1)
+        self._histogram = Histogram([*map(float, buckets)])
 
     def value(self) -> float:
         """The value of a counter or gauge.
@@ -216,16 +214,13 @@ class Metric:
         self._refuse(Kind.COUNTER, "does not support Observe")
         self._refuse(Kind.GAUGE, "does not support Observe")
         with self._lock:
-            self._counts[bisect.bisect_left(self._bounds, value)] += 1
-            self._value += value
+            self._histogram.observe(value)
 
     def sample(self) -> Sample:
         """The current value; called with the lock held."""
-        cumulated, total = [], 0
-        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
-            total += count
-            cumulated.append((bound, total))
-        return Sample(self.labels, self._value, tuple(cumulated) if self.kind is Kind.HISTOGRAM else ())
+        if self.kind is Kind.HISTOGRAM:
+            return Sample(self.labels, self._histogram.sum, tuple(self._histogram.buckets()))
+        return Sample(self.labels, self._value)
 
     def _refuse(self, kind: Kind, what: str) -> None:
         if self.kind is kind:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, EnsembleExecuted, ModelStateChanged, ResponseSent
 from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.quantiles import quantile
 
 #: The window of a summary: this many seconds, and at most this many observations.
@@ -59,30 +58,6 @@ class Summary:
         if not ordered:
             return [math.nan] * len(shares)
         return [quantile(ordered, share) for share in shares]
-
-
-class Histogram:
-    """Counts by upper bound, and the sum of all.
-
-    Parameters
-    ----------
-    bounds : sequence of float
-        Ascending; values above the last one are counted too.
-    """
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.sum = 0.0
-        self._counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Add an observation."""
-        self._counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[float, int]]:
-        """The upper bounds, of which the last is infinite, and the number of values up to each."""
-        return list(zip((*self.bounds, math.inf), accumulate(self._counts), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,14 @@ triton-inference-server/core#474; the families that begin with ``tritonnb_`` are
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import Metric
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.runtime.models.served_base import Served
+from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
@@ -75,9 +74,10 @@ def batch_families(models: Models) -> Iterator[Metric]:
             continue
         for rule, count in sorted(served.statistics.sent_by_rule.items()):
             batches.add_sample(BATCHES, {**labels, "rule": rule}, count)
-        executed = {size: compute.infer.count for size, compute in served.statistics.batches.items()}
-        buckets = _size_buckets(executed.items(), served.spec.max_batch_size)
-        add_histogram(sizes, labels, buckets, sum(size * count for size, count in executed.items()))
+        executed = Histogram(_size_bounds(served.spec.max_batch_size))
+        for size, compute in served.statistics.batches.items():
+            executed.observe(size, compute.infer.count)
+        add_histogram(sizes, labels, executed.buckets(), executed.sum)
     yield from (batches, sizes)
 
 
@@ -108,12 +108,7 @@ def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tupl
         metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)
 
 
-def _size_buckets(executed: Iterable[tuple[int, int]], max_batch_size: int) -> list[tuple[float, int]]:
-    """Powers of two up to ``max_batch_size``, which is the last finite bound."""
+def _size_bounds(max_batch_size: int) -> list[float]:
+    """Powers of two up to ``max_batch_size``, which is the last bound."""
     largest = max(1, max_batch_size)
-    bounds: list[float] = [2.0**power for power in range(largest.bit_length()) if 2**power < largest]
-    bounds += [float(largest), math.inf]
-    counts = [0] * len(bounds)
-    for size, count in executed:
-        counts[next(index for index, bound in enumerate(bounds) if size <= bound)] += count
-    return list(zip(bounds, accumulate(counts), strict=True))
+    return [*(2.0**power for power in range(largest.bit_length()) if 2**power < largest), float(largest)]
