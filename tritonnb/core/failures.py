@@ -18,6 +18,9 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 C = TypeVar("C", bound=type)
 
+#: Methods of a class that are called by syntax.
+_PUBLIC_METHODS = {"__call__", "__getitem__", "__getattr__", "__setattr__", "__enter__", "__exit__"}
+
 
 def frames_to_notes(error: E) -> E:
     """Replace the traceback of an exception of user code by a note, so that it can be stored; returns the exception.
@@ -76,12 +79,15 @@ def shorten_traceback(error: TritonError) -> None:
 
 
 def with_short_tracebacks(cls: C) -> C:
-    """Decorate a public class: `with_short_traceback` for its public methods, ``__call__`` and ``__getitem__``."""
+    """Decorate a public class: `with_short_traceback` for its public members, calls, items, attributes and blocks."""
     for name, value in list(vars(cls).items()):
-        if name.startswith("_") and name not in ("__call__", "__getitem__"):
+        if name.startswith("_") and name not in _PUBLIC_METHODS:
             continue
         if isinstance(value, classmethod):
             setattr(cls, name, classmethod(with_short_traceback(value.__func__)))
+        elif isinstance(value, property):
+            getter, setter = (part and with_short_traceback(part) for part in (value.fget, value.fset))
+            setattr(cls, name, property(getter, setter, doc=value.__doc__))
         elif isinstance(value, FunctionType):
             setattr(cls, name, with_short_traceback(value))
     return cls
