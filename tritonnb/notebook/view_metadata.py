@@ -7,7 +7,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures import palette
 from tritonnb.notebook.view_encoding import ENCODING
 from tritonnb.recording.sequences import slot_count
-from tritonnb.scheduling.from_config import sequence_batcher_settings
+from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
 
 
 def describe_config(model: str, config: pb.ModelConfig) -> Json:
@@ -15,14 +15,13 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
     sequences = config.HasField("sequence_batching")
     batching = config.sequence_batching.oldest if sequences else config.dynamic_batching
     direct = sequences and not config.sequence_batching.HasField("oldest")
-    delay = config.sequence_batching.direct if direct else batching
     meta = {
         "model": model,
         "encoding": ENCODING,
         "themes": palette.themes(),
         "max_batch_size": config.max_batch_size,
         "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
-        "delay": delay.max_queue_delay_microseconds / 1000,
+        "delay": queue_delay_ns(config) / 1e6,
         "priorities": 0 if sequences else config.dynamic_batching.priority_levels,
         "batcher": "sequence" if sequences else "dynamic" if config.HasField("dynamic_batching") else "none",
     }

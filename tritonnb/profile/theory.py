@@ -16,6 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.offered import OfferedLoad, offered_load
 from tritonnb.recording.recording import Recording
+from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.simulation.run import instance_count
 
 
@@ -167,9 +168,9 @@ def theory(rec: Recording) -> Theory:
     instances = len(rec.instances) if config is None else instance_count(config)
     largest = max([*rec.batch_sizes(), 0 if config is None else config.max_batch_size])
     saturation = instances * max(size * 1000 / max(1e-6, alpha_ms * size + tau0_ms) for size in (1, largest))
-    delay_us = 0 if config is None else config.dynamic_batching.max_queue_delay_microseconds
+    delay_ns = 0 if config is None else queue_delay_ns(config)
     full = config is not None and max(rec.batch_sizes()) >= max(1, config.max_batch_size)
-    limited = instances > 1 or rows != 1 or delay_us or full
+    limited = instances > 1 or rows != 1 or delay_ns or full
     return Theory(
         rate,
         offered.throughput,

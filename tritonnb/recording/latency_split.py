@@ -25,7 +25,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.busy_time import BusyTime
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.from_config import dynamic_batcher_settings, sequence_batcher_settings
+from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
 
@@ -115,7 +115,7 @@ class LatencySplitter:
         self._oldest = self._sequences and isinstance(sequence_batcher_settings(config, {}).strategy, OldestSettings)
         self._direct = self._sequences and not self._oldest
         self._batching = self._sequences or config.HasField("dynamic_batching")
-        self._delay_ns = self._queue_delay_ns(config)
+        self._delay_ns = queue_delay_ns(config)
         self._levels = QueueSettings() if self._sequences else dynamic_batcher_settings(config, {}, False).queue
         self._limited = any(group.rate_limiter.resources for group in config.instance_group)
         sent = [event for event in rec.events if isinstance(event, BatchSent)]
@@ -286,14 +286,6 @@ class LatencySplitter:
     def _level(self, serial: int) -> int:
         arrival = self._arrivals.get(serial)
         return self._levels.level_of(arrival.priority if arrival else 0)
-
-    @staticmethod
-    def _queue_delay_ns(config: pb.ModelConfig) -> int:
-        if not config.HasField("sequence_batching"):
-            return int(config.dynamic_batching.max_queue_delay_microseconds) * 1000
-        sequences = config.sequence_batching
-        strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
-        return int(strategy.max_queue_delay_microseconds) * 1000
 
 
 class _Lane:

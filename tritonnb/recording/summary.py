@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
+from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
 
@@ -73,7 +73,7 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     """The longest queue time, compared with the configured maximum delay if there is one."""
     models = {batch.model for batch in recording.batches}
     configs = [config for name, config in recording.configs.items() if name in models]
-    allowed = _delay_us(configs[0]) / 1000 if len(models) == len(configs) == 1 else 0
+    allowed = queue_delay_ns(configs[0]) / 1e6 if len(models) == len(configs) == 1 else 0
     if not allowed:
         return f"{longest_ms:.1f} ms"
     if longest_ms <= 1.05 * allowed:
@@ -83,12 +83,3 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"
-
-
-def _delay_us(config: pb.ModelConfig) -> int:
-    """The maximum queue delay of the configuration, in µs."""
-    if not config.HasField("sequence_batching"):
-        return int(config.dynamic_batching.max_queue_delay_microseconds)
-    sequences = config.sequence_batching
-    strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
-    return int(strategy.max_queue_delay_microseconds)

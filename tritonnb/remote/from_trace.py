@@ -22,6 +22,7 @@ from tritonnb.remote.replay import replay
 from tritonnb.remote.trace_events import TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
+from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.trace_entry import TraceEntry
 
@@ -313,7 +314,7 @@ def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
             continue
         if model.config is None or len(model.batches) < _MIN_BATCHES:
             continue
-        delay_ns = model.config.dynamic_batching.max_queue_delay_microseconds * 1000
+        delay_ns = queue_delay_ns(model.config)
         execution_ns = statistics.median(batch.end_ns - batch.start_ns for batch in model.batches)
         limit_ns = max(_UNEXPLAINED_NS, execution_ns / 4)
         waits = [

@@ -28,7 +28,7 @@ from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.decisions import Decision, Execute, Reason, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.from_config import make_scheduler, queue_delay_ns
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import explain, pluralize
 from tritonnb.simulation.arrivals import Arrival
@@ -108,8 +108,7 @@ class _Replayer:
         self._batches = batches = [batches[number] for number in self._order]
         serials = {id(request): serial for serial, (request, _) in enumerate(requests, 1)}
         self._members = [tuple([serials[id(request)] for request in batch.requests]) for batch in batches]
-        delay_ns = config.dynamic_batching.max_queue_delay_microseconds * 1000
-        self._taken = _taken(batches, delay_ns)
+        self._taken = _taken(batches, queue_delay_ns(config))
         self._arrivals = _arrivals(requests, batches, self._taken, self._members, config.max_batch_size)
         self._next = 0
         self._waiting: dict[int, _Arrival] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.normalize import DEFAULT_SEQUENCE_IDLE_US
@@ -164,3 +165,12 @@ def _enforces_equal_shape(config: pb.ModelConfig) -> bool:
 def _count(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "")
     return int(text) if text.isdigit() else 0
+
+
+def queue_delay_ns(config: pb.ModelConfig) -> int:
+    """The ``max_queue_delay_microseconds`` of the batcher that a configuration selects, in ns."""
+    batching: Any = config.dynamic_batching
+    if config.HasField("sequence_batching"):
+        sequences = config.sequence_batching
+        batching = sequences.oldest if sequences.HasField("oldest") else sequences.direct
+    return int(batching.max_queue_delay_microseconds) * 1000
