@@ -49,6 +49,27 @@ def test_the_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytes
     assert "expected a file, or a series missing.0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"import tritonnb", "a timeline expected a list of objects with an 'id'"),
+        (b"\xff\x00", "expected a list of objects with an 'id'"),
+        (b'{"resourceSpans": []}', "OTLP messages are read with --explain and --html"),
+        (b'{"format": "tritonnb recording"}', "expected traces, got a recording: open it with Recording.load"),
+    ],
+)
+def test_other_files_than_traces_have_no_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    file, output = tmp_path / "file", tmp_path / "out.json"
+    file.write_bytes(content)
+    assert main(["trace", str(file), "-o", str(output)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"trace file '{file}': ")
+    assert message in error
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("option", [["--config", "missing.pbtxt"], ["--trace-rate", "1"]])
 def test_options_without_effect_on_a_timeline_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]

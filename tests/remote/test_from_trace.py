@@ -323,6 +323,7 @@ def test_a_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
     [
         ("{}", "expected an OTLP trace message in JSON, got JSON without 'resourceSpans'"),
         ("[1]", "expected a list of objects with an 'id'"),
+        (" ", "expected traces, got an empty file"),
         ("text", "expected traces, which are a list or OTLP messages in JSON, or .* in protobuf, got other content"),
     ],
 )

@@ -11,12 +11,16 @@ from pathlib import Path
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import trace_files
-from tritonnb.remote.trace_file import read_entries
+from tritonnb.remote.trace_file import content_of, read_entries
 from tritonnb.scheduling.reasons import RULES, pluralize
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 _OUTPUT = "trace.perfetto.json"
+_NO_ENTRIES = (
+    "a timeline expected a list of objects with an 'id', which a server writes in the trace mode triton, got other "
+    "content; OTLP messages are read with --explain and --html"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +91,11 @@ def _write_timeline(files: Sequence[Path], output: Path) -> Path:
     entries: list[TraceEntry] = []
     for file in trace_files(files):
         try:
-            entries += read_entries(file.read_text("utf-8"))[0]
-        except (ValueError, InvalidArgumentError) as error:
-            raise InvalidArgumentError(f"trace file '{file}': {error}") from None
+            content = content_of(file).decode("utf-8", "replace")
+            if not content.lstrip().startswith("["):
+                raise InvalidArgumentError(_NO_ENTRIES)
+            entries += read_entries(content)[0]
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"trace file '{file}': {error.message}") from None
     output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
     return output

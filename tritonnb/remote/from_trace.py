@@ -13,14 +13,13 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
-from tritonnb.recording.files import is_recording
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.remote.counted_rows import CountedRows, ModelVersion
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
 from tritonnb.remote.replay import replay
 from tritonnb.remote.trace_events import TracedModel, events_of, models_of
-from tritonnb.remote.trace_file import read_entries, requests_of
+from tritonnb.remote.trace_file import content_of, read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
@@ -214,9 +213,7 @@ def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
     collector = SpanCollector(requests.append)
     for file in files:
         try:
-            content = file.read_bytes()
-            if is_recording(content):
-                raise InvalidArgumentError("expected traces, got a recording: open it with Recording.load")
+            content = content_of(file)
             if content.lstrip()[:1] == b"[":
                 read, missing = read_entries(content.decode("utf-8", "replace"))
                 entries += read
@@ -224,8 +221,6 @@ def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
                 continue
             for span in _spans(content):
                 collector.add(span)
-        except OSError as error:
-            raise InvalidArgumentError(f"trace file '{file}' cannot be read: {error.strerror}") from None
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"trace file '{file}': {error.message}") from None
     collector.flush()

@@ -5,14 +5,35 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.files import is_recording
 from tritonnb.remote.traced_request import TracedRequest, is_time
 from tritonnb.telemetry.trace_entry import TraceEntry
 
 #: How an entry begins, in files of Triton and of this server.
 _BEGINNING = '{"id":'
+
+
+def content_of(file: Path) -> bytes:
+    """Read a file with traces.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it cannot be read, is empty, or is a recording.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"cannot be read: {error.strerror}") from None
+    if not content.strip():
+        raise InvalidArgumentError("expected traces, got an empty file")
+    if is_recording(content):
+        raise InvalidArgumentError("expected traces, got a recording: open it with Recording.load")
+    return content
 
 
 def read_entries(text: str) -> tuple[list[TraceEntry], str]:
