@@ -151,11 +151,10 @@ async def held(server: Running, route: str) -> tuple[Client, InferRequest]:
     return client, await server.echo.held.get()
 
 
-@pytest.mark.parametrize("transport", ["fast", "tornado"])
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str) -> None:
+def test_a_client_that_goes_away_cancels_its_request(route: str) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             async with asyncio.timeout(30):
                 client, request = await held(server, route)
                 client.writer.close()
@@ -164,11 +163,10 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str)
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("transport", ["fast", "tornado"])
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_an_error_of_the_model_has_its_own_status(transport: str, route: str) -> None:
+def test_an_error_of_the_model_has_its_own_status(route: str) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             async with asyncio.timeout(30):
                 client, request = await held(server, route)
                 request.respond(request, InferResponse(error=UnavailableError("not now")))
@@ -177,10 +175,9 @@ def test_an_error_of_the_model_has_its_own_status(transport: str, route: str) ->
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("transport", ["fast", "tornado"])
-def test_responses_are_sent_as_they_come(transport: str) -> None:
+def test_responses_are_sent_as_they_come() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             server.echo.hold = True
             client = await server.connect()
             head = b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.endpoints.http1_peer import ANSWER, Loop, Peer, Server
-from tritonnb.endpoints.http.transport import request_parser
-
-pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 
 REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"

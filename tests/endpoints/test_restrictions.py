@@ -18,10 +18,9 @@ MODELS = Path(__file__).parents[1] / "models"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
 
 
-@pytest.fixture(scope="module", params=["fast", "tornado"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
     options = HttpOptions(
-        transport=request.param,
         restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
         header_forward_pattern="X-|^timeout$",
     )

@@ -11,7 +11,6 @@ import pytest
 from tests.endpoints.newer_release import recordings, unused_changes
 from tests.endpoints.recorded_models import MODELS, server_options
 from tests.endpoints.replay import differences, send, shared_object
-from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.server.server import Server
 
@@ -21,12 +20,10 @@ EXCHANGES = recordings("transcripts.json")
 VARIATIONS = recordings("variations.json")
 
 
-@pytest.fixture(scope="module", params=["fast", "tornado", "isolated"])
+@pytest.fixture(scope="module", params=["threads", "isolated"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    isolated = request.param == "isolated"  # the models, behind the fast transport
-    options = server_options(isolated)
-    options |= {"http": HttpOptions(transport="fast" if isolated else request.param), "metrics_port": 0}
-    options |= {"openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
+    options = server_options(isolate=request.param == "isolated")
+    options |= {"metrics_port": 0, "openai": OpenAiOptions(allow=False)}  # Triton has no paths under /v1
     with Server(MODELS, port=0, **options) as server:
         assert not server.load_errors
         yield server

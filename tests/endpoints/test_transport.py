@@ -1,4 +1,4 @@
-"""The two servers below the endpoint, with delegates of the test's own: what both promise of an exchange."""
+"""The server below the endpoint, with delegates of the tests: what it promises of an exchange."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from tests.endpoints.http1_peer import ANSWER, Loop, Peer
 from tests.endpoints.served import Client
 from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http.transport import request_parser
-from tritonnb.endpoints.http.transport.exchange import LightHeaders
-from tritonnb.endpoints.http.transport.server import HttptoolsServer, Server, TornadoServer, make_server
-
-needs_httptools = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
-both = pytest.mark.parametrize("kind", [pytest.param("fast", marks=needs_httptools), "tornado"])
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.endpoints.http.transport.application import ApplicationDelegate
+from tritonnb.endpoints.http.transport.server import HttpServer
 
 
 class Message(httputil.HTTPMessageDelegate):
@@ -53,30 +50,10 @@ class Acting(httputil.HTTPServerConnectionDelegate):
         pass
 
 
-class FullHeaders(httputil.HTTPServerConnectionDelegate):
-    """An application, given Tornado's headers as the endpoint gives them."""
-
-    def __init__(self, application: web.Application) -> None:
-        self._application = application
-
-    def start_request(self, server_conn: object, request_conn: Any) -> httputil.HTTPMessageDelegate:
-        message = self._application.start_request(server_conn, request_conn)
-        received = message.headers_received
-
-        def headers_received(line: Any, headers: Any) -> Any:
-            return received(line, headers.full() if isinstance(headers, LightHeaders) else headers)
-
-        message.headers_received = headers_received  # type: ignore[assignment, method-assign]
-        return message
-
-    def on_close(self, server_conn: object) -> None:
-        self._application.on_close(server_conn)
-
-
 class Served:
     """A server that listens."""
 
-    def __init__(self, server: Server, port: int) -> None:
+    def __init__(self, server: HttpServer, port: int) -> None:
         self.server, self.port = server, port
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -87,11 +64,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(
-    kind: str, delegate: httputil.HTTPServerConnectionDelegate, idle_timeout: float = 60
-) -> AsyncIterator[Served]:
+async def serving(delegate: httputil.HTTPServerConnectionDelegate, idle_timeout: float = 60) -> AsyncIterator[Served]:
     """A server on a free port."""
-    server = make_server(kind, delegate, max_body_size=1 << 26, idle_timeout=idle_timeout)
+    server = HttpServer(delegate, max_body_size=1 << 26, idle_timeout=idle_timeout)
     served = Served(server, await server.start("127.0.0.1", 0))
     try:
         yield served
@@ -106,10 +81,9 @@ def respond(message: Message) -> None:
     message.exchange.respond(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(message.body), message.body))
 
 
-@both
-def test_a_ready_made_response_arrives_as_it_was_made(kind: str) -> None:
+def test_a_ready_made_response_arrives_as_it_was_made() -> None:
     async def scenario() -> None:
-        async with serving(kind, Acting(respond)) as served:
+        async with serving(Acting(respond)) as served:
             client = await served.connect()
             client.send(REQUEST)
             assert await client.answer() == (200, {"content-length": "3"}, b"abc")
@@ -117,10 +91,9 @@ def test_a_ready_made_response_arrives_as_it_was_made(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str) -> None:
+def test_a_request_that_comes_byte_by_byte_is_the_same() -> None:
     async def scenario() -> None:
-        async with serving(kind, Acting(respond)) as served:
+        async with serving(Acting(respond)) as served:
             client = await served.connect()
             client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for byte in REQUEST * 2:
@@ -131,11 +104,10 @@ def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_a_request_says_who_asks_what(kind: str) -> None:
+def test_a_request_says_who_asks_what() -> None:
     async def scenario() -> None:
         messages: asyncio.Queue[Message] = asyncio.Queue()
-        async with serving(kind, Acting(messages.put_nowait)) as served:
+        async with serving(Acting(messages.put_nowait)) as served:
             client = await served.connect()
             client.send(REQUEST.replace(b"Host: h", b"Host: h\r\nX-One: 1\r\nX-One: 2"))
             async with asyncio.timeout(30):
@@ -150,8 +122,7 @@ def test_a_request_says_who_asks_what(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_a_handler_learns_that_its_client_went_away(kind: str) -> None:
+def test_a_handler_learns_that_its_client_went_away() -> None:
     async def scenario() -> None:
         begun, gone = asyncio.Event(), asyncio.Event()
 
@@ -159,7 +130,7 @@ def test_a_handler_learns_that_its_client_went_away(kind: str) -> None:
             message.exchange.set_close_callback(gone.set)
             begun.set()
 
-        async with serving(kind, Acting(act)) as served:
+        async with serving(Acting(act)) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -182,10 +153,9 @@ class Echo(web.RequestHandler):
         self.write(self.request.body)
 
 
-@both
-def test_a_tornado_application_runs_on_it(kind: str) -> None:
+def test_a_tornado_application_runs_on_it() -> None:
     async def scenario() -> None:
-        async with serving(kind, FullHeaders(web.Application([("/one", Echo)]))) as served:
+        async with serving(ApplicationDelegate(web.Application([("/one", Echo)]))) as served:
             client = await served.connect()
             client.send(REQUEST + b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n" + REQUEST.replace(b"/one", b"/nowhere"))
             assert (await client.answer())[2] == b"abc"
@@ -196,8 +166,7 @@ def test_a_tornado_application_runs_on_it(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_who_writes_waits_for_a_client_that_does_not_read(kind: str) -> None:
+def test_who_writes_waits_for_a_client_that_does_not_read() -> None:
     part = b"a" * 1_000_000
 
     async def scenario() -> None:
@@ -217,7 +186,7 @@ def test_who_writes_waits_for_a_client_that_does_not_read(kind: str) -> None:
         def act(message: Message) -> None:
             tasks.append(asyncio.create_task(answer(message)))
 
-        async with serving(kind, Acting(act)) as served:
+        async with serving(Acting(act)) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -229,10 +198,9 @@ def test_who_writes_waits_for_a_client_that_does_not_read(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_stopping_closes_connections_that_wait_for_nothing(kind: str) -> None:
+def test_stopping_closes_connections_that_wait_for_nothing() -> None:
     async def scenario() -> None:
-        async with serving(kind, Acting(respond)) as served:
+        async with serving(Acting(respond)) as served:
             client = await served.connect()
             client.send(REQUEST)
             await client.answer()
@@ -242,11 +210,10 @@ def test_stopping_closes_connections_that_wait_for_nothing(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_stopping_gives_up_on_answers_that_do_not_come(kind: str) -> None:
+def test_stopping_gives_up_on_answers_that_do_not_come() -> None:
     async def scenario() -> None:
         begun = asyncio.Event()
-        async with serving(kind, Acting(lambda message: begun.set())) as served:
+        async with serving(Acting(lambda message: begun.set())) as served:
             client = await served.connect()
             client.send(REQUEST)
             async with asyncio.timeout(30):
@@ -257,38 +224,31 @@ def test_stopping_gives_up_on_answers_that_do_not_come(kind: str) -> None:
     asyncio.run(scenario())
 
 
-@both
-def test_a_silent_connection_is_closed_after_the_idle_timeout(kind: str) -> None:
+def test_a_silent_connection_is_closed_after_the_idle_timeout() -> None:
     async def scenario() -> None:
-        async with serving(kind, Acting(respond), idle_timeout=0.05) as served:
+        async with serving(Acting(respond), idle_timeout=0.05) as served:
             client = await served.connect()
             assert await client.closed()
 
     asyncio.run(scenario())
 
 
-@both
-def test_a_port_that_is_taken_is_an_error(kind: str) -> None:
+def test_a_port_that_is_taken_is_an_error() -> None:
     async def scenario() -> None:
-        async with serving(kind, Acting(respond)) as served:
-            second = make_server(kind, Acting(respond), max_body_size=1)
+        async with serving(Acting(respond)) as served:
+            second = HttpServer(Acting(respond), max_body_size=1)
             with pytest.raises(OSError, match="in use"):
                 await second.start("127.0.0.1", served.port)
 
     asyncio.run(scenario())
 
 
-def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        kinds = {"tornado": TornadoServer, "auto": HttptoolsServer if request_parser.AVAILABLE else TornadoServer}
-        for kind, chosen in kinds.items():
-            assert type(make_server(kind, Acting(respond), max_body_size=1)) is chosen
-        monkeypatch.setattr("tritonnb.endpoints.http.transport.server.AVAILABLE", False)
-        assert type(make_server("auto", Acting(respond), max_body_size=1)) is TornadoServer
-        with pytest.raises(InvalidArgumentError, match="'auto', 'fast' or 'tornado'"):
-            make_server("slow", Acting(respond), max_body_size=1)
-
-    asyncio.run(scenario())
+def test_the_choice_of_a_server_is_deprecated() -> None:
+    with pytest.warns(FutureWarning, match="'tornado' has no effect") as warned:
+        HttpOptions(transport="tornado")
+    assert warned[0].filename == __file__
+    with pytest.raises(InvalidArgumentError, match="expected 'auto', got 'slow'"):
+        HttpOptions(transport="slow")
 
 
 @pytest.fixture
@@ -298,7 +258,6 @@ def peer() -> Any:
     loop.close()
 
 
-@needs_httptools
 @pytest.mark.parametrize("rest", [UNKNOWN, b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["method", "nonsense", "body"])
 def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(peer: Peer, rest: bytes) -> None:
     peer.feed(REQUEST + rest)
@@ -307,7 +266,6 @@ def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(p
     assert peer.wire.state == "closed"
 
 
-@needs_httptools
 def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer) -> None:
     peer.server.max_body_size = 1 << 20
     long = REQUEST.replace(b"Length: 3", b"Length: 100003") + b"a" * 100_000

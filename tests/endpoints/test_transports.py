@@ -1,4 +1,4 @@
-"""HTTP/1.1 over real sockets: both transports do what clients rely on."""
+"""HTTP/1.1 over real sockets: the transport does what clients rely on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from tritonnb.endpoints.http.options import HttpOptions
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
 
-pytestmark = pytest.mark.parametrize("transport", ["fast", "tornado"])
-
 
 def chunked(data: bytes, size: int) -> bytes:
     """A request with its body in chunks."""
@@ -27,9 +25,9 @@ def chunked(data: bytes, size: int) -> bytes:
     return head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-def test_a_connection_is_kept_for_the_next_request(transport: str) -> None:
+def test_a_connection_is_kept_for_the_next_request() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             for value in range(3):
                 client.send(infer(value))
@@ -40,9 +38,9 @@ def test_a_connection_is_kept_for_the_next_request(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_pipelined_requests_are_answered_in_order(transport: str) -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(b"".join([infer(1), LIVE + b"\r\n", infer(2), infer(3)]))
             assert [(await client.answer())[2] for _ in range(4)] == [echoed(1), b"", echoed(2), echoed(3)]
@@ -50,18 +48,18 @@ def test_pipelined_requests_are_answered_in_order(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_body_may_come_in_chunks(transport: str) -> None:
+def test_a_body_may_come_in_chunks() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             for size in (1, 7, 1000):
                 assert (await server.ask(chunked(infer(1, 2, 3), size)))[2] == echoed(1, 2, 3)
 
     asyncio.run(scenario())
 
 
-def test_a_client_that_waits_for_100_continue_gets_it(transport: str) -> None:
+def test_a_client_that_waits_for_100_continue_gets_it() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             head, end, body = infer(5, headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
             client.send(head + end)
@@ -72,9 +70,9 @@ def test_a_client_that_waits_for_100_continue_gets_it(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str) -> None:
+def test_http_1_0_closes_unless_it_asks_to_be_kept() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(infer(1, version="1.0", headers="Connection: keep-alive\r\n"))
             _, headers, body = await client.answer()
@@ -87,9 +85,9 @@ def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str) -> None:
 
 
 @pytest.mark.parametrize("request_", [infer(1, headers="Connection: close\r\n"), LIVE + b"Connection: close\r\n\r\n"])
-def test_connection_close_is_honoured(transport: str, request_: bytes) -> None:
+def test_connection_close_is_honoured(request_: bytes) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(request_)
             status, headers, _ = await client.answer()
@@ -109,9 +107,9 @@ def test_connection_close_is_honoured(transport: str, request_: bytes) -> None:
     ],
     ids=["request line", "length", "two lengths", "endless header"],
 )
-def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: bytes) -> None:
+def test_what_cannot_be_parsed_closes_the_connection(nonsense: bytes) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(nonsense)
             async with asyncio.timeout(30):
@@ -124,9 +122,9 @@ def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: b
     asyncio.run(scenario())
 
 
-def test_a_body_beyond_the_limit_is_refused(transport: str) -> None:
+def test_a_body_beyond_the_limit_is_refused() -> None:
     async def scenario() -> None:
-        async with running(transport=transport, max_body_size=1000) as server:
+        async with running(max_body_size=1000) as server:
             for request in (infer(*range(1000)), chunked(infer(*range(1000)), 100)):
                 client = await server.connect()
                 client.send(request)
@@ -138,9 +136,9 @@ def test_a_body_beyond_the_limit_is_refused(transport: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 400)])
-def test_a_body_has_the_same_limit_after_it_is_decompressed(transport: str, size: int, status: int) -> None:
+def test_a_body_has_the_same_limit_after_it_is_decompressed(size: int, status: int) -> None:
     async def scenario() -> None:
-        async with running(transport=transport, max_body_size=1000) as server:
+        async with running(max_body_size=1000) as server:
             body = gzip.compress(infer(1).partition(b"\r\n\r\n")[2].ljust(size))
             head = b"POST /v2/models/echo/infer HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
             assert (await server.ask(head % len(body) + body))[0] == status
@@ -150,9 +148,9 @@ def test_a_body_has_the_same_limit_after_it_is_decompressed(transport: str, size
 
 @pytest.mark.parametrize("method", ["BREW", "CONNECT"])
 @pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
-def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, path: str, status: int) -> None:
+def test_an_unknown_method_is_refused_by_the_route(method: str, path: str, status: int) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             answer = await server.ask(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert answer[0] == status
 
@@ -160,18 +158,18 @@ def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, 
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
-def test_the_whole_server_is_a_target_that_has_no_route(transport: str, method: str) -> None:
+def test_the_whole_server_is_a_target_that_has_no_route(method: str) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             request = f"{method} * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
             assert (await server.ask(request.encode()))[0] == 404
 
     asyncio.run(scenario())
 
 
-def test_a_tab_before_a_value_is_space(transport: str) -> None:
+def test_a_tab_before_a_value_is_space() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
             assert b"\t" in asked
             for _ in range(2):  # the second time it is a head that was read before
@@ -180,9 +178,9 @@ def test_a_tab_before_a_value_is_space(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_cancels_its_request(transport: str) -> None:
+def test_a_client_that_goes_away_cancels_its_request() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             server.echo.hold = True
             client = await server.connect()
             client.send(infer(1))
@@ -195,9 +193,9 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_an_answered_request_is_not_cancelled(transport: str) -> None:
+def test_an_answered_request_is_not_cancelled() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(infer(1))
             await client.answer()
@@ -208,9 +206,9 @@ def test_an_answered_request_is_not_cancelled(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_stopping_waits_for_answers_in_progress(transport: str) -> None:
+def test_stopping_waits_for_answers_in_progress() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             server.echo.hold = True
             client = await server.connect()
             client.send(infer(1))
@@ -228,10 +226,10 @@ def test_stopping_waits_for_answers_in_progress(transport: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_that_is_taken_is_said_to_be(transport: str) -> None:
+def test_a_port_that_is_taken_is_said_to_be() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
-            options = HttpOptions(transport=transport)
+        async with running() as server:
+            options = HttpOptions()
             second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", port=server.endpoint.port, options=options)
             with pytest.raises(OSError, match="in use"):
                 await second.start()
@@ -254,9 +252,9 @@ def test_a_port_that_is_taken_is_said_to_be(transport: str) -> None:
         ("Host: localhost\r\nOrigin: null\r\n", 403),
     ],
 )
-def test_only_this_machine_and_its_own_pages_are_answered(transport: str, headers: str, status: int) -> None:
+def test_only_this_machine_and_its_own_pages_are_answered(headers: str, status: int) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             for path in ("GET /v2/health/live", "POST /v2/models/echo/infer"):
                 body = infer(1).partition(b"\r\n\r\n")[2] if path.startswith("POST") else b""
                 head = f"{path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
@@ -265,22 +263,22 @@ def test_only_this_machine_and_its_own_pages_are_answered(transport: str, header
     asyncio.run(scenario())
 
 
-def test_foreign_names_are_answered_when_that_is_wanted(transport: str) -> None:
+def test_foreign_names_are_answered_when_that_is_wanted() -> None:
     async def scenario() -> None:
         request = b"GET /v2/health/live HTTP/1.1\r\nHost: %s\r\n\r\n"
-        async with running(transport=transport, allow_foreign=True) as server:
+        async with running(allow_foreign=True) as server:
             assert (await server.ask(request % b"evil.example"))[0] == 200
-        async with running(transport=transport, allowed_hosts=("lab.example",)) as server:
+        async with running(allowed_hosts=("lab.example",)) as server:
             assert (await server.ask(request % b"lab.example"))[0] == 200
             assert (await server.ask(request % b"evil.example"))[0] == 403
 
     asyncio.run(scenario())
 
 
-def test_large_answers_arrive_whole(transport: str) -> None:
+def test_large_answers_arrive_whole() -> None:
     async def scenario() -> None:
         values = range(300_000)
-        async with running(transport=transport) as server:
+        async with running() as server:
             assert (await server.ask(infer(*values)))[2] == echoed(*values)
 
     asyncio.run(scenario())
@@ -296,12 +294,10 @@ def test_large_answers_arrive_whole(transport: str) -> None:
         (b"/v2/models/echo/versions/\xd9\xa3/infer", 404, "Not Found"),
     ],
 )
-def test_targets_are_utf_8_and_what_is_none_has_no_route(
-    transport: str, target: bytes, status: int, error: str
-) -> None:
+def test_targets_are_utf_8_and_what_is_none_has_no_route(target: bytes, status: int, error: str) -> None:
     async def scenario() -> None:
         method = b"POST" if target.endswith(b"/infer") else b"GET"
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(method + b" " + target + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
             received, _, body = await client.answer()
@@ -312,9 +308,9 @@ def test_targets_are_utf_8_and_what_is_none_has_no_route(
     asyncio.run(scenario())
 
 
-def test_a_query_may_be_of_any_bytes(transport: str) -> None:
+def test_a_query_may_be_of_any_bytes() -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
             answer = await server.ask(b"GET /v2/health/live?\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert answer[0] == 200
@@ -331,9 +327,9 @@ def test_a_query_may_be_of_any_bytes(transport: str) -> None:
         b"X: a\x00b",
     ],
 )
-def test_heads_that_two_servers_may_read_differently_are_not_answered(transport: str, headers: bytes) -> None:
+def test_heads_that_two_servers_may_read_differently_are_not_answered(headers: bytes) -> None:
     async def scenario() -> None:
-        async with running(transport=transport) as server:
+        async with running() as server:
             client = await server.connect()
             client.send(
                 b"POST /v2/health/live HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
@@ -344,11 +340,9 @@ def test_heads_that_two_servers_may_read_differently_are_not_answered(transport:
     asyncio.run(scenario())
 
 
-def test_a_head_that_the_application_does_not_take_closes_the_connection(
-    transport: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_head_that_the_application_does_not_take_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with running(transport=transport, allow_foreign=True) as server:
+        async with running(allow_foreign=True) as server:
             client = await server.connect()
             client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: a?b\r\n\r\n")
             async with asyncio.timeout(30):

@@ -199,8 +199,6 @@ def test_a_port_that_is_taken(option: str) -> None:
         ({"repository_poll_secs": "x"}, "repository_poll_secs: expected a number >= 0, got 'x'"),
         ({"backend_config": "onnx"}, "backend_config: expected a dict of dicts, got 'onnx'"),
         ({"http": {"max_input_size": 1}}, "http: expected HttpOptions(...), got {'max_input_size': 1}"),
-        ({"http": tnb.HttpOptions(transport="slow")},
-         "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
          "GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got 'c++'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="fast", use_ssl=True, max_connection_age=5)},

@@ -194,9 +194,8 @@ def test_a_server_may_do_without_http() -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")
-@pytest.mark.parametrize("transport", ["fast", "tornado"])
-def test_servers_that_all_say_so_share_a_port(transport: str) -> None:
-    http = tnb.HttpOptions(transport=transport, reuse_port=True)
+def test_servers_that_all_say_so_share_a_port() -> None:
+    http = tnb.HttpOptions(reuse_port=True)
     grpc = tnb.GrpcOptions(reuse_port=True)
     with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:
         ports: dict[str, Any] = {"port": first.port, "grpc_port": first.grpc_port}

@@ -16,7 +16,8 @@ from tornado import web
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.endpoints.http.transport.server import TornadoServer
+from tritonnb.endpoints.http.transport.application import ApplicationDelegate
+from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import Configs, configs_of, recording_of
 from tritonnb.remote.otlp import SpanCollector, spans_of_json, spans_of_protobuf
@@ -197,15 +198,15 @@ class _Traces(web.RequestHandler):
         self.finish(b"{}" if is_json else b"")
 
 
-async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[TornadoServer, int]:
+async def _listen(receiver: OtlpReceiver, host: str, port: int) -> tuple[HttpServer, int]:
     application = web.Application(
         [(PATH, _Traces, {"receiver": weakref.ref(receiver)})], log_function=lambda handler: None
     )
-    transport = TornadoServer(application, max_body_size=_MAX_MESSAGE, idle_timeout=3600.0)
+    transport = HttpServer(ApplicationDelegate(application), max_body_size=_MAX_MESSAGE)
     return transport, await transport.start(host, port)
 
 
-def _stop(loop: BackgroundLoop, transport: TornadoServer) -> None:
+def _stop(loop: BackgroundLoop, transport: HttpServer) -> None:
     try:
         loop.run(transport.stop(0))
     finally:

@@ -19,7 +19,7 @@ from tritonnb.endpoints.http.request_cache import HttpRequestCache
 from tritonnb.endpoints.http.request_delegate import RequestDelegate
 from tritonnb.endpoints.http.request_reader import RequestReader
 from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import make_server
+from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.openai.application import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.endpoints.requests import compile_forward_pattern
@@ -57,9 +57,8 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         self.services = InferenceServices(engine.table, engine.tracer, reader, options)
 
     def make_transport(self) -> Transport:
-        """Make the HTTP server that the options name."""
-        options = self.options
-        return make_server(options.transport, self, max_body_size=options.max_body_size, reuse_port=options.reuse_port)
+        """Make the HTTP server."""
+        return HttpServer(self, max_body_size=self.options.max_body_size, reuse_port=self.options.reuse_port)
 
     @property
     def url(self) -> str:

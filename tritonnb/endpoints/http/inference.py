@@ -69,7 +69,7 @@ class InferenceServices:
 
 
 class RespondingConnection(Protocol):
-    """Where a response goes: an `Exchange`, or Tornado's ``HTTP1Connection`` with one more method."""
+    """Where a response goes: an `Exchange`."""
 
     def respond(self, response: bytes, /) -> None:
         """Send a complete response: status line, headers, and body."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+
+from tritonnb.core.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class HttpOptions:
     allowed_hosts : tuple of str
         Host names to accept in addition to those of this machine.
     transport : str
-        ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``: httptools where it is installed.
+        Deprecated: there is one HTTP server, and the option has no effect. ``"auto"``, ``"fast"`` or ``"tornado"``.
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: requests to this API must have this header with this value.
     header_forward_pattern : str
@@ -32,8 +35,8 @@ class HttpOptions:
 
     Examples
     --------
-    >>> HttpOptions(max_input_size=1 << 20).transport
-    'auto'
+    >>> HttpOptions(max_input_size=1 << 20).allow_foreign
+    False
     """
 
     max_input_size: int = 67_108_864
@@ -44,3 +47,13 @@ class HttpOptions:
     restricted_api: tuple[tuple[str, str, str], ...] = ()
     header_forward_pattern: str = ""
     reuse_port: bool = False
+
+    def __post_init__(self) -> None:
+        if self.transport not in ("auto", "fast", "tornado"):
+            raise InvalidArgumentError(f"HttpOptions.transport: expected 'auto', got {self.transport!r}")
+        if self.transport == "tornado":
+            warnings.warn(
+                "HttpOptions.transport: Tornado's server was removed; 'tornado' has no effect: leave the option out",
+                FutureWarning,
+                stacklevel=3,
+            )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tornado import httputil
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tritonnb.endpoints.http.endpoint import HttpEndpoint
 
 _INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
-#: The headers of a request: our parser's or Tornado's.
-RequestHeaders: TypeAlias = "LightHeaders | httputil.HTTPHeaders"
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 
@@ -40,7 +38,7 @@ class RequestDelegate:
     endpoint : HttpEndpoint
     connection : object
         Tornado's connection, for its application.
-    exchange : Exchange or tornado.httputil.HTTPConnection
+    exchange : Exchange
         Where the response goes.
     """
 
@@ -58,12 +56,12 @@ class RequestDelegate:
         self._inference_head: InferenceHead | None = None
         self._received_ns = 0
 
-    def headers_received(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
         """The head has arrived."""
         # A client that repeats a head byte for byte gets the same headers object from the transport's head cache
         # (`HeadCache`). Its `route` is set only after the host, origin and restriction checks have accepted the
         # head. They depend on nothing but the head and the endpoint's constant options, so they are skipped here.
-        if isinstance(headers, LightHeaders) and isinstance(headers.route, InferenceHead):
+        if isinstance(headers.route, InferenceHead):
             self._expect_inference(headers.route)
             return
         endpoint = self._endpoint
@@ -80,8 +78,7 @@ class RequestDelegate:
             self._hand_to_application(start_line, headers)
             return
         head = _parse_head(match, headers, endpoint.forward_pattern)
-        if isinstance(headers, LightHeaders):
-            headers.route = head
+        headers.route = head
         self._expect_inference(head)
 
     def _expect_inference(self, head: InferenceHead) -> None:
@@ -89,7 +86,7 @@ class RequestDelegate:
         if self._services.tracer.active:
             self._received_ns = time.monotonic_ns()
 
-    def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+    def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
         delegate: MessageDelegate = self._endpoint.application.start_request(self._connection, self._exchange)
         self._delegate = delegate
         delegate.headers_received(start_line, headers)
@@ -124,7 +121,7 @@ class _RefusingDelegate:
         self._reason = reason
         self._content_type = content_type
 
-    def headers_received(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
         """Nothing of the request matters any more."""
 
     def data_received(self, chunk: bytes) -> None:
@@ -138,9 +135,7 @@ class _RefusingDelegate:
         self._exchange.respond(response_bytes(403, self._content_type, error_body(self._reason)))
 
 
-def _parse_head(
-    match: re.Match[str], headers: RequestHeaders, forward_pattern: re.Pattern[str] | None
-) -> InferenceHead:
+def _parse_head(match: re.Match[str], headers: LightHeaders, forward_pattern: re.Pattern[str] | None) -> InferenceHead:
     model, version = match.groups()
     return InferenceHead(
         model,
@@ -153,8 +148,7 @@ def _parse_head(
     )
 
 
-def _forwarded_headers(headers: RequestHeaders, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
+def _forwarded_headers(headers: LightHeaders, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
     if pattern is None:
         return None
-    full = headers.full() if isinstance(headers, LightHeaders) else headers
-    return {name.lower(): value for name, value in full.items() if pattern.search(name)}
+    return {name.lower(): value for name, value in headers.full().items() if pattern.search(name)}

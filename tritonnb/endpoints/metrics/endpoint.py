@@ -9,7 +9,7 @@ from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import make_server
+from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.runtime.engine import Engine
@@ -46,9 +46,9 @@ class MetricsEndpoint(Endpoint):
         )
 
     def make_transport(self) -> Transport:
-        """Make the HTTP server that the options name."""
+        """Make the HTTP server."""
         max_body_size = min(_MAX_BODY, self._http.max_body_size)
-        return make_server(self._http.transport, ApplicationDelegate(self._application), max_body_size=max_body_size)
+        return HttpServer(ApplicationDelegate(self._application), max_body_size=max_body_size)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""

@@ -8,7 +8,7 @@ from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import make_server
+from tritonnb.endpoints.http.transport.server import HttpServer
 from tritonnb.endpoints.openai.application import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
@@ -35,7 +35,7 @@ class OpenAiEndpoint(Endpoint):
         self._application = web.Application(routes, log_function=lambda handler: None)
 
     def make_transport(self) -> Transport:
-        """Make the HTTP server that the options name."""
+        """Make the HTTP server."""
         options = self._options
         max_body_size = min(options.max_input_size, options.max_body_size)
-        return make_server(options.transport, ApplicationDelegate(self._application), max_body_size=max_body_size)
+        return HttpServer(ApplicationDelegate(self._application), max_body_size=max_body_size)

@@ -1,12 +1,10 @@
-"""A Tornado application behind either of the HTTP servers."""
+"""A Tornado application behind the HTTP server."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tornado import httputil, web
-
-from tritonnb.endpoints.http.transport.exchange import LightHeaders
 
 
 class ApplicationDelegate(httputil.HTTPServerConnectionDelegate):
@@ -34,12 +32,11 @@ class _Message(httputil.HTTPMessageDelegate):
         self.finish = delegate.finish  # type: ignore[method-assign]
         self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
 
-    def headers_received(self, start_line: Any, headers: LightHeaders | httputil.HTTPHeaders) -> Any:
+    def headers_received(self, start_line: Any, headers: Any) -> Any:
         """The head has arrived."""
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
             start_line = start_line._replace(method="OPTIONS")
-        if isinstance(headers, LightHeaders):
-            headers = headers.full()
-            headers.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
-        return self._delegate.headers_received(start_line, headers)
+        full = headers.full()
+        full.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
+        return self._delegate.headers_received(start_line, full)

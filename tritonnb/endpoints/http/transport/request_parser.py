@@ -11,18 +11,11 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
+import httptools
 from tornado import httputil
 
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
 from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
-
-try:
-    import httptools
-except ImportError:  # no wheel for this platform
-    httptools = None  # type: ignore[assignment]
-
-#: Whether httptools is installed.
-AVAILABLE = httptools is not None
 
 #: The limit of a request line and headers, and of framing bytes without any part of a body.
 _MAX_HEAD = 65_536
