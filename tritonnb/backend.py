@@ -1,8 +1,8 @@
 """Everything for writing a backend: the contract, and the helpers that the built-in backends use, too.
 
 A backend is a `Backend` that creates a `BackendModel` for each model version, which creates a `BackendModelInstance`
-for each instance. It is registered under the entry point group ``tritonnb.backends``; `tritonnb.model_zoo.minimal_backend` is a
-complete one. Exceptions are in `tritonnb.errors`.
+for each instance. It is registered under the entry point group ``tritonnb.backends``;
+`tritonnb.model_zoo.minimal_backend` is a complete one. Exceptions are in `tritonnb.errors`.
 
 Examples
 --------

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 import tritonnb as tnb
 from tests.profile.conftest import MODELS, Gate
+from tritonnb.client.address import ModelAddress
 from tritonnb.profile.over_http import HttpTarget
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.targets import PendingRequest
@@ -257,7 +257,7 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -
 
 
 def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server) -> None:
-    model = RemoteModel.parse(f"{server.url}/v2/models/held")
+    model = ModelAddress.parse(f"{server.url}/v2/models/held")
     target = HttpTarget(model, model.config())
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}

@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "scheduling", "telemetry"},
     {"backends"},
     {"backend", "runtime", "simulation"},
-    {"endpoints", "inprocess", "recording"},
+    {"client", "endpoints", "inprocess", "recording"},
     {"server"},
     {"profile", "teaching"},
     {"remote"},

@@ -13,8 +13,8 @@ from types import ModuleType
 import pytest
 
 import tritonnb.backend
-import tritonnb.model_zoo.minimal_backend
 import tritonnb.errors
+import tritonnb.model_zoo.minimal_backend
 from docs.sitegen.public_names import public_objects, returned_classes
 
 

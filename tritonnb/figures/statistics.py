@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tritonnb.client.model import Model
 from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.figures.palette import COMPUTE, INK, INPUT, OUTPUT, QUEUE
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
-
-if TYPE_CHECKING:
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.server.model_handle import ModelHandle
 
 _PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 
@@ -128,6 +125,6 @@ def _cost(entry: Mapping[str, Any]) -> SizeCost:
     return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], compute_input, compute_infer, compute_output)
 
 
-def plot(model: ModelHandle | RemoteModelHandle) -> StatisticsPlot:
+def plot(model: Model) -> StatisticsPlot:
     """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
     return StatisticsPlot(model.stats())

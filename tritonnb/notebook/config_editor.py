@@ -34,7 +34,7 @@ from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
-    from tritonnb.remote.model import RemoteModelHandle
+    from tritonnb.client.model import Model
     from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
@@ -120,8 +120,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     schema = traitlets.Dict().tag(sync=True)
     preview = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle | RemoteModelHandle, path: Path | None) -> None:
-        self._handle: ModelHandle | RemoteModelHandle | None = model
+    def __init__(self, model: Model, path: Path | None) -> None:
+        self._handle: Model | None = model
         self._path = path
         self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
@@ -299,7 +299,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         try:
             config = self._model().config
             config.text = text
-            effect = config.apply()
+            effect: str = config.apply()
         except TritonError as error:
             self._failure = text, error.message
             self.report = self._report(self.text)
@@ -357,7 +357,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _checked(self, config: pb.ModelConfig) -> pb.ModelConfig:
         return self._model().check_config(config)
 
-    def _model(self) -> ModelHandle | RemoteModelHandle:
+    def _model(self) -> Model:
         if self._handle is None:
             raise RuntimeError("the editor is closed")
         return self._handle

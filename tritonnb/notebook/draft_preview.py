@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
@@ -19,11 +20,10 @@ from tritonnb.notebook.live_batch_view import open_batch_views
 from tritonnb.notebook.view_encoding import MODEL
 from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
 
 if TYPE_CHECKING:
     from tritonnb.notebook.config_editor import ConfigEditor
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.server.model_handle import ModelHandle
 
 #: Events of the model from which the service times are taken.
 _MOST_EVENTS = 6000
@@ -36,13 +36,13 @@ class DraftPreview:
     ----------
     editor : ConfigEditor
         Its trait ``preview`` is set: ``text`` and ``figures``, empty without a draft.
-    model : ModelHandle or RemoteModelHandle
+    model : Model
         A model of another server has no preview, since its requests are not known.
     """
 
-    def __init__(self, editor: ConfigEditor, model: ModelHandle | RemoteModelHandle) -> None:
+    def __init__(self, editor: ConfigEditor, model: Model) -> None:
         self._editor = editor
-        self._model: ModelHandle | None = None if hasattr(model, "address") else model
+        self._model = model if isinstance(model, ModelHandle) else None
         self._draft: pb.ModelConfig | None = None
         self._newest: object = None
         self._jobs = LatestJob(f"tritonnb preview {model.name}")

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import numpy as np
 import numpy.typing as npt
 import traitlets
 
+from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.open_views import OpenViews
@@ -27,11 +28,8 @@ from tritonnb.profile.load import load
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.server.model_handle import ModelHandle
 
 #: The update interval, and the window of the rate and the latencies.
 _UPDATE_S, _WINDOW_S = 0.2, 2.0
@@ -48,7 +46,7 @@ _SETTINGS: dict[str, Any] = {
 open_panels: OpenViews[Traffic] = OpenViews()
 
 
-def open_traffic(model: ModelHandle | RemoteModelHandle, **options: Any) -> Traffic:
+def open_traffic(model: Model, **options: Any) -> Traffic:
     """Open a panel that sends traffic to the model. Every call returns the same panel until it is closed.
 
     Parameters
@@ -95,21 +93,21 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
     limits = traitlets.Dict().tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle | RemoteModelHandle) -> None:
+    def __init__(self, model: Model) -> None:
         self.load: Load | None = None
         self.options: dict[str, Any] = {}
         self._handle = model
         self._used: dict[str, Any] | None = None  # the options of the running load
         self._revision = 0  # of the settings that took effect
         self._following = threading.RLock()  # for `status`: messages of the browser may arrive on several threads
-        config = model.served.config
+        config = model.running_config()
         self._sequences = config.HasField("sequence_batching")
         super().__init__(
             model=model.name,
             settings=_SETTINGS,
             limits={
                 "sequences": self._sequences,
-                "remote": hasattr(model, "address"),  # another server is reached as its connection says
+                "remote": not isinstance(model, ModelHandle),  # another server is reached as its connection says
                 "max_rows": max(1, config.max_batch_size),
                 "variable_inputs": variable_inputs(config),
             },

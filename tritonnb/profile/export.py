@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from google.protobuf import text_format
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.write import BACKUP, write_text
-from tritonnb.profile.remote import RemoteModel
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 
-def export(model: ModelHandle | RemoteModel, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
+def export(model: ModelHandle | ModelAddress, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
     """Write the files of a model and its *config.pbtxt* to a model repository.
 
     Existing files of the same names are replaced; other files stay. The text of a replaced *config.pbtxt* remains in
@@ -26,7 +26,7 @@ def export(model: ModelHandle | RemoteModel, config: pb.ModelConfig, repository:
 
     Parameters
     ----------
-    model : ModelHandle or RemoteModel
+    model : ModelHandle or ModelAddress
     config : ModelConfig
     repository : path
         Created if it does not exist.
@@ -42,7 +42,7 @@ def export(model: ModelHandle | RemoteModel, config: pb.ModelConfig, repository:
         If the model has no files, or is served from this repository.
     """
     target = Path(repository).expanduser() / model.name
-    if isinstance(model, RemoteModel):
+    if isinstance(model, ModelAddress):
         target.mkdir(parents=True, exist_ok=True)
     else:
         _copy_files(model, target)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from tritonnb.client.address import Addressed, ModelAddress
+from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.over_http import HttpTarget
 from tritonnb.profile.over_http_stream import HttpStreamTarget
-from tritonnb.profile.remote import Addressed, RemoteModel
 from tritonnb.profile.targets import InProcessTarget, Target
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
 #: A model, or a server and the name of a model: of this process, of a connection, or at a URL.
-AnyModel = ModelHandle | Server | Addressed | RemoteModel | str
+AnyModel = Model | Server | Addressed | ModelAddress | str
 
 
-def find_model(model: AnyModel, name: str | None = None, over: str | None = None) -> ModelHandle | RemoteModel:
+def find_model(model: AnyModel, name: str | None = None, over: str | None = None) -> ModelHandle | ModelAddress:
     """Find a model.
 
     Parameters
     ----------
-    model : ModelHandle, Server, RemoteModel or str
+    model : ModelHandle, Server, ModelAddress or str
         ``server["NAME"]``, a server, or a URL: ``HOST:PORT``, ``http://HOST:PORT`` or ``grpc://HOST:PORT``, each also
         with ``/v2/models/NAME`` and ``/versions/VERSION``.
     name : str, optional
@@ -37,14 +38,14 @@ def find_model(model: AnyModel, name: str | None = None, over: str | None = None
     """
     if over not in (None, "process", "http", "grpc"):
         raise InvalidArgumentError(f"over expected 'process', 'http' or 'grpc', got {over!r}")
-    if isinstance(model, RemoteModel):
+    if isinstance(model, ModelAddress):
         return model
     if isinstance(model, Addressed):
         return model.address_of(name)
     if isinstance(model, str):
         if over == "process":
             raise InvalidArgumentError(f"over='process' expected a model of this process, got the URL '{model}'")
-        return RemoteModel.parse(model, name, over)
+        return ModelAddress.parse(model, name, over)
     if isinstance(model, Server):
         return _find_on_server(model, name)
     if not isinstance(model, ModelHandle):
@@ -58,7 +59,7 @@ def find_model(model: AnyModel, name: str | None = None, over: str | None = None
     return model
 
 
-def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
+def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
     """Create the target of a load: one that streams if the model is decoupled.
 
     Raises
@@ -70,7 +71,7 @@ def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
     UnsupportedError
         If the protocol cannot stream the requests that the model needs.
     """
-    if not isinstance(model, RemoteModel):
+    if not isinstance(model, ModelAddress):
         if over in (None, "process"):
             return InProcessTarget(model)
         model = remote_model(model, over)
@@ -84,7 +85,7 @@ def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
     return (GrpcStreamTarget if decoupled else GrpcTarget)(model, config)
 
 
-def remote_model(model: ModelHandle, over: str | None) -> RemoteModel:
+def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
     """The address of a model of this process at the HTTP or gRPC endpoint of its server."""
     server = model.server
     authority = server.url.rpartition("://")[2]
@@ -98,12 +99,12 @@ def remote_model(model: ModelHandle, over: str | None) -> RemoteModel:
         raise UnavailableError(
             "over='http' expected a server with an HTTP endpoint, got one without: start it with http_port=0"
         )
-    return RemoteModel(over or "http", authority, "", model.name, model.version)
+    return ModelAddress(over or "http", authority, "", model.name, model.version)
 
 
-def config_of(model: ModelHandle | RemoteModel) -> pb.ModelConfig:
+def config_of(model: ModelHandle | ModelAddress) -> pb.ModelConfig:
     """The configuration of the running model."""
-    return model.config() if isinstance(model, RemoteModel) else model.served.config
+    return model.config() if isinstance(model, ModelAddress) else model.served.config
 
 
 def _find_on_server(server: Server, name: str | None) -> ModelHandle:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.profile.examples import Inputs, Shapes, examples
 from tritonnb.profile.find_model import AnyModel, find_model, open_target
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
@@ -136,4 +136,4 @@ def load(
         target.close()
         raise
     recorded = traffic.ends if record is None else record
-    return Load(target, traffic, tensors, source if recorded and not isinstance(source, RemoteModel) else None, grace)
+    return Load(target, traffic, tensors, source if recorded and not isinstance(source, ModelAddress) else None, grace)

@@ -9,8 +9,8 @@ from threading import RLock
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, RequestParameters, request_parameters
 from tritonnb.profile.targets import PendingRequest
 
@@ -20,7 +20,7 @@ _CANCELLED = "cancelled by the client"
 class GrpcTarget(RemoteTarget):
     """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request."""
 
-    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+    def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
         self._version = "" if model.version == -1 else str(model.version)
         self._channel = model.access.channel(model.scheme, model.authority)

@@ -6,9 +6,9 @@ import asyncio
 import json
 import time
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.options import error_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.access import error_text
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, request_parameters
 from tritonnb.profile.targets import PendingRequest
 from tritonnb.runtime.execution.loop import BackgroundLoop
@@ -17,7 +17,7 @@ from tritonnb.runtime.execution.loop import BackgroundLoop
 class HttpTarget(RemoteTarget):
     """A model reached over HTTP, with binary tensors and one connection per request in flight."""
 
-    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+    def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.options import error_text
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.access import error_text
 from tritonnb.profile.over_http import HttpTarget
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import TOKEN_COUNT, PendingRequest
 
 _DATA = b"data:"
@@ -32,7 +32,7 @@ class HttpStreamTarget(HttpTarget):
         If the model requires sequences.
     """
 
-    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+    def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
         if self.stateful:
             self.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import is_stateful
 from tritonnb.simulation.arrivals import Arrival
 
@@ -26,14 +26,14 @@ class RemoteTarget:
 
     Parameters
     ----------
-    model : RemoteModel
+    model : ModelAddress
     config : ModelConfig
         The model's configuration on that server.
     """
 
     alive = True
 
-    def __init__(self, model: RemoteModel, config: pb.ModelConfig) -> None:
+    def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         self.spec = ModelSpec.from_config(config)
         self.decoupled = config.model_transaction_policy.decoupled
         self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -27,7 +28,6 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.load import load
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.trial import apply_config, wait_for_load
 from tritonnb.profile.workload import LoadOptions
@@ -122,7 +122,7 @@ def service_times(
 
 
 def measure_for(
-    model: ModelHandle | RemoteModel,
+    model: ModelHandle | ModelAddress,
     configs: Collection[pb.ModelConfig],
     request_rows: int,
     traffic: LoadOptions,
@@ -140,7 +140,7 @@ def measure_for(
     measuring = partial(
         measure, model, required_sizes=required_sizes, request_rows=request_rows, traffic=traffic, stopping=stopping
     )
-    if limit <= max(1, running.max_batch_size) or isinstance(model, RemoteModel):
+    if limit <= max(1, running.max_batch_size) or isinstance(model, ModelAddress):
         return measuring(limit=min(limit, max(1, running.max_batch_size)))
     apply_config(model, with_overrides(running, {"max_batch_size": limit}))
     try:
@@ -150,7 +150,7 @@ def measure_for(
 
 
 def measure(
-    model: ModelHandle | RemoteModel,
+    model: ModelHandle | ModelAddress,
     *,
     limit: int,
     sizes: Collection[int] | None = None,
@@ -195,7 +195,7 @@ def measure(
             raise InvalidArgumentError(
                 f"model '{model.name}': expected at least one successful execution to measure, got: {meter.error}"
             )
-        cost_ms, max_rate = (0.0, math.inf) if isinstance(model, RemoteModel) else meter.concurrent_load(times, limit)
+        cost_ms, max_rate = (0.0, math.inf) if isinstance(model, ModelAddress) else meter.concurrent_load(times, limit)
         rounds.append({rows: ms + cost_ms * rows / request_rows for rows, ms in times.items()})
         rates.append(max_rate)
     by_size = {rows: [times[rows] for times in rounds if rows in times] for rows in sorted(set().union(*rounds))}
@@ -255,7 +255,7 @@ class _Meter:
 
     def __init__(
         self,
-        model: ModelHandle | RemoteModel,
+        model: ModelHandle | ModelAddress,
         request_rows: int,
         stateful: bool,
         batches: bool,
@@ -293,7 +293,7 @@ class _Meter:
 
     def _executed(self, rows: int, requests: int) -> tuple[LoadResult, list[tuple[int, float]]]:
         """Rows and milliseconds of executions; for a server in another process only the means are known."""
-        if not isinstance(self._model, RemoteModel):
+        if not isinstance(self._model, ModelAddress):
             result = self._send(rows, requests, record=True)
             assert result.recording is not None
             return result, [(batch.size, batch.compute_ns / 1e6) for batch in result.recording.batches]

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -27,7 +28,6 @@ from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
 from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
@@ -180,7 +180,7 @@ def sweep(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    original = config_of(target) if isinstance(target, RemoteModel) else running
+    original = config_of(target) if isinstance(target, ModelAddress) else running
     restore = partial(trial.apply_config, target, original) if live else None
     return Sweep(grid, begin, result, restore)
 
@@ -202,7 +202,7 @@ class SweepPlan:
     service_times: dict[int, float] = field(default_factory=dict)
 
 
-def _grid(model: ModelHandle | RemoteModel, fields: Mapping[str, object]) -> Grid:
+def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Grid:
     """The running configuration, and one for each combination of the values of the fields."""
     served = config_of(model)
     if served.HasField("ensemble_scheduling"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
@@ -22,7 +23,6 @@ from tritonnb.profile.export import export
 from tritonnb.profile.find_model import config_of
 from tritonnb.profile.load_curves import simulate_load_curve
 from tritonnb.profile.perf_analyzer import perf_analyzer_command
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.trial import Trial
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.recording import Recording
@@ -68,7 +68,7 @@ class SweepResult:
     plot_pareto: ClassVar[Callable[..., Any]]
     plot_throughput_latency: ClassVar[Callable[..., Any]]
 
-    model: ModelHandle | RemoteModel
+    model: ModelHandle | ModelAddress
     running: Trial
     trials: list[Trial]
     constraint: Constraint | None

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf import text_format
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.constraint import Constraint, measure
 from tritonnb.profile.load import load
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
@@ -183,7 +183,7 @@ def find_highest_rate(
 
 
 def run_live_trial(
-    model: ModelHandle | RemoteModel,
+    model: ModelHandle | ModelAddress,
     traffic: LoadOptions,
     constraint: Constraint | None,
     stopping: Event,
@@ -216,9 +216,9 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
     return traffic.finished.result()
 
 
-def apply_config(model: ModelHandle | RemoteModel, config: pb.ModelConfig) -> str:
+def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> str:
     """Apply a configuration to a running model, as `ConfigHandle.apply` does, or through the load API."""
-    if isinstance(model, RemoteModel):
+    if isinstance(model, ModelAddress):
         return model.apply(config)
     handle = model.config
     handle.text = text_format.MessageToString(config)

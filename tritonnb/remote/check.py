@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.applied_config import describe_changes
+from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import warn
-from tritonnb.profile.applied_config import describe_changes
-from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.remote_server import RemoteServer
 from tritonnb.remote.trace_state import clear_settings, describe_model_tracing, describe_server_tracing
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Finding:
         return self.text if self.undo is None else f"{self.text}; remote.restore('{self.model}') undoes that"
 
 
-def ready_models(server: RemoteServer) -> list[str]:
+def ready_models(server: V2Client) -> list[str]:
     """The names of the models that are ready."""
     return list(dict.fromkeys(row["name"] for row in server.index() if row.get("state") == "READY"))
 
@@ -66,7 +66,7 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
     return found + (find_configs(models) if "model_configuration" in remote.extensions else [])
 
 
-def find_tracing(server: RemoteServer, models: Sequence[RemoteModel]) -> list[Finding]:
+def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Finding]:
     """Find what is traced: of all models, and of each that has its own trace settings; errors as `findings`."""
     shared = server.trace_settings()
     settings = _for_each(lambda model: server.trace_settings(model.name), models)
@@ -79,7 +79,7 @@ def find_tracing(server: RemoteServer, models: Sequence[RemoteModel]) -> list[Fi
     ]
 
 
-def find_configs(models: Sequence[RemoteModel]) -> list[Finding]:
+def find_configs(models: Sequence[ModelAddress]) -> list[Finding]:
     """Find the models that run a configuration that was applied over the network; errors as `findings`."""
     texts = _for_each(describe_applied_config, models)
     return [
@@ -89,7 +89,7 @@ def find_configs(models: Sequence[RemoteModel]) -> list[Finding]:
     ]
 
 
-def describe_applied_config(model: RemoteModel) -> str:
+def describe_applied_config(model: ModelAddress) -> str:
     """Describe the configuration of a model if it was applied over the network; empty otherwise."""
     previous = model.server.previous_config(model.name)
     changes = "" if previous is None else describe_changes(previous, model.config())
@@ -125,6 +125,6 @@ def put_back(found: Iterable[Finding]) -> list[str]:
     return done
 
 
-def _for_each(ask: Callable[[RemoteModel], T], models: Iterable[RemoteModel]) -> list[T]:
+def _for_each(ask: Callable[[ModelAddress], T], models: Iterable[ModelAddress]) -> list[T]:
     with ThreadPoolExecutor(_CONCURRENT, "tritonnb check") as pool:
         return list(pool.map(ask, models))

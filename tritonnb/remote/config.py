@@ -6,13 +6,13 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.diff import require_tensors
 from tritonnb.model_config.editable_config import EditableConfig, copy_of
 from tritonnb.model_config.validate import validate
-from tritonnb.profile.remote import RemoteModel
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
@@ -63,9 +63,9 @@ class RemoteConfig(EditableConfig):
     """
 
     _remote: Remote
-    _address: RemoteModel
+    _address: ModelAddress
 
-    def __init__(self, remote: Remote, address: RemoteModel) -> None:
+    def __init__(self, remote: Remote, address: ModelAddress) -> None:
         object.__setattr__(self, "_remote", remote)
         object.__setattr__(self, "_address", address)
         super().__init__()

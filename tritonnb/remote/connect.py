@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.options import TIMEOUT_S, ConnectionOptions
+from tritonnb.client.v2_client import make_client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.profile.access import TIMEOUT_S, Access
-from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.remote_server import remote_server
 from tritonnb.remote.check import findings, warn_of
 from tritonnb.remote.connection import Remote
 
@@ -64,10 +64,10 @@ def connect(
     >>> remote = tnb.connect("http://triton:8000")  # doctest: +SKIP
     >>> remote["dense"].stats()["execution_count"]  # doctest: +SKIP
     """
-    scheme, authority, prefix = RemoteModel.split(url)
-    access = Access(dict(headers or {}), ssl, timeout)
+    scheme, authority, prefix = ModelAddress.split(url)
+    access = ConnectionOptions(dict(headers or {}), ssl, timeout)
     try:
-        remote = Remote(remote_server(scheme, authority, prefix, access), metrics_url)
+        remote = Remote(make_client(scheme, authority, prefix, access), metrics_url)
     except UnavailableError as error:
         meant = _responding_url(scheme, authority, prefix, access)
         if not meant:
@@ -78,7 +78,7 @@ def connect(
     return remote
 
 
-def _responding_url(scheme: str, authority: str, prefix: str, access: Access) -> str:
+def _responding_url(scheme: str, authority: str, prefix: str, access: ConnectionOptions) -> str:
     """The URL with the other protocol, or with or without TLS, at which a server responds; empty if none does.
 
     Headers are not sent, because they may contain credentials.
@@ -92,7 +92,7 @@ def _responding_url(scheme: str, authority: str, prefix: str, access: Access) ->
     for other in ("http", "grpc", "https", "grpcs"):
         if other == scheme or (prefix and other.startswith("grpc")):
             continue
-        server = remote_server(other, authority, prefix, probe)
+        server = make_client(other, authority, prefix, probe)
         with suppress(TritonError):
             server.metadata()
             return server.url

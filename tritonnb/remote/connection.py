@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.v2_client import V2Client
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import ShortTracebacks, warn, with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.remote_server import GrpcServer, HttpServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.changed_configs import ChangedConfigs
 from tritonnb.remote.check import find_configs, find_tracing, findings, put_back, ready_models, warn_of
@@ -47,7 +47,7 @@ class Remote(NamedModels):
 
     Attributes
     ----------
-    server : HttpServer or GrpcServer
+    server : V2Client
         The calls of the protocol.
     metrics_url : str or None
     extensions : sequence of str
@@ -57,7 +57,7 @@ class Remote(NamedModels):
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
-    def __init__(self, server: HttpServer | GrpcServer, metrics_url: str | None = None) -> None:
+    def __init__(self, server: V2Client, metrics_url: str | None = None) -> None:
         self.server = server
         self.metrics_url = metrics_url
         metadata = server.metadata()
@@ -97,10 +97,10 @@ class Remote(NamedModels):
         self.require_open()
         return ready_models(self.server)
 
-    def address_of(self, name: str | None) -> RemoteModel:
+    def address_of(self, name: str | None) -> ModelAddress:
         """The address of a model, for `load` and `sweep`; without a name, of the only one."""
         self.require_open()
-        return RemoteModel.parse(self.url, name, access=self.server.access)
+        return ModelAddress.parse(self.url, name, access=self.server.access)
 
     def metadata(self) -> Json:
         """Server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
@@ -197,8 +197,8 @@ class Remote(NamedModels):
             Trace at most so many requests of each model: the server stops then, even if this process is killed.
         rows : bool, optional
             Trace the shapes of inputs, too (level ``TENSORS``), to know the rows of requests that have different
-            numbers of rows. Triton then writes the *contents* of all tensors to its disk. Spans contain no shapes.
-            Without it, the rows are those that the server counts, if all requests have equally many.
+            numbers of rows. Triton then writes the *contents* of all tensors to its disk. Not with a receiver: spans
+            have no shapes. Without it, the rows are those that the server counts, if all requests have equally many.
         timeout : float, optional
             Seconds to wait at the end for the traces of the requests that the server has counted.
 

@@ -270,11 +270,15 @@ def _note_on_rows(model: TracedModel) -> Iterator[str]:
     counted = model.counted
     if not model.knows_rows:
         counts = "" if counted is None else f" (the server counted {counted.rows} in {counted.requests} requests)"
-        yield (
-            f"model '{model.name}': batch sizes count requests, because the rows of each are not known{counts}: traces "
-            "of the level TENSORS, record(rows=True), have them, and the contents of all tensors"
+        remedy = (
+            "spans have no shapes; trace files of record(rows=True) have them"
+            if any(request.is_span for request in model.requests)
+            else "traces of the level TENSORS, record(rows=True), have them, and the contents of all tensors"
         )
-    elif counted is not None and (counted.per_request or 1) > 1:
+        yield (
+            f"model '{model.name}': batch sizes count requests, because the rows of each are not known{counts}: {remedy}"
+        )
+    elif counted is not None and (counted.per_request or 1) > 1 and any(not request.shapes for request in model.requests):
         yield (
             f"model '{model.name}': each request has {counted.per_request} rows, because the server counted "
             f"{counted.rows} in {counted.requests} requests"

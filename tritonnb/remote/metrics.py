@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tritonnb.profile.access import Access
+from tritonnb.client.options import ConnectionOptions
 
 
-def read_metrics(access: Access, url: str) -> dict[str, float]:
+def read_metrics(access: ConnectionOptions, url: str) -> dict[str, float]:
     """Read metrics in the text format of Prometheus.
 
     Parameters
     ----------
-    access : Access
+    access : ConnectionOptions
     url : str
         Such as ``http://HOST:8002/metrics``.
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy.typing as npt
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.infer import Outputs, infer
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.profile.remote import RemoteModel
 from tritonnb.remote.config import RemoteConfig, checked_config
-from tritonnb.remote.infer import Outputs, infer
 from tritonnb.remote.text import remote_model_text
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -49,11 +48,11 @@ class RemoteModelHandle:
         self._remote = remote
         self.name = name
         self.version = version
-        self._address: RemoteModel = remote.address_of(name).sibling(name, version)
+        self._address: ModelAddress = remote.address_of(name).sibling(name, version)
         self._spec: ModelSpec | None = None
 
     @property
-    def address(self) -> RemoteModel:
+    def address(self) -> ModelAddress:
         """The address of the model, for `load` and `sweep`.
 
         Raises
@@ -64,7 +63,7 @@ class RemoteModelHandle:
         self._remote.require_open()
         return self._address
 
-    def address_of(self, name: str | None) -> RemoteModel:
+    def address_of(self, name: str | None) -> ModelAddress:
         """The address of this model, whatever the name."""
         return self.address
 
@@ -127,12 +126,6 @@ class RemoteModelHandle:
     def config(self) -> RemoteConfig:
         """The configuration of the model, to read, change, apply and restore."""
         return RemoteConfig(self._remote, self.address)
-
-    @property
-    def served(self) -> SimpleNamespace:
-        """What is served: ``config`` and ``spec`` (inputs and outputs)."""
-        config = self.running_config()
-        return SimpleNamespace(config=config, spec=ModelSpec.from_config(config))
 
     # --- for the editor ---------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ class SpanCollector:
             str(attributes["triton.model_name"]),
             _number(attributes, "triton.model_version", -1),
             str(attributes.get("triton.request_id", "")),
+            is_span=True,
         )
         for name, time_ns in span.events:
             request.add_stamp(name, time_ns)

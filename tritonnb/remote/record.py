@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
+from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.profile.remote_server import RemoteServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.counted_rows import counted_rows
 from tritonnb.remote.from_trace import recording_of
@@ -29,7 +29,7 @@ _QUIET_S = 1.0
 
 @contextmanager
 def record(
-    server: RemoteServer,
+    server: V2Client,
     models: Sequence[str],
     *,
     trace_file: str | os.PathLike[str] | None = None,
@@ -41,13 +41,18 @@ def record(
     notes: Sequence[str] = (),
 ) -> Iterator[Recording]:
     """Record models of a server; see `Remote.record`. The notes are added to those on the trace."""
+    if rows and receiver is not None:
+        raise InvalidArgumentError(
+            "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record the "
+            "trace files of a server in the trace mode triton"
+        )
     if not models:
         raise InvalidArgumentError(f"record expected at least one model of {server.url}, got none that is ready")
     require_positive(trace_rate=trace_rate, trace_count=trace_count)
     configs = {name: server.config(name) for name in models}
     steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
     configs |= {name: server.config(name) for name in sorted(steps - configs.keys())}
-    levels = ["TIMESTAMPS", "TENSORS"] if rows and receiver is None else ["TIMESTAMPS"]
+    levels = ["TIMESTAMPS", "TENSORS"] if rows else ["TIMESTAMPS"]
     changes = {"trace_level": levels, "trace_rate": str(trace_rate), "trace_count": str(trace_count)}
     if receiver is None:
         changes["log_frequency"] = _LOG_FREQUENCY

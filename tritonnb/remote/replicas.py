@@ -10,11 +10,11 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
+from tritonnb.client.v2_client import V2Client, V2HttpClient
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
 from tritonnb.core.json_types import Json
-from tritonnb.profile.remote_server import HttpServer, RemoteServer
 from tritonnb.recording.event_types import event_of
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.replicas import instance_on
@@ -27,7 +27,7 @@ _TIMES = ("time_ns", "received_ns", "queued_ns", "started_ns", "exec_start_ns", 
           "exec_end_ns")  # fmt: skip
 
 
-def is_deployment(server: RemoteServer) -> bool:
+def is_deployment(server: V2Client) -> bool:
     """Whether a server is a deployment of replicas; over gRPC that is not known."""
     try:
         replicas_of(server)
@@ -36,7 +36,7 @@ def is_deployment(server: RemoteServer) -> bool:
     return True
 
 
-def replicas_of(server: RemoteServer) -> list[Json]:
+def replicas_of(server: V2Client) -> list[Json]:
     """The replicas of a deployment; see `ScaledServer.replicas`.
 
     Raises
@@ -44,20 +44,20 @@ def replicas_of(server: RemoteServer) -> list[Json]:
     InvalidArgumentError
         If the server is connected to over gRPC, or is not a deployment.
     """
-    if not isinstance(server, HttpServer):
+    if not isinstance(server, V2HttpClient):
         raise InvalidArgumentError(f"the replicas of {server.url} are listed over HTTP: connect to http://HOST:PORT")
     replicas: list[Json] = server.access.fetch_json(f"{server.url}/v2/replicas")
     return replicas
 
 
-def statistics_by_replica(server: RemoteServer) -> dict[str, list[StatisticsEntry]]:
+def statistics_by_replica(server: V2Client) -> dict[str, list[StatisticsEntry]]:
     """The statistics of all models on each replica, by its ID."""
     response = server.access.fetch_json(f"{server.url}/v2/models/stats?replica=*")
     return {replica: document["model_stats"] for replica, document in response["replicas"].items()}
 
 
 @contextmanager
-def record_replicas(server: RemoteServer, models: Sequence[str]) -> Iterator[Recording]:
+def record_replicas(server: V2Client, models: Sequence[str]) -> Iterator[Recording]:
     """Record models on all replicas, those that are added during the block included."""
     configs = {name: server.config(name) for name in models}
     steps = {step.model_name for config in configs.values() for step in config.ensemble_scheduling.step}
@@ -76,7 +76,7 @@ def record_replicas(server: RemoteServer, models: Sequence[str]) -> Iterator[Rec
 class _Reader:
     """Reads the events of the replicas in a thread until it is closed."""
 
-    def __init__(self, server: RemoteServer, models: Sequence[str]) -> None:
+    def __init__(self, server: V2Client, models: Sequence[str]) -> None:
         self._server = server
         self._body = {"recording": uuid.uuid4().hex, "models": list(models)}
         #: What is added to the monotonic clock of each node to get that of the first one.

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.json_types import Json
-from tritonnb.profile.remote_server import RemoteServer
 
 #: An update that gives a model the server's settings again.
 _CLEARED: Json = dict.fromkeys(("trace_level", "trace_rate", "trace_count", "log_frequency"))
@@ -21,7 +21,7 @@ TRACE_COUNT = 100_000
 
 
 @contextmanager
-def changed_settings(server: RemoteServer, models: Sequence[str], changes: Mapping[str, Any]) -> Iterator[None]:
+def changed_settings(server: V2Client, models: Sequence[str], changes: Mapping[str, Any]) -> Iterator[None]:
     """Change the trace settings of models, and restore them at the end of the block.
 
     Raises
@@ -45,7 +45,7 @@ def changed_settings(server: RemoteServer, models: Sequence[str], changes: Mappi
     _restore(server, changed)
 
 
-def end_recordings(server: RemoteServer, models: Sequence[str]) -> None:
+def end_recordings(server: V2Client, models: Sequence[str]) -> None:
     """Clear the settings of recordings that did not end, so that the server writes their traces to its file now."""
     for name in models:
         if _is_limited(server.trace_settings(name)):
@@ -63,7 +63,7 @@ def _restoration(own: Mapping[str, Any], shared: Mapping[str, Any]) -> Json:
     return {name: None if own.get(name) == shared.get(name) else own.get(name) for name in _CLEARED}
 
 
-def _restore(server: RemoteServer, changed: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+def _restore(server: V2Client, changed: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     failures: list[str] = []
     for name, settings in changed:
         try:
@@ -105,7 +105,7 @@ def describe_model_tracing(name: str, own: Mapping[str, Any], shared: Mapping[st
     return f"model '{name}' is traced: {_extent(own)}"
 
 
-def clear_settings(server: RemoteServer, name: str) -> None:
+def clear_settings(server: V2Client, name: str) -> None:
     """Give a model the trace settings of the server again."""
     server.update_trace_settings(_CLEARED, name)
 

@@ -91,6 +91,8 @@ class TracedRequest:
         Shapes of the inputs; empty below level ``TENSORS``.
     batch : ReportedBatch or None
         None if the server does not report batches, as Triton.
+    is_span : bool
+        Whether it comes from spans, which have no shapes.
     """
 
     key: int | str
@@ -101,6 +103,7 @@ class TracedRequest:
     stamps: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     batch: ReportedBatch | None = None
+    is_span: bool = False
 
     @property
     def received_ns(self) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tritonnb.client.options import ConnectionOptions
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import Json
-from tritonnb.profile.access import Access
 from tritonnb.remote.connect import connect
 from tritonnb.remote.connection import Remote
 from tritonnb.runtime.options import EngineOptions
@@ -165,7 +165,7 @@ class ScaledServer:
             ``replica``, ``group``, ``node``, ``state``, ``in_flight``, ``queued``, ``sequences``, ``url``,
             ``grpc_url``. Replicas report every second.
         """
-        replicas: list[Json] = Access(self._headers).fetch_json(f"{self.url}/v2/replicas")
+        replicas: list[Json] = ConnectionOptions(self._headers).fetch_json(f"{self.url}/v2/replicas")
         return replicas
 
     def scale_to(self, replicas: int) -> None:

@@ -17,8 +17,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
+from tritonnb.client.v2_client import V2GrpcClient, V2HttpClient
 from tritonnb.model_config.fields import is_map
-from tritonnb.profile.remote_server import GrpcServer, HttpServer
 from tritonnb.server.server import Server
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -53,8 +53,8 @@ def server() -> Iterator[Server]:
 def test_results_over_grpc_equal_those_over_http(server: Server, method: str, arguments: tuple[Any, ...]) -> None:
     grpc_endpoint = server.endpoints.grpc
     assert grpc_endpoint is not None
-    http = HttpServer("http", f"127.0.0.1:{server.port}")
-    over_grpc = GrpcServer("grpc", f"127.0.0.1:{grpc_endpoint.port}")
+    http = V2HttpClient("http", f"127.0.0.1:{server.port}")
+    over_grpc = V2GrpcClient("grpc", f"127.0.0.1:{grpc_endpoint.port}")
     assert getattr(over_grpc, method)(*arguments) == getattr(http, method)(*arguments)
 
 
@@ -91,7 +91,7 @@ def test_no_field_of_the_statistics_is_lost_over_grpc() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        entries = GrpcServer("grpc", f"127.0.0.1:{port}").statistics()
+        entries = V2GrpcClient("grpc", f"127.0.0.1:{port}").statistics()
     finally:
         server.stop(None)
     assert json_format.ParseDict({"model_stats": entries}, pb.ModelStatisticsResponse()) == sent

@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.client.address import ModelAddress
+from tritonnb.client.options import grpc_errors
 from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.profile.access import grpc_errors
-from tritonnb.profile.remote import RemoteModel
 
 Outputs = dict[str, npt.NDArray[Any]]
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
-def infer(model: RemoteModel, request: InferRequest, timeout_s: float | None) -> Outputs:
+def infer(model: ModelAddress, request: InferRequest, timeout_s: float | None) -> Outputs:
     """Run one inference.
 
     Parameters
     ----------
-    model : RemoteModel
+    model : ModelAddress
     request : InferRequest
         With inputs of the model's datatypes.
     timeout_s : float or None
@@ -66,7 +66,7 @@ def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
         yield {"name": tensor.name, "datatype": tensor.datatype.name, "shape": list(array.shape)}, content
 
 
-def _over_http(model: RemoteModel, request: InferRequest, limit_s: float) -> Outputs:
+def _over_http(model: ModelAddress, request: InferRequest, limit_s: float) -> Outputs:
     tensors = list(_tensors(request))
     head: Json = {
         "inputs": [{**fields, "parameters": {"binary_data_size": len(content)}} for fields, content in tensors],
@@ -91,7 +91,7 @@ def _over_http(model: RemoteModel, request: InferRequest, limit_s: float) -> Out
     return outputs
 
 
-def _over_grpc(model: RemoteModel, request: InferRequest, limit_s: float) -> Outputs:
+def _over_grpc(model: ModelAddress, request: InferRequest, limit_s: float) -> Outputs:
     from tritonclient.grpc import service_pb2, service_pb2_grpc
 
     version = "" if model.version == -1 else str(model.version)

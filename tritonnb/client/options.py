@@ -35,7 +35,7 @@ _HEADERS = "pass the credentials as headers="
 
 
 @dataclass(frozen=True)
-class Access:
+class ConnectionOptions:
     """Headers, TLS and time limit of a connection.
 
     Attributes

@@ -14,20 +14,20 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
+from tritonnb.client.applied_config import split
+from tritonnb.client.options import ConnectionOptions, grpc_errors
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.to_json import message_to_dict
-from tritonnb.profile.access import Access, grpc_errors
-from tritonnb.profile.applied_config import split
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 
-class RemoteServer(Protocol):
+class V2Client(Protocol):
     """What is asked of a server; all methods raise `TritonError`."""
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ConnectionOptions:
         """Headers, TLS and time limit."""
 
     @property
@@ -69,7 +69,7 @@ class RemoteServer(Protocol):
 
 
 class _Configurations(ABC):
-    """The two configurations in the one that a server returns; see `tritonnb.profile.applied_config`."""
+    """The two configurations in the one that a server returns; see `tritonnb.client.applied_config`."""
 
     @abstractmethod
     def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
@@ -85,20 +85,20 @@ class _Configurations(ABC):
 
 
 @dataclass(frozen=True)
-class HttpServer(_Configurations):
+class V2HttpClient(_Configurations):
     """A server over HTTP.
 
     Attributes
     ----------
     scheme, authority, prefix : str
         ``http`` or ``https``, ``HOST:PORT``, and the path before ``/v2``.
-    access : Access
+    access : ConnectionOptions
     """
 
     scheme: str
     authority: str
     prefix: str = ""
-    access: Access = field(default_factory=Access)
+    access: ConnectionOptions = field(default_factory=ConnectionOptions)
 
     @property
     def url(self) -> str:
@@ -178,13 +178,13 @@ class HttpServer(_Configurations):
 
 
 @dataclass(frozen=True)
-class GrpcServer(_Configurations):
-    """A server over gRPC; attributes as `HttpServer`, with ``grpc`` or ``grpcs``."""
+class V2GrpcClient(_Configurations):
+    """A server over gRPC; attributes as `V2HttpClient`, with ``grpc`` or ``grpcs``."""
 
     scheme: str
     authority: str
     prefix: str = ""
-    access: Access = field(default_factory=Access)
+    access: ConnectionOptions = field(default_factory=ConnectionOptions)
 
     @property
     def url(self) -> str:
@@ -256,9 +256,9 @@ class GrpcServer(_Configurations):
             yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
-def remote_server(scheme: str, authority: str, prefix: str, access: Access) -> HttpServer | GrpcServer:
+def make_client(scheme: str, authority: str, prefix: str, access: ConnectionOptions) -> V2Client:
     """The server at an address."""
-    kind = GrpcServer if scheme.startswith("grpc") else HttpServer
+    kind = V2GrpcClient if scheme.startswith("grpc") else V2HttpClient
     return kind(scheme, authority, prefix, access)
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 from urllib.parse import unquote
 
+from tritonnb.client.applied_config import is_same, with_previous
+from tritonnb.client.options import ConnectionOptions
+from tritonnb.client.v2_client import V2Client, make_client, model_path
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import config_json
-from tritonnb.profile.access import Access
-from tritonnb.profile.applied_config import is_same, with_previous
-from tritonnb.profile.remote_server import GrpcServer, HttpServer, model_path, remote_server
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 #: The accepted URLs; without a scheme the protocol is HTTP or the one of ``over``.
@@ -29,7 +29,7 @@ _NOT_EXPLICIT = "explicit model load / unload is not allowed"
 
 
 @dataclass(frozen=True)
-class RemoteModel:
+class ModelAddress:
     """A model of a server of the v2 protocol.
 
     Attributes
@@ -43,7 +43,7 @@ class RemoteModel:
     name : str
     version : int
         -1 lets the server choose.
-    access : Access
+    access : ConnectionOptions
         Headers, TLS and time limit.
     """
 
@@ -52,12 +52,12 @@ class RemoteModel:
     prefix: str
     name: str
     version: int = -1
-    access: Access = field(default_factory=Access)
+    access: ConnectionOptions = field(default_factory=ConnectionOptions)
 
     @classmethod
     def parse(
-        cls, url: str, name: str | None = None, over: str | None = None, access: Access | None = None
-    ) -> RemoteModel:
+        cls, url: str, name: str | None = None, over: str | None = None, access: ConnectionOptions | None = None
+    ) -> ModelAddress:
         """Read a URL, with or without a scheme and the path of a model.
 
         Parameters
@@ -67,7 +67,7 @@ class RemoteModel:
             Name of the model, if the URL does not contain it and the server has several models.
         over : str, optional
             ``"http"`` or ``"grpc"``, for a URL without a scheme.
-        access : Access, optional
+        access : ConnectionOptions, optional
             Headers, TLS and time limit.
 
         Raises
@@ -92,7 +92,7 @@ class RemoteModel:
         if named and name not in (None, named):
             raise InvalidArgumentError(f"name expected '{named}' for the URL '{url}', got '{name}': give one of them")
         address = (scheme, parts["authority"], parts["prefix"])
-        model = cls(*address, named or name or "", int(parts["version"] or -1), access or Access())
+        model = cls(*address, named or name or "", int(parts["version"] or -1), access or ConnectionOptions())
         return model if model.name else replace(model, name=model._only_name())
 
     @staticmethod
@@ -106,7 +106,7 @@ class RemoteModel:
 
         Examples
         --------
-        >>> RemoteModel.split("triton:8000")
+        >>> ModelAddress.split("triton:8000")
         ('http', 'triton:8000', '')
         """
         parts = _URL.fullmatch(url)
@@ -123,9 +123,9 @@ class RemoteModel:
         return _PROTOCOLS[self.scheme]
 
     @property
-    def server(self) -> HttpServer | GrpcServer:
+    def server(self) -> V2Client:
         """The server of the model."""
-        return remote_server(self.scheme, self.authority, self.prefix, self.access)
+        return make_client(self.scheme, self.authority, self.prefix, self.access)
 
     @property
     def path(self) -> str:
@@ -137,7 +137,7 @@ class RemoteModel:
         """The URL of the model."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
-    def sibling(self, name: str, version: int) -> RemoteModel:
+    def sibling(self, name: str, version: int) -> ModelAddress:
         """Another model of the same server."""
         return replace(self, name=name, version=version)
 
@@ -241,5 +241,5 @@ class RemoteModel:
 class Addressed(Protocol):
     """A model of a connection, or a connection with several models."""
 
-    def address_of(self, name: str | None) -> RemoteModel:
+    def address_of(self, name: str | None) -> ModelAddress:
         """Return the address of a model, or without a name that of the only one."""

@@ -1,0 +1,52 @@
+"""What a model of a server in this process and one of another server have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+
+class Model(Protocol):
+    """A model of a server: `ModelHandle` and `RemoteModelHandle`, whose methods document themselves.
+
+    Widgets, figures and load tests take either.
+    """
+
+    name: str
+    version: int
+
+    @property
+    def server(self) -> Any:
+        """The server, or the connection."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is ready."""
+
+    @property
+    def config(self) -> Any:
+        """The configuration, to read, change and apply."""
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Run one inference."""
+
+    def infer(self, *inputs: Any, **options: Any) -> Any:
+        """Run one inference."""
+
+    def metadata(self) -> Mapping[str, object]:
+        """The model metadata of the v2 protocol."""
+
+    def stats(self) -> StatisticsEntry:
+        """The entry of the model in the statistics extension."""
+
+    def running_config(self) -> pb.ModelConfig:
+        """A copy of the running configuration."""
+
+    def load_failure(self) -> str:
+        """Why the model failed to load; empty if it is served."""
+
+    def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
+        """What the model would run under a configuration; nothing is changed."""
