@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tests.server.conftest import EXAMPLES, python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.inprocess.array_requests import make_request
 from tritonnb.inprocess.inference import infer
+from tritonnb.server import background
 from tritonnb.server.server import Server
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -50,6 +53,41 @@ def test_serving_the_same_repository_again_replaces_the_server(write_model: Call
         assert second["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
     finally:
         second.stop()
+
+
+def test_a_model_that_loads_slowly_is_named_and_the_others_are_served_meanwhile(
+    write_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = tmp_path / "may_load"
+    write_model(
+        "slow",
+        f"""{python_model("x")}
+    def initialize(self, args):
+        import os, threading
+        while not os.path.exists({str(may_load)!r}):
+            threading.Event().wait(0.01)
+""",
+    )
+    repository = write_model("quick", python_model("x"))
+    printed: list[str] = []
+
+    def answer_from_the_other_model(text: str) -> None:
+        printed.append(text)
+        if "quick" not in text:
+            body = json.dumps({"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [3]}]}).encode()
+            with urllib.request.urlopen(f"{text.split()[-1]}/v2/models/quick/infer", body) as response:
+                assert json.load(response)["outputs"][0]["data"] == [3]
+            may_load.touch()
+
+    monkeypatch.setattr(background, "REPORT_LOADING_AFTER_S", 0)
+    monkeypatch.setattr(background, "print", answer_from_the_other_model, raising=False)
+    try:
+        server = Server(repository, port=0)
+    finally:
+        may_load.touch()
+    with server:
+        assert server.ready()
+        assert printed[-1] == f"still loading: slow; the models that are ready are served at {server.url}"
 
 
 @pytest.mark.parametrize(

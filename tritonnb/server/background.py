@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 #: Seconds between two progress reports of `BackgroundServer.stop`.
 REPORT_INTERVAL_S = 1.0
+#: Seconds after which a server that starts reports the models that it still loads.
+REPORT_LOADING_AFTER_S = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,8 @@ class BackgroundServer:
                 self.run(_probe_startup(self._engine, listen.on_free_ports(replaces.endpoints)))
                 replaces._background.stopped_text = REPLACED
                 replaces.stop()
-            self.run(_start(self._engine, self._endpoints, listen))
+            report = _Progress(self._loading_text, REPORT_LOADING_AFTER_S).report
+            self._background.run(_start(self._engine, self._endpoints, listen), report=report)
         except BaseException:
             self.stop()
             raise
@@ -133,6 +137,11 @@ class BackgroundServer:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the server's event loop and wait for its result."""
         return self._background.run(coroutine)
+
+    def _loading_text(self) -> str:
+        loading = [model["name"] for model in self.call(self.engine.index) if model.get("state") == "LOADING"]
+        served = f"; the models that are ready are served at {self.url}" if self.url else ""
+        return f"still loading: {', '.join(loading)}{served}" if loading else ""
 
     @contextmanager
     def record(self) -> Iterator[Recording]:
@@ -228,26 +237,32 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
             await endpoints.stop(timeout)
 
     try:
-        background.run(close(), REPORT_INTERVAL_S, _Progress(background, engine).report)
+        background.run(close(), REPORT_INTERVAL_S, _Progress(lambda: _unfinished_text(background, engine)).report)
     finally:
         background.stop()
 
 
+def _unfinished_text(background: BackgroundLoop, engine: Engine) -> str:
+    unfinished = background.call(engine.unfinished)
+    timeout = engine.options.exit_timeout
+    return unfinished and f"stop() waits for {unfinished}, at most {timeout:g} s (exit_timeout)"
+
+
 class _Progress:
-    """Prints which models a stopping server waits for, when they change.
+    """Prints the models that a server waits for when it starts or stops, whenever they change.
 
     Prints nothing if the log shows them, as with ``tritonnb serve``.
     """
 
-    def __init__(self, background: BackgroundLoop, engine: Engine) -> None:
-        self._background = background
-        self._engine = engine
+    def __init__(self, describe: Callable[[], str], delay_s: float = 0.0) -> None:
+        self._describe = describe
+        self._first_s = time.monotonic() + delay_s
         self._last = ""
 
     def report(self) -> None:
-        if logger.hasHandlers() and logger.isEnabledFor(logging.INFO):
+        if time.monotonic() < self._first_s or (logger.hasHandlers() and logger.isEnabledFor(logging.INFO)):
             return
-        unfinished = self._background.call(self._engine.unfinished)
-        if unfinished not in ("", self._last):
-            self._last = unfinished
-            print(f"stop() waits for {unfinished}, at most {self._engine.options.exit_timeout:g} s (exit_timeout)")
+        text = self._describe()
+        if text not in ("", self._last):
+            self._last = text
+            print(text)

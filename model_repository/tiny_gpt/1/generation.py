@@ -1,8 +1,10 @@
 """Generations: the options of a request, its text so far, and the steps of all slots of the key-value cache."""
 
 import json
+import math
 import os
 import random
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,8 @@ DEFAULTS = {
     "ignore_eos": False,
     "logprobs": None,
 }
+#: Seconds between messages about the training of missing weights.
+LOG_INTERVAL_S = 15
 _TYPES = {
     "max_tokens": int,
     "temperature": (int, float),
@@ -205,8 +209,13 @@ def _train(path):
             f"{path}: expected trained weights, got no file; create it with: tritonnb models DIRECTORY tiny_gpt"
         ) from None
 
+    logged_s = -math.inf
+
     def log(step, steps, loss, remaining_s):
-        pb_utils.Logger.log_info(f"training tiny_gpt: step {step} of {steps}, {remaining_s:.0f} s left")
+        nonlocal logged_s
+        if time.monotonic() > logged_s + LOG_INTERVAL_S:
+            logged_s = time.monotonic()
+            pb_utils.Logger.log_warn(f"training tiny_gpt: step {step} of {steps}, {remaining_s:.0f} s left")
 
     pb_utils.Logger.log_warn("tiny_gpt has no weights yet: training them now takes one or two minutes, once")
     partial = path.with_name(f"weights.{os.getpid()}.partial")
