@@ -93,7 +93,7 @@ def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
         send(remote_server.grpc, "two", 200, clients=6, rows=3)
     assert {request.size for request in recording.requests} == {1, 2, 3}
     assert recording.source is not None
-    assert not any("batch sizes count requests" in note for note in recording.source.notes)
+    assert not any("rows" in note for note in recording.source.notes)
     assert max(recording.batch_sizes()) <= 8
 
 
@@ -121,8 +121,10 @@ def test_contents_of_tensors_are_written_only_if_rows_are_asked_for(remote_serve
     files = remote_server.trace_file.parent
     for rows, is_written in ((False, False), (True, True)):
         before = set(files.glob(f"{remote_server.trace_file.name}*"))
-        with tnb.connect(remote_server.http) as remote, remote.record("one", rows=rows):
+        with tnb.connect(remote_server.http) as remote, remote.record("one", rows=rows) as recording:
             remote["one"](X=[[1.0], [2.0]])
+        assert recording.source is not None
+        assert any("the server counted" in note for note in recording.source.notes) != rows
         new = set(files.glob(f"{remote_server.trace_file.name}*")) - before
         assert any("tensor" in path.read_text() for path in new) == is_written
 

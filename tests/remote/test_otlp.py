@@ -174,6 +174,19 @@ def test_a_report_that_cannot_be_read_is_ignored(name: str, value: object) -> No
     assert all(batch.why.endswith("(inferred)") for batch in recording.batches)
 
 
+def test_a_recording_of_spans_says_that_they_have_no_shapes() -> None:
+    with tnb.otlp_receiver(port=0) as receiver:
+        receiver.receive(as_json(spans(8)), "application/json")
+        recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")
+        assert recording.source is not None
+        (note,) = [note for note in recording.source.notes if "batch sizes" in note]
+        assert note.endswith("are not known: spans have no shapes; trace files of record(rows=True) have them")
+        with tnb.Server(port=0) as server, tnb.connect(server.url) as remote:
+            with pytest.raises(tnb.TritonError, match=r"rows=True has no effect with a receiver, since spans have no"):
+                with remote.record([], receiver=receiver, rows=True):
+                    raise AssertionError("the block must not run")
+
+
 def test_a_part_of_what_the_server_reports_is_a_sample() -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         receiver.receive(as_json(reported_spans()[2:]), "application/json")

@@ -32,6 +32,9 @@ Configs = AnyConfig | Mapping[str, AnyConfig] | None
 _UNEXPLAINED_NS = 2_000_000
 #: Share of such batches, and number of batches, from which a trace counts as sampled.
 _UNEXPLAINED_SHARE, _MIN_BATCHES = 0.25, 20
+#: Where the rows of requests are, if spans or trace files lack them.
+_NO_SHAPES = "spans have no shapes; trace files of record(rows=True) have them"
+_WITHOUT_SHAPES = "traces of the level TENSORS, record(rows=True), have them, and the contents of all tensors"
 
 
 @with_short_traceback
@@ -270,15 +273,14 @@ def _note_on_rows(model: TracedModel) -> Iterator[str]:
     counted = model.counted
     if not model.knows_rows:
         counts = "" if counted is None else f" (the server counted {counted.rows} in {counted.requests} requests)"
-        remedy = (
-            "spans have no shapes; trace files of record(rows=True) have them"
-            if any(request.is_span for request in model.requests)
-            else "traces of the level TENSORS, record(rows=True), have them, and the contents of all tensors"
-        )
+        remedy = _NO_SHAPES if any(request.is_span for request in model.requests) else _WITHOUT_SHAPES
         yield (
-            f"model '{model.name}': batch sizes count requests, because the rows of each are not known{counts}: {remedy}"
+            f"model '{model.name}': batch sizes count requests, because the rows of each are not known{counts}: "
+            f"{remedy}"
         )
-    elif counted is not None and (counted.per_request or 1) > 1 and any(not request.shapes for request in model.requests):
+        return
+    has_shapes = all(request.shapes for request in model.requests)
+    if counted is not None and (counted.per_request or 1) > 1 and not has_shapes:
         yield (
             f"model '{model.name}': each request has {counted.per_request} rows, because the server counted "
             f"{counted.rows} in {counted.requests} requests"
