@@ -38,6 +38,14 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
             "defaults",
         ),
         ({"cuont": 2}, "the configuration has no field 'cuont'; did you mean 'count'?"),
+        (
+            {"preferred_batch_size": [2]},
+            "field 'preferred_batch_size' expected a configuration with dynamic_batching, got one without it",
+        ),
+        (
+            {"max_sequence_idle_microseconds": 2},
+            "field 'max_sequence_idle_microseconds' expected a configuration with sequence_batching, got one without it",
+        ),
         ({"count": 0}, "count expected a number of instances of at least 1, got 0"),
     ],
 )

@@ -47,16 +47,24 @@ def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.M
     for name, value in fields.items():
         places = _places_of(name, changed)
         if not places:
-            known = {field for part, _ in _places(changed) for field in part.DESCRIPTOR.fields_by_name}
-            known.update(pb.ModelInstanceGroup.DESCRIPTOR.fields_by_name)
             model = f"model '{config.name}': " if config.name else ""
-            raise InvalidArgumentError(f"{model}the configuration has no field '{name}'{did_you_mean(name, known)}")
+            raise InvalidArgumentError(f"{model}{_missing(name, changed)}")
         for message in places:
             message.ClearField(name)
             set_fields(message, {name: value})
             if isinstance(message, pb.ModelInstanceGroup) and name == "count" and message.count < 1:
                 raise InvalidArgumentError(f"count expected a number of instances of at least 1, got {value!r}")
     return changed
+
+
+def _missing(name: str, config: pb.ModelConfig) -> str:
+    """Say why a configuration has no place for a field."""
+    for choice in _CHOICES:
+        if name in pb.ModelConfig.DESCRIPTOR.fields_by_name[choice].message_type.fields_by_name:
+            return f"field '{name}' expected a configuration with {choice}, got one without it"
+    known = {field for part, _ in _places(config) for field in part.DESCRIPTOR.fields_by_name}
+    known.update(pb.ModelInstanceGroup.DESCRIPTOR.fields_by_name)
+    return f"the configuration has no field '{name}'{did_you_mean(name, known)}"
 
 
 def _places_of(name: str, config: pb.ModelConfig) -> list[Message]:
