@@ -44,7 +44,8 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
         ),
         (
             {"max_sequence_idle_microseconds": 2},
-            "field 'max_sequence_idle_microseconds' expected a configuration with sequence_batching, got one without it",
+            "field 'max_sequence_idle_microseconds' expected a configuration with sequence_batching, got one without "
+            "it",
         ),
         ({"count": 0}, "count expected a number of instances of at least 1, got 0"),
     ],
