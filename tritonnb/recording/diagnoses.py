@@ -254,7 +254,8 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
             f"More requests are in the server than can run at once: {in_server:.0f} rows on average = {rate:.0f} "
             f"rows/s x {latency_s * 1e3:.1f} ms (Little's law), and {pluralize(capacity, 'row')} can run at once "
             f"({capacity_text}); the instances were {busy:.0%} busy. A higher concurrency adds waiting time, not "
-            f"throughput: with {pluralize(capacity, 'row')} in the server the latency would be {capacity / rate * 1e3:.1f} ms.",
+            f"throughput: with {pluralize(capacity, 'row')} in the server the latency would be "
+            f"{capacity / rate * 1e3:.1f} ms.",
             evidence,
         )
 
