@@ -194,12 +194,20 @@ class HttpInference:
             body = b"%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (3, body[:3], len(body) - 3, body[3:])
         return "\r\n".join((*lines, "", "")).encode() + body
 
+    def with_headers(self, headers: frozenset[str]) -> HttpInference:
+        """The same inference with other headers."""
+        return replace(self, inference=replace(self.inference, headers=headers))
+
 
 @dataclass(frozen=True)
 class OtherHttp:
     """Another HTTP request."""
 
     data: bytes
+
+    def with_headers(self, headers: frozenset[str]) -> OtherHttp:
+        """The same request."""
+        return self
 
     def wire(self, number: int) -> bytes:
         """The bytes of one request of many."""
@@ -241,11 +249,23 @@ class GrpcInference:
             message = gzip.compress(message, mtime=0)
         return struct.pack(">BI", self.compressed, len(message)) + message
 
+    def with_headers(self, headers: frozenset[str]) -> GrpcInference:
+        """The same inference with other metadata."""
+        return replace(self, inference=replace(self.inference, headers=headers))
+
+
+_HEADER_SETS = (frozenset[str](), frozenset({"wrong key"}), *(frozenset({"key", name}) for name in _HEADERS))
+#: The headers of a request that is sent again; half of them decide whether it is accepted, or become parameters.
+HEADERS = st.one_of(
+    st.sampled_from((*_HEADER_SETS[:2], frozenset({"key", "forwarded"}), frozenset({"key", "reserved"}))),
+    st.sampled_from(_HEADER_SETS),
+)
+
 
 def _varied(usual: tuple[T, ...], variations: dict[str, tuple[Any, ...]]) -> st.SearchStrategy[T]:
     """A strategy of requests of which half are usual, and the others differ in one or two attributes."""
-    changes = [(name, value) for name, values in variations.items() for value in values]
-    chosen = st.one_of(st.just([]), st.lists(st.sampled_from(changes), min_size=1, max_size=2))
+    changes = [st.tuples(st.just(name), st.sampled_from(values)) for name, values in variations.items()]
+    chosen = st.one_of(st.just([]), st.lists(st.one_of(changes), min_size=1, max_size=2))
     return st.builds(lambda request, changes: replace(request, **dict(changes)), st.sampled_from(usual), chosen)
 
 
@@ -265,7 +285,7 @@ INFERENCES = _varied(
         "outputs": ("raw", "classes", "shared", "unknown"),
         "id": ("7",),
         "parameters": tuple(frozenset({name}) for name in _PARAMETERS),
-        "headers": (frozenset(), *(frozenset({"key", name}) for name in _HEADERS)),
+        "headers": _HEADER_SETS,
     },
 )
 HTTP_REQUESTS = st.builds(

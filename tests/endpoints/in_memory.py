@@ -12,6 +12,7 @@ from tests.endpoints.served import Echo, OneModel
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.endpoints.bounded_cache import BoundedCache
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.dispatch import Rpcs
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -156,6 +157,8 @@ class Endpoints:
             shared_memory = self.models.shared_memory
             endpoint.services.reader = RequestReader(shared_memory, http.max_input_size, HttpRequestCache(limit=0))
             rpcs._request_cache = GrpcRequestCache(engine, limit=0)
+            if endpoint.admission.host_origin_check is not None:
+                endpoint.admission.host_origin_check._accepted = BoundedCache(limit=0)
 
     def connect_http(self) -> Connection:
         """Open an HTTP connection."""

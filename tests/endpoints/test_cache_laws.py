@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from tests.endpoints.cached_requests import (
     GRPC_REQUESTS,
+    HEADERS,
     HTTP_REQUESTS,
     OTHER_REQUESTS,
     READ,
@@ -24,7 +25,7 @@ from tests.endpoints.http2_client import HELLO
 from tests.endpoints.in_memory import Endpoints
 from tools.fuzz.unexpected import UnexpectedErrors
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
+from tritonnb.endpoints.grpc.transport import frames
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.runtime.shared_memory import SystemRegion
 
@@ -45,8 +46,8 @@ CONFIGS = (
 )
 HTTP = st.builds(
     HttpOptions,
-    max_input_size=st.sampled_from((1 << 20, 200)),
-    max_body_size=st.sampled_from((1 << 20, 200)),
+    max_input_size=st.sampled_from((1 << 20, 1 << 20, 200)),
+    max_body_size=st.sampled_from((1 << 20, 1 << 20, 200)),
     allow_foreign=st.booleans(),
     restricted_api=st.sampled_from(((), (("inference", "key", "secret"),))),
     header_forward_pattern=st.sampled_from(("", "X-|^timeout$")),
@@ -59,10 +60,9 @@ GRPC = st.builds(
 NUMBER = st.integers(0, 2)
 #: The connections on which a request is sent, one time after the other.
 TIMES = st.lists(NUMBER, min_size=2, max_size=5)
+CONFIG = st.sampled_from((0, 1, *range(len(CONFIGS))))
 CHANGES = st.tuples(
-    st.sampled_from(("load", "load", "unload", "register", "unregister", "lose")),
-    st.integers(1, 2),
-    st.sampled_from((0, 0, 0, 0, *range(len(CONFIGS)))),
+    st.sampled_from(("load", "load", "unload", "register", "unregister", "lose")), st.integers(1, 2), CONFIG
 )
 
 
@@ -100,8 +100,8 @@ class Client:
         block = self._encoder.encode(request.headers())
         self._stream += 2
         self.send(
-            frame(HEADERS, END_HEADERS, self._stream, block),
-            frame(DATA, END_STREAM, self._stream, request.body(number)),
+            frames.frame(frames.HEADERS, frames.END_HEADERS, self._stream, block),
+            frames.frame(frames.DATA, frames.END_STREAM, self._stream, request.body(number)),
         )
 
 
@@ -111,14 +111,14 @@ class CacheLaws(RuleBasedStateMachine):
     http_requests = Bundle("http_requests")
     grpc_requests = Bundle("grpc_requests")
 
-    @initialize(http=HTTP, grpc=GRPC)
-    def start(self, http: HttpOptions, grpc: GrpcOptions) -> None:
+    @initialize(http=HTTP, grpc=GRPC, config=CONFIG)
+    def start(self, http: HttpOptions, grpc: GrpcOptions, config: int) -> None:
         self.errors = UnexpectedErrors().__enter__()
         self.loop = Loop()
         self.errors.watch(self.loop)
         self.memory = [SharedMemory(create=True, size=4096) for _ in range(2)]
         self.sides = [Endpoints(self.loop, http, grpc, caches=caches) for caches in (True, False)]
-        self.load(0, 1)
+        self.load(config, 1)
         self.register()
         self.http, self.grpc = ([Client(self.sides, grpc=grpc) for _ in range(3)] for grpc in (False, True))
 
@@ -127,9 +127,20 @@ class CacheLaws(RuleBasedStateMachine):
         self.send(numbers, request)
         return request
 
-    @rule(numbers=TIMES, request=http_requests)
-    def send_again(self, numbers: list[int], request: HttpInference | OtherHttp) -> None:
+    @rule(numbers=TIMES, request=http_requests, change=CHANGES)
+    def send_before_and_after_a_change(
+        self, numbers: list[int], request: HttpInference | OtherHttp, change: tuple[str, int, int]
+    ) -> None:
         self.send(numbers, request)
+        self.change(change)
+        self.send(numbers, request)
+
+    @rule(numbers=TIMES, request=http_requests, headers=HEADERS)
+    def send_with_other_headers(
+        self, numbers: list[int], request: HttpInference | OtherHttp, headers: frozenset[str]
+    ) -> None:
+        self.send(numbers, request)
+        self.send(numbers, request.with_headers(headers))
 
     def send(self, numbers: list[int], request: HttpInference | OtherHttp) -> None:
         """Send a request on connections, one after the other."""
@@ -151,16 +162,24 @@ class CacheLaws(RuleBasedStateMachine):
         self.infer(numbers, request)
         return request
 
-    @rule(numbers=TIMES, request=grpc_requests)
-    def infer_again(self, numbers: list[int], request: GrpcInference) -> None:
+    @rule(numbers=TIMES, request=grpc_requests, change=CHANGES)
+    def infer_before_and_after_a_change(
+        self, numbers: list[int], request: GrpcInference, change: tuple[str, int, int]
+    ) -> None:
         self.infer(numbers, request)
+        self.change(change)
+        self.infer(numbers, request)
+
+    @rule(numbers=TIMES, request=grpc_requests, headers=HEADERS)
+    def infer_with_other_metadata(self, numbers: list[int], request: GrpcInference, headers: frozenset[str]) -> None:
+        self.infer(numbers, request)
+        self.infer(numbers, request.with_headers(headers))
 
     def infer(self, numbers: list[int], request: GrpcInference) -> None:
         """Send an inference request over gRPC on connections, one after the other."""
         for value, number in enumerate(numbers):
             self.grpc[number].infer(request, value)
 
-    @rule(change=CHANGES)
     def change(self, change: tuple[str, int, int]) -> None:
         """Change the models, the regions, or the connections."""
         kind, version, config = change
