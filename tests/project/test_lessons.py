@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,14 +52,21 @@ def test_lab_opens_the_first_lesson_with_the_given_options(tmp_path: Path, monke
     assert (tmp_path / "model_repository" / "dense" / "1" / "model.onnx").is_file()
 
 
-def test_lab_without_jupyterlab_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("missing", [["jupyterlab", "magika"], ["magika"]], ids=",".join)
+def test_lab_says_what_to_install_and_opens_jupyterlab_if_it_is_there(
+    missing: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    find_spec = importlib.util.find_spec
+    version = importlib.metadata.version
 
-    def without_jupyterlab(name: str, package: str | None = None) -> Any:
-        return None if name == "jupyterlab" else find_spec(name, package)
+    def version_unless_missing(name: str) -> str:
+        if name in missing:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
 
-    monkeypatch.setattr(importlib.util, "find_spec", without_jupyterlab)
-    assert main(["lab", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("JupyterLab is not installed: pip install jupyterlab, then open ")
+    monkeypatch.setattr(importlib.metadata, "version", version_unless_missing)
+    monkeypatch.setattr(subprocess, "call", lambda command: 0)
+    assert main(["lab", str(tmp_path)]) == ("jupyterlab" in missing)
+    assert capsys.readouterr().err == (
+        f'the lessons need packages that are not installed ({", ".join(missing)}): pip install "tritonnb[lab]"\n'
+    )
+    assert (tmp_path / "notebooks" / "01_quickstart.ipynb").is_file()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +39,26 @@ def run(options: argparse.Namespace) -> int:
     """Copy the lessons and open the first one in JupyterLab; return the exit status."""
     for line in copy_lessons(options.directory):
         print(line)
-    try:
+    missing = _missing_packages()
+    if missing:
+        text = f'the lessons need packages that are not installed ({", ".join(missing)}): pip install "tritonnb[lab]"'
+        print(text, file=sys.stderr)
+    else:
         materialize(options.directory / MODELS, _FIRST_MODELS)
-    except ImportError as error:
-        print(error, file=sys.stderr)
-    first = options.directory / LESSONS / lessons()[0].path.name
-    if importlib.util.find_spec("jupyterlab") is None:
-        print(f"JupyterLab is not installed: pip install jupyterlab, then open {first}", file=sys.stderr)
+    if "jupyterlab" in missing:
         return 1
+    first = options.directory / LESSONS / lessons()[0].path.name
     return subprocess.call([sys.executable, "-m", "jupyterlab", *options.options, str(first)])
+
+
+def _missing_packages() -> list[str]:
+    """The packages of the extra ``lab`` that are not installed."""
+    missing = []
+    for requirement in importlib.metadata.requires("tritonnb") or ():
+        match = re.fullmatch(r"([\w.-]+).*; extra == ['\"]lab['\"]", requirement)
+        if match is not None:
+            try:
+                importlib.metadata.version(match[1])
+            except importlib.metadata.PackageNotFoundError:
+                missing.append(match[1])
+    return missing
