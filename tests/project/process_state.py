@@ -1,4 +1,4 @@
-"""Print the state of a process before, while and after a server runs in it: ``process_state.py REPOSITORY``."""
+"""Write the state of a process before, while and after a server runs in it: ``process_state.py REPOSITORY``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import gc
 import json
 import locale
 import logging
+import multiprocessing
 import os
+import random
 import resource
 import signal
+import socket
 import sys
 import threading
 import warnings
@@ -22,14 +25,12 @@ import grpc  # noqa: F401
 import matplotlib as mpl
 import numpy as np
 import onnxruntime  # noqa: F401
+import pandas as pd  # noqa: F401
+import torch
 
-import tritonnb as tnb
-import tritonnb.endpoints.grpc.endpoint
-import tritonnb.figures.plot
-import tritonnb.notebook.live_batch_view
-
-MODELS = ["add_sub", "accumulator_onnx", "identity_fp32"]
+MODELS = ["add_sub", "accumulator_onnx", "identity_fp32", "digits"]
 META_PATH = list(sys.meta_path)
+ASYNCIO = (asyncio, asyncio.events, asyncio.BaseEventLoop, asyncio.Task, asyncio.Future)
 
 
 def state() -> dict[str, Any]:
@@ -46,11 +47,18 @@ def state() -> dict[str, Any]:
         "environment": dict(os.environ),
         "warnings": [repr(warnings.filters), repr(warnings.showwarning)],
         "matplotlib": repr(dict(mpl.rcParams)),
-        "event loop policy": repr(asyncio.get_event_loop_policy()),
+        "asyncio": [repr(asyncio.get_event_loop_policy()), *(repr(sorted(vars(of).items())) for of in ASYNCIO)],
         "numpy": [np.geterr(), repr(np.get_printoptions())],
         "hooks": repr([sys.excepthook, threading.excepthook, sys.unraisablehook, sys.displayhook]),
-        "tracing": repr([sys.gettrace(), sys.getprofile(), faulthandler.is_enabled()]),
+        "tracing": repr([sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()]),
+        "faults": faulthandler.is_enabled(),
         "logging": [[logger.name, repr(logger.handlers), logger.level] for logger in configured],
+        "loggers": repr([logging.getLoggerClass(), logging.getLogRecordFactory(), logging.root.manager.disable]),
+        "streams": repr([sys.stdin, sys.stdout, sys.stderr]),
+        "random numbers": [hash(random.getstate()), repr(np.random.get_state()), repr(torch.get_rng_state().tolist())],
+        "torch": [torch.get_num_threads(), torch.get_num_interop_threads(), repr(torch.get_default_dtype())],
+        "processes": multiprocessing.get_start_method(allow_none=True),
+        "sockets": socket.getdefaulttimeout(),
         "limits": [sys.getrecursionlimit(), threading.stack_size(), *map(resource.getrlimit, range(16))],
         "directory": os.getcwd(),
         "locale": locale.setlocale(locale.LC_ALL),
@@ -67,6 +75,8 @@ def main(repository: str) -> None:
     """Use a server in many ways."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell of a test may have it ignored
     states = [state()]
+    import tritonnb as tnb
+
     tensors = {"INPUT0": [[1, 2, 3, 4]], "INPUT1": [[1, 1, 1, 1]]}
     options = {"port": 0, "grpc_port": 0, "metrics_port": 0, "model_control_mode": "explicit", "load_models": MODELS}
     with tnb.serve(repository, **options) as server:  # type: ignore[arg-type]
@@ -76,8 +86,13 @@ def main(repository: str) -> None:
                 model(tensors)
             asyncio.run(model.infer_async(tensors))
             tnb.load(f"{server.url}/v2/models/add_sub", requests=10, clients=2).wait()
+        editor, remote = model.edit(), tnb.connect(server.url)
+        remote["add_sub"].stats()
         states.append(state())
+        editor.close()
         view.close()
+        remote.close()
+        recording.debug().view()
         recording.plot.timeline()
         recording.to_html("recording.html")
         tnb.simulate("max_batch_size: 1", [(0, 1)], tnb.fixed(1))

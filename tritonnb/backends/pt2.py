@@ -5,7 +5,7 @@ Triton: its position (``INPUT__0``, ``OUTPUT__0``), or its place in the argument
 (``ARGS[0]``, ``ARGS[2][key]``, ``KWARGS[key]``, ``RESULT``, ``RESULT[key][0]``).
 
 A compiled program does not check its inputs unless ``AOTI_RUNTIME_CHECK_INPUTS`` is set in the environment, and reads
-outside of arrays that are too small. This module sets the variable.
+outside of arrays that are too small. The first model sets the variable.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 PLATFORM, MODEL_FILE = "torch_aoti", "model.pt2"
 
-os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")
-
 #: Archives are loaded one at a time, so that the growth of the process's memory is that of one archive.
 _loading = threading.Lock()
 
@@ -49,6 +47,7 @@ class Pt2Model(BackendModel):
 
     def initialize(self) -> None:
         """Find the archive and check the names and datatypes of the configuration."""
+        os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")
         context = self.context
         self.spec = ModelSpec.from_config(context.config)
         self.path = context.version_directory / (context.config.default_model_filename or MODEL_FILE)

@@ -67,7 +67,8 @@ def load_network() -> nn.Sequential:
     import torch
 
     trained = torch.jit.load(str(bundled_repository() / "digits" / "1" / "model.pt"))  # type: ignore[no-untyped-call]
-    network = _new_network()
+    with torch.random.fork_rng(devices=[]):  # the weights before those of the file are random
+        network = _new_network()
     network.load_state_dict(trained.state_dict())
     return network.eval()
 
