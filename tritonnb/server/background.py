@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: Seconds between two progress reports of `BackgroundServer.stop`.
 REPORT_INTERVAL_S = 1.0
 #: Seconds after which a server that starts reports the models that it still loads.
-REPORT_LOADING_AFTER_S = 5.0
+REPORT_LOADING_AFTER_S = 10.0
 
 logger = logging.getLogger(__name__)
 
