@@ -114,6 +114,16 @@ SCENARIOS = [
         ["a", "b", "c", "d", "e f g"],
     ),
     Scenario(
+        "a batch of a preferred size grows up to a request with other inputs before an idle instance takes it",
+        settings(16, 700, 2, 12, 15),
+        [
+            *(Arrival("a", 0, 2, run=180), Arrival("b", 23, 3, run=180, key="o"), Arrival("c", 60, run=180)),
+            *(Arrival("d", 97, run=180), Arrival("e", 120, run=180), Arrival("f", 153, run=180, key="o")),
+        ],
+        ["a", "b", "c d e", "f"],
+        instances=2,
+    ),
+    Scenario(
         "with a queue policy batches are formed when an instance is free",
         settings(8, 10, queue=QueueSettings(default_queue_policy=QueuePolicy(max_queue_size=9))),
         singles(0, 30, 60, 90),

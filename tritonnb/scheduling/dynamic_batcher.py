@@ -23,9 +23,10 @@ an execution ends
 Therefore a payload whose delay is exceeded does not grow while it waits for an instance: later arrivals are fewer than
 the next preferred size and do not wake the batcher. They form the next payload when an instance takes this one.
 
-When an execution ends, two threads of Triton race: its batcher wakes for a pass, and the instance takes the next
-payload. Here the instance is always first. If Triton's batcher is first, later arrivals join the payload that is about
-to be taken; `DynamicBatcher.make_pass` reproduces that.
+In Triton, the batcher and each instance have a thread; the one that runs is before those that it wakes. Hence, after it
+has completed a payload, the batcher makes all its passes before an idle instance takes that payload. When an execution
+ends, the instance takes the next payload before the batcher makes a pass. There, Triton's batcher is at times first,
+so that later arrivals join the payload that is about to be taken; `DynamicBatcher.make_pass` reproduces that.
 
 The rules of a pass are in `tritonnb.scheduling.batch_pass`.
 
@@ -299,17 +300,18 @@ class DynamicBatcher(StatelessScheduler):
         return len(self.payloads) < len(self.instances.idle)
 
     def _advance(self, now: int, woken_by: str = BY_ARRIVAL) -> list[Decision]:
-        """Form payloads and send them to idle instances until the batcher sleeps or waits for an instance."""
+        """Send payloads to idle instances, and form payloads until the batcher sleeps or waits for an instance."""
         decisions: list[Decision] = []
         self._woken_by = woken_by
         while True:
             while self.payloads and self.instances.idle:
                 decisions.append(self._stage() if self.settings.rate_limited else self._execute(now))
-            if not self.queue.size:
-                self._pass_due_ns, self._asleep_since_ns = None, now
+            while self.queue.size and self._slot_available() and self._form(now):
+                pass
+            if not (self.payloads and self.instances.idle):
                 break
-            if not (self._slot_available() and self._form(now)):
-                break
+        if not self.queue.size:
+            self._pass_due_ns, self._asleep_since_ns = None, now
         self._plan_wake()
         return decisions
 
