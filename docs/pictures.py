@@ -13,23 +13,23 @@ from tritonnb.figures.picture import Picture
 from tritonnb.figures.scale import SPACE
 
 THIRD = 50_000 / 3
-ARRIVALS = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
+ARRIVALS = [(0, 4), (0, 2), (THIRD, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
 CONFIGURATIONS = {
-    "no dynamic_batching": "max_batch_size: 8",
-    "dynamic_batching { }": "max_batch_size: 8 dynamic_batching { }",
+    "without dynamic_batching": "",
+    "dynamic_batching { }": "dynamic_batching { }",
     "dynamic_batching { max_queue_delay_microseconds: 20000 }": (
-        "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
+        "dynamic_batching { max_queue_delay_microseconds: 20000 }"
     ),
 }
 
 
 def main() -> None:
     """Write the picture."""
-    figure = Picture(figsize=(9, 9.5), layout="constrained")
+    figure = Picture(figsize=(9, 8.6), layout="constrained")
     panels = figure.subplots(len(CONFIGURATIONS), 1)
     totals = []
     for axes, (title, config) in zip(panels, CONFIGURATIONS.items(), strict=True):
-        recording = simulate(config, ARRIVALS, fixed(50))
+        recording = simulate(f'name: "model" max_batch_size: 8 {config}', ARRIVALS, fixed(50))
         recording.plot.timeline(ax=axes)
         total = max(batch.exec_end_ns for batch in recording.batches) / 1e6
         totals.append(f"{title}: {total:.0f} ms")
