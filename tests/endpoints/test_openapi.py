@@ -75,6 +75,7 @@ def test_the_paths_of_a_route_have_its_optional_parts_or_not(document: dict[str,
 def test_methods_and_summaries_are_those_of_the_handlers(document: dict[str, Any]) -> None:
     assert document["paths"]["/v2/logging"]["post"]["summary"].startswith("Change settings")
     infer = document["paths"]["/v2/models/{model}/versions/{version}/infer"]["post"]
+    assert infer["summary"] == "Run an inference"
     assert set(infer["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
     assert infer["requestBody"]["required"]
     assert not document["paths"]["/v2/repository/index"]["post"]["requestBody"]["required"]

@@ -24,6 +24,7 @@ _TYPES = {str: "string", int: "integer", bool: "boolean", dict: "object"}
 _UNSIGNED: Json = {"type": "integer", "minimum": 0}
 _NUMBER_TEXT: Json = {"type": ["string", "null"]}
 _BINARY = "application/octet-stream"
+_INFER = "Run an inference"  # the only method that is not in a handler
 
 
 def _schema(form: Any) -> Json:
@@ -173,7 +174,7 @@ def _operations(route: Route, handler: type[web.RequestHandler]) -> Json:
     """The methods of a handler, and those with a body that is described."""
     own = {method: getattr(handler, method) for method in ("get", "post")}
     return {
-        method: _operation(route.name, method, (inspect.getdoc(function) or route.name).partition("\n")[0].rstrip("."))
+        method: _operation(route.name, method, (inspect.getdoc(function) or _INFER).partition("\n")[0].rstrip("."))
         for method, function in own.items()
         if function is not getattr(web.RequestHandler, method) or (route.name, method) in _BODIES
     }
