@@ -125,7 +125,7 @@ bench-report: $(MODELS) $(COMPILED)
 
 wheel: $(COMPILER)
 	@rm -f dist/tritonnb-*.whl
-	$(call step,building the wheel,$(BIN)/python -m hatchling build --target wheel)
+	$(call step,building the wheel,HATCH_QUIET=1 $(BIN)/python -m hatchling build --target wheel)
 	@ls dist/tritonnb-*.whl
 
 models: $(MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,12 @@ def test_every_lesson_is_listed() -> None:
     assert [link for link in re.findall(r"notebooks/(\w+)\.ipynb", TODAY) if "_" in link] == [
         path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ]
+
+
+def test_every_extra_is_explained() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    rows = [line for line in README.partition("\n## Extras")[2].partition("\n## ")[0].splitlines() if "|" in line]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])} == extras.keys()
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([\w-]+)`", README))))
