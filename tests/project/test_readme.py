@@ -43,6 +43,8 @@ def test_the_readme_links_to_nothing_outside_the_tree() -> None:
 def test_nothing_is_installed_from_an_index_before_the_first_release() -> None:
     assert re.findall(r"pip install \"?tritonnb.*", TODAY) == []
     assert "its name is not registered in any package index" in TODAY
+    guides = " ".join((ROOT / "docs" / "how-to" / "index.md").read_text("utf-8").split())
+    assert "the name is not registered in any package index yet" in guides
 
 
 def test_every_lesson_is_listed() -> None:
