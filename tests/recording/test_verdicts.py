@@ -268,6 +268,8 @@ def test_generations_and_the_steps_of_an_ensemble_are_followed_to_the_end(tmp_pa
             replay.follow(event)
         assert sum(batch.size for batch in part.batches) == count
         assert replay.differences == 0
+    with pytest.raises(tnb.TritonError, match="got the ensemble 'ensemble': use the recording of one of its steps"):
+        recording.for_model("ensemble").debug()
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

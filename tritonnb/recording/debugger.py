@@ -12,6 +12,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.recording.conditions import Condition, Value
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.rule_table import RuleRow, rule_table
@@ -117,9 +118,11 @@ max_batch_size 4; instance 0 just became free
     def __init__(self, rec: Recording) -> None:
         models = sorted({event.model for event in rec.events if type(event) in _NAMES})
         if len(models) != 1 or models[0] not in rec.configs:
-            names = ", ".join(models) or "none"
+            ensembles = [f"'{name}'" for name, config in rec.configs.items() if config.platform == ENSEMBLE]
+            names = ", ".join(models) or ", ".join([f"the ensemble {name}" for name in ensembles]) or "none"
+            remedy = "rec.for_model()" if models or not ensembles else "the recording of one of its steps"
             raise InvalidArgumentError(
-                f"debug expected a recording of one model with its configuration, got {names}: use rec.for_model()"
+                f"debug expected a recording of one model with its configuration, got {names}: use {remedy}"
             )
         self._rec = rec
         self.model = models[0]
