@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -45,6 +47,14 @@ def test_nothing_is_installed_from_an_index_before_the_first_release() -> None:
     assert "its name is not registered in any package index" in TODAY
     guides = " ".join((ROOT / "docs" / "how-to" / "index.md").read_text("utf-8").split())
     assert "the name is not registered in any package index yet" in guides
+
+
+def test_the_first_example_runs_and_does_not_wait_for_the_import_of_matplotlib() -> None:
+    example = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)[0]
+    program = f"{example}\nimport sys\nassert 'matplotlib' not in sys.modules"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("1 request, 1 row: the oldest had waited ")
 
 
 def test_every_lesson_is_listed() -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.core.errors import TritonError
@@ -38,8 +37,6 @@ _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 _RECENT = 2000
 #: The share of time that may be spent on static figures for notebooks without a kernel.
 _FIGURE_SHARE = 0.01
-#: Draws the last state. It is imported early, because the import takes a while and would delay requests later.
-_FIGURES = "tritonnb.figures.plot"
 
 #: The open live views.
 open_batch_views: OpenViews[LiveBatchView] = OpenViews()
@@ -77,7 +74,6 @@ class LiveBatchView(BatchView):
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
-        import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._exits = False
