@@ -205,6 +205,11 @@ def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, mes
         shell.run_line_magic("tritonnb", line)
 
 
+def test_a_model_that_does_not_exist_is_one_line(shell: InteractiveShell) -> None:
+    with pytest.raises(UsageError, match="unknown model: 'nothing' is not found"):
+        shell.run_cell_magic("config", "nothing", "max_batch_size: 8")
+
+
 def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str) -> None:
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace('"python"', '"pyton"'))

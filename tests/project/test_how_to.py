@@ -1,4 +1,4 @@
-"""The how-to guides and the README work: the Python and Bash blocks of each run in order, in an empty directory."""
+"""The how-to guides and the README work: their Python, Bash and IPython blocks run in order, in an empty directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/how-to").glob("*.md") if path.stem != "index")]
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|bash|ipython)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Packages that a page needs beyond those of the server.
 NEEDED = {
     "serve-an-openai-api": ["openai", "jinja2"],
@@ -27,13 +27,18 @@ NEEDED = {
     "serve-with-openvino": ["openvino"],
     "scale-with-ray": ["ray"],
 }
-RUN_SHELL = "import subprocess; subprocess.run(['bash', '-euo', 'pipefail', '-c', {block!r}], check=True)\n"
+RUN = {
+    "python": "{block}",
+    "bash": "import subprocess; subprocess.run(['bash', '-euo', 'pipefail', '-c', {block!r}], check=True)\n",
+    "ipython": "from IPython.core.interactiveshell import InteractiveShell\n"
+    "InteractiveShell.instance(user_ns=globals()).run_cell({block!r}).raise_error()\n",
+}
 
 
 def statements(page: Path) -> Iterator[str]:
     """The blocks of a page as Python source, in order."""
     for language, block in BLOCK.findall(page.read_text("utf-8")):
-        yield block if language == "python" else RUN_SHELL.format(block=block)
+        yield RUN[language].format(block=block)
 
 
 @pytest.mark.timeout(600)

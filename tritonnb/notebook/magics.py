@@ -93,7 +93,10 @@ class TritonMagics(Magics):
         parser.add_argument("--save", action="store_true")
         options = parser.read(line)
         server = self._server()
-        config = server[options.model].config
+        try:
+            config = server[options.model].config
+        except TritonError as error:
+            raise UsageError(str(error)) from None
         diagnosis = diagnose(cell, lambda edited: server.run(server.engine.check(options.model, edited)))
         for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
