@@ -88,7 +88,7 @@ def sweep(
         As for `load`, but ``arrivals`` defaults to ``"poisson"``, and a stateful model needs a ``sequence_length``,
         because the best configuration depends on it.
     requests : int, optional
-        Number of requests for each configuration.
+        Number of requests for each configuration; with ``live=True`` fewer are faster.
     service : Service, optional
         By default measured, as by `service_times`, at the batch sizes that the configurations can form. If they allow
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
