@@ -217,13 +217,19 @@ def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
     assert text_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 
 
+NO_TRACE = (
+    "trace file '{path}': a timeline expected a list of objects with an 'id', which a server writes in the trace mode "
+    "triton, got other content; OTLP messages are read with --explain and --html"
+)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (None, "trace file '{path}' expected a file, or a series trace.json.0, …; got neither"),
-        ("{", "trace file '{path}': expected a list of objects with an 'id'"),
+        ("{", NO_TRACE),
         ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
-        ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
+        ('{"id": 1}', NO_TRACE),
     ],
 )
 def test_a_trace_file_that_is_none(
