@@ -7,8 +7,7 @@ model repository; then, with the gRPC address of the server and the same directo
 
 Scenarios whose outcome a few milliseconds would change are not used, and runs in which a request was sent or a batch
 was executed late do not count. A scenario that differs is tried again. At the end of an execution two threads of Triton
-race; scenarios whose batches only the other order explains, each time, are counted separately. Start server and client
-with ``chrt --fifo 10`` on a busy machine: otherwise many runs are late.
+race; scenarios whose batches only the other order explains, each time, are counted separately.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ Triton (or of ours) that was started with ``--model-control-mode=explicit``; eve
 
 All that happens in a run is at a multiple of 10 ms, and nothing but a cause and its effect at the same one, so that a
 server that is up to 10 ms late decides as one that is never late. A run that differs is repeated, and does not count if
-the machine stood still meanwhile for half of 10 ms. Start server and client with ``chrt --fifo 10`` on a busy
-machine.
+the machine stood still meanwhile for half of 10 ms. Start server and client with ``nice -n -5`` on a busy machine.
 """
 
 from __future__ import annotations
