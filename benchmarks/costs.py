@@ -18,16 +18,16 @@ from benchmarks.tricks import MODEL, Part, copy_package
 
 CONNECTIONS = 8
 _SERVED = "tritonnb/runtime/models"
-_ARRIVED = "decision_events.request_arrived(request, self.name, self.version, now)"
+_ARRIVED = "decision_events.request_arrived(request, self._name, self._version, now)"
 PARTS = {
     "nothing": Part(),
     "events of requests and batches": Part(
         (
-            (f"{_SERVED}/served_base.py", "        self._stream.emit(event)\n", ""),
-            (f"{_SERVED}/served_model.py", f"        self._stream.emit_packed({_ARRIVED})\n", ""),
+            (f"{_SERVED}/served_model.py", "        self.stream.emit(event)\n", ""),
+            (f"{_SERVED}/scheduler_driver.py", f"        served.stream.emit_packed({_ARRIVED})\n", ""),
         )
     ),
-    "statistics": Part(((f"{_SERVED}/served_base.py", "        self.statistics.fold(event)\n", ""),)),
+    "statistics": Part(((f"{_SERVED}/served_model.py", "        self.statistics.fold(event)\n", ""),)),
     "reasons of batches": Part(
         (("tritonnb/scheduling/payload.py", "facts = {\n", "facts: dict[str, object] = {} and {\n"),)
     ),

@@ -65,7 +65,7 @@ def write(repository: Path, backend: str, *, name: str = "m", extra: str = "", c
 @contextmanager
 def observed(server: Server, before: Callable[[Any], None]) -> Iterator[None]:
     """Call ``before(execution)`` where a batch of ``m`` is executed."""
-    instance = server["m"].served.instances[0].backend_instance
+    instance = next(iter(server["m"].served.instances)).backend_instance
     kind, execute = type(instance), type(instance).execute
 
     def observing(self: Any, execution: Any) -> None:

@@ -159,7 +159,7 @@ class SequenceStates(Protocol):
 
 
 class RequestHandler(Protocol):
-    """What accepts requests: a served model."""
+    """Accepts requests: the driver of a served model."""
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel a request that it accepted."""
@@ -221,7 +221,7 @@ class InferRequest:
     read_only_inputs : bool
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
-        The served model that accepted the request.
+        The driver of the served model that accepted the request.
     states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
@@ -340,7 +340,7 @@ class InferRequest:
 
         1. the cycle check of BLS calls (`tritonnb.runtime.models.bls.register_wait`): the caller no longer waits,
         2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
-        3. the response cache (`tritonnb.runtime.models.served_base.Served`): the response is inserted.
+        3. the response cache (`tritonnb.runtime.models.served_model.ServedModel`): the response is inserted.
 
         The code that creates the request sets ``respond`` before it submits the request, and may set it to
         `discard_response` after the final response, to break reference cycles.

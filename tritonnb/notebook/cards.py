@@ -13,7 +13,7 @@ from tritonnb.server.index_text import models_of, state_text
 from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
 
 if TYPE_CHECKING:
-    from tritonnb.runtime.models.served_base import Served
+    from tritonnb.runtime.models.served_model import ServedModel
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
@@ -66,7 +66,7 @@ def model_card(model: ModelHandle) -> str:
         return f"<p><b>model '{html.escape(model.name)}'</b>: not ready ({html.escape(str(error))})</p>"
 
 
-def processes_card(served: Served) -> str:
+def processes_card(served: ServedModel) -> str:
     """Return the processes of a model's instances as HTML; empty if it runs in the server's process.
 
     Called on the server's event loop.

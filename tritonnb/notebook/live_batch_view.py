@@ -21,8 +21,6 @@ from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.delivery_budget import MOST_BATCHES
 from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.open_views import OpenViews
-from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -142,9 +140,8 @@ class LiveBatchView(BatchView):
     def _begin(self) -> Feed:
         engine = self._server.engine
         served = engine.model(self._name)
-        depth = served.scheduler.queue_depth() if isinstance(served, ServedModel) else 0
         config, now_ns = engine.configs()[self._name], time.monotonic_ns()
-        feed = Feed(self._name, config, now_ns, depth=depth, recent=_RECENT, pause=_let_others_run)
+        feed = Feed(self._name, config, now_ns, depth=served.queue_depth(), recent=_RECENT, pause=_let_others_run)
         engine.stream.attach(feed.tracker.receive)
         return feed
 
@@ -155,10 +152,11 @@ class LiveBatchView(BatchView):
         """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
         served = self._server.engine.model(self._name)
         changed = {"meta": self._feed.meta} if self._feed.reconfigure(served.config) else {}
-        if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
+        sequences = served.driver.sequences
+        if sequences is None:
             return changed
         names = {instance.spec.index: instance.spec.name for instance in served.instances}
-        in_slots, backlog = served.scheduler.table.snapshot(time.monotonic_ns())
+        in_slots, backlog = sequences.table.snapshot(time.monotonic_ns())
         owners = [
             [sequence, names[instance], slot, idle_ns / 1e6]
             for sequence, instance, slot, idle_ns in in_slots

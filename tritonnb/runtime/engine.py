@@ -1,7 +1,7 @@
 """The engine: an inference server without endpoints.
 
 Endpoints and the in-process API call it on the server's event loop. `Engine.model` returns a model version,
-`Served.submit` submits a request to it, and the responses are passed to ``request.respond``.
+`ServedModel.submit` submits a request to it, and the responses are passed to ``request.respond``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.runtime.repository.drain import ExitTimeoutError, describe_unfinished
 from tritonnb.runtime.repository.loader import ModelSource
@@ -168,7 +168,7 @@ class Engine:
 
     # --- queries ------------------------------------------------------------------------------
 
-    def model(self, name: str, version: int = -1) -> Served:
+    def model(self, name: str, version: int = -1) -> ServedModel:
         """A model version that is ready; -1 is the newest.
 
         Raises
@@ -178,7 +178,7 @@ class Engine:
         """
         return self.table.get(name, version)
 
-    def models(self) -> list[Served]:
+    def models(self) -> list[ServedModel]:
         """Every version that is ready, by name and version."""
         return list(self.table.served())
 
@@ -382,7 +382,7 @@ class Engine:
             raise UnavailableError("Server not ready")
 
 
-async def _is_ready(served: Served) -> bool:
+async def _is_ready(served: ServedModel) -> bool:
     try:
         await served.check_ready()
     except Exception as error:

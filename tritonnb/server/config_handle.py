@@ -8,7 +8,7 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.editable_config import EditableConfig, copy_of
-from tritonnb.runtime.repository.load_log import raised_here
+from tritonnb.runtime.load_errors import raised_here
 
 if TYPE_CHECKING:
     from tritonnb.server.server import Server

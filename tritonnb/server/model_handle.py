@@ -17,7 +17,7 @@ from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.inprocess.inference import Outputs
 from tritonnb.model_config.editable_config import copy_of
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.config_handle import ConfigHandle
 from tritonnb.server.options import inference_parameters, with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
@@ -184,7 +184,7 @@ class ModelHandle:
         self._server.unload(self.name)
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedModel:
         """The model version in the engine; read-only.
 
         Raises

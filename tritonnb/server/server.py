@@ -25,8 +25,8 @@ from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json
+from tritonnb.runtime.load_errors import raised_here
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.load_log import raised_here
 from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.index_text import server_text

@@ -82,7 +82,7 @@ class Trace:
         Parameters
         ----------
         accept : callable
-            Called with the request, as for an untraced one; `Served.submit` calls this method.
+            Called with the request, as for an untraced one; `ServedModel.submit` calls this method.
         request : InferRequest
 
         Raises

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import Metric
 
 from tritonnb.runtime.models.response_cache import ResponseCache
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 
 _CACHE = {
     "nv_cache_util": "Cache utilization [0.0 - 1.0]",
@@ -46,7 +46,7 @@ def cache_families(cache: ResponseCache) -> Iterator[Metric]:
         yield metric
 
 
-def cached_model_families(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
     """The families of the models that use the cache."""
     metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
     for served, labels in models:

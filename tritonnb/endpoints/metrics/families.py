@@ -26,7 +26,7 @@ from tritonnb.endpoints.metrics.histograms import (
 )
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import ModelStatistics
@@ -140,7 +140,7 @@ class Families(Collector):
 
     # --- models ---------------------------------------------------------------------------------
 
-    def _labels(self, served: Served) -> dict[str, str]:
+    def _labels(self, served: ServedModel) -> dict[str, str]:
         labels = {"model": served.name, "version": str(served.version)}
         labels.update({f"_{name}": value for name, value in sorted(served.config.metric_tags.items())})
         devices = {instance.spec.device_id for instance in served.instances if instance.spec.kind == "KIND_GPU"}
@@ -155,7 +155,7 @@ class Families(Collector):
         except TritonError:  # it is being unloaded
             return HistogramSettings()
 
-    def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+    def _summaries(self, models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
         cached = [(served, labels) for served, labels in models if served.uses_cache]
         for name, documentation in _SUMMARIES.items():
             # Triton does not measure the whole request where some of them come from the cache.
@@ -165,7 +165,7 @@ class Families(Collector):
             yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
 
     def _summary(
-        self, family: str, documentation: str, name: str, models: list[tuple[Served, dict[str, str]]]
+        self, family: str, documentation: str, name: str, models: list[tuple[ServedModel, dict[str, str]]]
     ) -> Metric:
         now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
@@ -197,7 +197,7 @@ class Families(Collector):
             yield _family(name, documentation, kind, samples)
 
 
-def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+def _counts(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
     success, failure, rows, executions = (Metric(name, text, "counter") for name, text in _COUNTS.items())
     for served, labels in models:
         statistics = served.statistics
@@ -209,7 +209,7 @@ def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
     yield from (success, failure, rows, executions)
 
 
-def _durations(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+def _durations(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
     for name, documentation in _DURATIONS.items():
         samples = [(labels, _nanoseconds(served.statistics, name) // 1000) for served, labels in models]
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)

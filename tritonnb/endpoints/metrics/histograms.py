@@ -12,7 +12,7 @@ from prometheus_client import Metric
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.metrics.exposition import number_text
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
 
@@ -29,7 +29,7 @@ _DURATIONS = {
 }
 
 #: The model versions, with their labels.
-Models = Sequence[tuple[Served, dict[str, str]]]
+Models = Sequence[tuple[ServedModel, dict[str, str]]]
 
 
 def duration_family(name: str) -> str:

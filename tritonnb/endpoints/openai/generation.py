@@ -14,7 +14,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.openai.errors import from_triton
 from tritonnb.endpoints.openai.generation_request import GenerationRequest
 from tritonnb.endpoints.openai.infer_request import generation_requests
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
 
@@ -55,7 +55,7 @@ class Generations:
 
     Parameters
     ----------
-    served : Served
+    served : ServedModel
     asked : GenerationRequest
     prompts : list of str
 
@@ -65,7 +65,7 @@ class Generations:
         If the model cannot do what is asked for.
     """
 
-    def __init__(self, served: Served, asked: GenerationRequest, prompts: list[str]) -> None:
+    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
         self._requests = generation_requests(served, asked, prompts, self._on_response)
         self._indexes = {request: index for index, request in enumerate(self._requests)}
         self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self._requests]

@@ -29,7 +29,7 @@ from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, Respon
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -74,7 +74,7 @@ class OpenAiHandler(Handler):
         if not isinstance(error, OpenAiError):
             super().log_exception(kind, error, trace)
 
-    def served(self, name: str) -> Served:
+    def served(self, name: str) -> ServedModel:
         """The newest version of a model.
 
         Raises

@@ -17,7 +17,7 @@ from tritonnb.core.messages import InferRequest, Respond, Tensor
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.generation_request import GenerationRequest
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 
 #: Inputs that ask a model for additional outputs.
 _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
@@ -46,7 +46,7 @@ def _text_input(spec: ModelSpec) -> TensorSpec | None:
 
 
 def generation_requests(
-    served: Served, asked: GenerationRequest, prompts: list[str], respond: Respond
+    served: ServedModel, asked: GenerationRequest, prompts: list[str], respond: Respond
 ) -> list[InferRequest]:
     """The requests for all choices: ``n`` for each prompt.
 
@@ -71,7 +71,7 @@ def generation_requests(
 
 
 def _generation_request(
-    served: Served, asked: GenerationRequest, prompt: str, choice: int, respond: Respond
+    served: ServedModel, asked: GenerationRequest, prompt: str, choice: int, respond: Respond
 ) -> InferRequest:
     spec, sampling = served.spec, dict(asked.sampling)
     if "seed" in sampling:
@@ -94,7 +94,7 @@ def _generation_request(
     return request
 
 
-def embedding_request(served: Served, text: str, respond: Respond) -> InferRequest:
+def embedding_request(served: ServedModel, text: str, respond: Respond) -> InferRequest:
     """The request for the vector of one text; the model's scheduler batches those of several texts.
 
     Raises

@@ -23,7 +23,7 @@ from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, s
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
-    from tritonnb.runtime.models.served_base import Served
+    from tritonnb.runtime.models.served_model import ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,12 @@ class Instance:
     Attributes
     ----------
     busy : bool
-        Whether an execution is assigned to it; maintained by the served model.
+        Whether an execution is assigned to it; maintained by the driver of the scheduler.
     awaits_recovery : bool
         Whether it was lost during its last execution and is not idle before it has recovered; maintained likewise.
     pending_loss : InternalError or None
         The error of the requests in its slots, which end when the batch that it has been assigned has failed.
-    waits_for : list of Served
+    waits_for : list of ServedModel
         The model versions whose responses the code on its thread waits for; maintained by `register_wait`.
     """
 
@@ -96,7 +96,7 @@ class Instance:
         self.busy = False
         self.awaits_recovery = False
         self.pending_loss: InternalError | None = None
-        self.waits_for: list[Served] = []
+        self.waits_for: list[ServedModel] = []
         self._loop = loop
         self._done = done
         self._observer = observer

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tritonnb.backends.execution import Execution
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import BatchExecuted
 from tritonnb.core.messages import InferResponse
+
+#: The numbers of the executions of all models.
+batch_numbers = itertools.count(1)
 
 
 def complete_responses(

@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.execution.instance import Instance, instance_that_waits
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 from tritonnb.telemetry.tracing import Tracer
 
@@ -26,7 +27,7 @@ class EngineApi(Protocol):
 
     tracer: Tracer
 
-    def model(self, name: str, version: int = -1) -> Served:
+    def model(self, name: str, version: int = -1) -> ServedModel:
         """A model version that is ready."""
 
     async def model_ready(self, name: str, version: int = -1) -> bool:
@@ -123,7 +124,7 @@ class ModelCalls:
             request.accepted_by = None
             request.answer(InferResponse(error=error))
 
-    def _callee(self, request: InferRequest, decoupled: bool) -> Served:
+    def _callee(self, request: InferRequest, decoupled: bool) -> ServedModel:
         name = request.model_name
         try:
             served = self._engine.model(name, request.model_version)
@@ -138,14 +139,14 @@ class ModelCalls:
         return served
 
 
-def register_wait(request: InferRequest, served: Served, caller: Instance) -> None:
+def register_wait(request: InferRequest, served: ServedModel, caller: Instance) -> None:
     """Record that an instance waits for a model, until the final response to its request.
 
     Parameters
     ----------
     request : InferRequest
         Not submitted yet.
-    served : Served
+    served : ServedModel
         The model that the request is for.
     caller : Instance
         The instance whose thread waits.
@@ -170,7 +171,7 @@ def register_wait(request: InferRequest, served: Served, caller: Instance) -> No
         )
 
 
-def _would_deadlock(served: Served, seen: set[Served]) -> bool:
+def _would_deadlock(served: ServedModel, seen: set[ServedModel]) -> bool:
     """Whether every instance of a model waits for models for which the same is true.
 
     A cycle can include several servers with their own event loops, so the lists are copied first.
@@ -178,9 +179,9 @@ def _would_deadlock(served: Served, seen: set[Served]) -> bool:
     if served in seen:
         return True
     seen = {*seen, served}
-    needed = served.needed_models()
-    if needed:
-        return any(_would_deadlock(model, seen) for model in needed)
+    driver = served.driver
+    if isinstance(driver, EnsembleDriver):
+        return any(_would_deadlock(model, seen) for model in driver.needed_models())
     active = [instance for instance in served.instances if not instance.spec.passive]
     return bool(active) and all(
         any(_would_deadlock(awaited, seen) for awaited in list(instance.waits_for)) for instance in active

@@ -8,7 +8,9 @@ Implements ``ModelWarmup`` of *model_config.proto*.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
-from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     InferRequest,
     InferResponse,
@@ -31,8 +33,13 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.model_files import check_warmup_sample, model_file
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.execution.instance import Instance
+from tritonnb.runtime.models.batch_results import batch_numbers, complete_responses, executed_event
+from tritonnb.runtime.models.sequence_inputs import SequenceInputs
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.runtime.models.validation import RequestValidator
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,64 +84,65 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
     return samples
 
 
-class WarmUp:
-    """One execution of a sample on an instance; used on the server's event loop.
+async def warm_up(
+    served: ServedModel, instance: Instance, sequences: SequenceInputs | None, samples: Sequence[Sample]
+) -> None:
+    """Run the samples on a new instance of a model, which runs nothing else; they are counted in the statistics.
 
     Parameters
     ----------
-    sample : Sample
+    served : ServedModel
     instance : Instance
-        An instance that runs nothing else.
-    max_batch_size : int
-    number : int
-        The number of the execution in the event stream.
+    sequences : SequenceInputs or None
+        For a model with ``sequence_batching``: the requests have states, which are discarded.
+    samples : sequence of Sample
 
     Raises
     ------
     InvalidArgumentError
-        If the sample is too large for the model.
+        If a sample is too large for the model, or one of its responses is an error.
     """
+    for sample in samples:
+        for iteration in range(1, sample.count + 1):
+            logger.debug(
+                "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                served.name, instance.spec.name, sample.name, iteration,
+            )  # fmt: skip
+            if sample.rows > served.spec.max_batch_size > 0:
+                limit = f"max allowed is {served.spec.max_batch_size}"
+                error = f"batch size {sample.rows} for '{instance.spec.name}', {limit}"
+                raise _sample_error(sample, [error] * len(sample.requests))
+            await _execute(served, instance, sequences, sample)
 
-    def __init__(self, sample: Sample, instance: Instance, max_batch_size: int, number: int) -> None:
-        if sample.rows > max_batch_size > 0:
-            error = f"batch size {sample.rows} for '{instance.spec.name}', max allowed is {max_batch_size}"
-            raise _sample_error(sample, [error] * len(sample.requests))
-        self._sample = sample
-        self._instance = instance
-        self._loop = asyncio.get_running_loop()
-        self._completed: asyncio.Future[None] = self._loop.create_future()
-        self._streamed: list[InferResponse] = []
-        requests = [request.clone(dict(request.inputs), discard_response) for request in sample.requests]
-        for request in requests:
-            request.received_ns = request.queued_ns = time.monotonic_ns()
-        self.execution = Execution(requests, sample.rows, self._respond_threadsafe, number)
 
-    async def run(self) -> TritonError | None:
-        """Execute the sample; returns the error that ``execute`` raised."""
-        return await self._instance.execute_alone(self.execution)
+async def _execute(served: ServedModel, instance: Instance, sequences: SequenceInputs | None, sample: Sample) -> None:
+    loop = asyncio.get_running_loop()
+    completed: asyncio.Future[None] = loop.create_future()
+    responses: list[InferResponse] = []
 
-    async def finish(self, decoupled: bool) -> None:
-        """Wait until every request has its final response.
+    def respond(response: InferResponse) -> None:
+        responses.append(response)
+        if sum(response.final for response in responses) == len(sample.requests):
+            completed.set_result(None)
 
-        Raises
-        ------
-        InvalidArgumentError
-            If a response is an error.
-        """
-        if decoupled:
-            await self._completed
-        responses = [*self._streamed, *(response for response in self.execution.responses if response is not None)]
-        errors = [response.error.message for response in responses if response.error is not None]
-        if errors:
-            raise _sample_error(self._sample, errors)
+    def respond_threadsafe(_: InferRequest, response: InferResponse) -> None:
+        loop.call_soon_threadsafe(respond, response)
 
-    def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
-        self._loop.call_soon_threadsafe(self._respond, response)
-
-    def _respond(self, response: InferResponse) -> None:
-        self._streamed.append(response)
-        if sum(response.final for response in self._streamed) == len(self.execution.requests):
-            self._completed.set_result(None)
+    requests = [request.clone(dict(request.inputs), discard_response) for request in sample.requests]
+    for request in requests:
+        request.received_ns = request.queued_ns = time.monotonic_ns()
+        if sequences is not None:
+            sequences.attach_scratch_states(request)
+    execution, name = Execution(requests, sample.rows, respond_threadsafe, next(batch_numbers)), instance.spec.name
+    raised = await instance.execute_alone(execution)
+    errors_fail = instance.backend_instance.error_responses_fail
+    failures = complete_responses(served.name, name, execution, raised, served.decoupled, errors_fail)
+    if served.decoupled:
+        await completed
+    responses += [response for response in execution.responses if response is not None]
+    if errors := [response.error.message for response in responses if response.error is not None]:
+        raise _sample_error(sample, errors)
+    served.emit(executed_event(served.name, served.version, name, execution, failures, time.monotonic_ns()))
 
 
 def _sample_error(sample: Sample, messages: list[str]) -> InvalidArgumentError:

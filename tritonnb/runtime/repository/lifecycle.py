@@ -13,8 +13,8 @@ from collections.abc import Collection
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
-from tritonnb.runtime.models.served_base import Served
-from tritonnb.runtime.repository.load_log import log_load_error
+from tritonnb.runtime.load_errors import log_load_error
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model, ModelTable, State, Version
 from tritonnb.telemetry.stream import EventStream
@@ -40,7 +40,7 @@ class ModelLifecycle:
         self._loader = loader
         self._stream = stream
         self._retries = retries
-        self._closing: dict[asyncio.Task[None], Served] = {}
+        self._closing: dict[asyncio.Task[None], ServedModel] = {}
 
     async def create_and_swap(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
         """Create the versions of a model, then replace the existing versions, except those in ``kept``.
@@ -60,21 +60,21 @@ class ModelLifecycle:
                 self._emit_state(name, version, State.LOADING)
         tasks = (self._create(source, version) for version in versions)
         outcomes = dict(zip(versions, await asyncio.gather(*tasks, return_exceptions=True), strict=True))
-        created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, Served)}
+        created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, ServedModel)}
         failed = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, BaseException)}
         if failed:
-            await asyncio.gather(*(served.close() for served in created.values()))
+            await asyncio.gather(*(served.driver.close() for served in created.values()))
             self._report_load_failure(model, name, source, failed)
         model.failure = ""
         self._replace_versions(model, source, created, kept)
 
-    async def _create(self, source: ModelSource, version: int) -> Served:
+    async def _create(self, source: ModelSource, version: int) -> ServedModel:
         started = time.monotonic()
         served = await self._create_with_retries(source, version)
         served.load_seconds = time.monotonic() - started
         return served
 
-    async def _create_with_retries(self, source: ModelSource, version: int) -> Served:
+    async def _create_with_retries(self, source: ModelSource, version: int) -> ServedModel:
         for _ in range(self._retries):
             try:
                 return await self._loader.create_served(source, version)
@@ -110,7 +110,7 @@ class ModelLifecycle:
         )
 
     def _replace_versions(
-        self, model: Model, source: ModelSource, created: dict[int, Served], kept: Collection[int]
+        self, model: Model, source: ModelSource, created: dict[int, ServedModel], kept: Collection[int]
     ) -> None:
         replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None and v not in kept}
         model.source = source
@@ -136,7 +136,7 @@ class ModelLifecycle:
         """Wait until every replaced or retired version is closed."""
         await asyncio.gather(*self._closing)
 
-    def closing_versions(self) -> list[Served]:
+    def closing_versions(self) -> list[ServedModel]:
         """The replaced and retired versions that are not closed yet."""
         return list(self._closing.values())
 
@@ -151,7 +151,7 @@ class ModelLifecycle:
 
         self._close_in_background(served).add_done_callback(mark_unloaded)
 
-    def _close_in_background(self, served: Served | None) -> asyncio.Task[None]:
+    def _close_in_background(self, served: ServedModel | None) -> asyncio.Task[None]:
         assert served is not None
         task = asyncio.get_running_loop().create_task(_drain_and_close(served))
         self._closing[task] = served
@@ -162,6 +162,7 @@ class ModelLifecycle:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
 
 
-async def _drain_and_close(served: Served) -> None:
-    await served.drain_and_close()
+async def _drain_and_close(served: ServedModel) -> None:
+    await served.wait_until_drained()
+    await served.driver.close()
     logger.info("successfully unloaded '%s' version %d", served.name, served.version)

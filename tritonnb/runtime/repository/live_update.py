@@ -13,7 +13,7 @@ from tritonnb.model_config.model_files import check_data_files
 from tritonnb.model_config.write import BACKUP
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model
@@ -42,7 +42,7 @@ def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.M
     return config
 
 
-async def reconfigure(configs: Mapping[Served, pb.ModelConfig], loader: ModelLoader) -> None:
+async def reconfigure(configs: Mapping[ServedModel, pb.ModelConfig], loader: ModelLoader) -> None:
     """Change the configurations of versions of a model in place.
 
     Raises
@@ -53,23 +53,25 @@ async def reconfigure(configs: Mapping[Served, pb.ModelConfig], loader: ModelLoa
     added: dict[ServedModel, list[Instance]] = {}
     try:
         for served, config in configs.items():
-            assert isinstance(served, ServedModel)
-            added[served] = await loader.create_instances(served, served.missing_instances(config))
+            instances = _driver_of(served).instances
+            added[served] = await instances.create(instances.missing(config), loader.pool)
     except BaseException:
-        for served, instances in added.items():
-            for instance in instances:
-                await instance.stop()
-            served.unregister_from_rate_limiter(instance.spec.index for instance in instances)
+        for served, created in added.items():
+            await _driver_of(served).instances.discard(created)
         raise
-    for served, instances in added.items():
-        served.reconfigure(configs[served], instances)
+    for served, created in added.items():
+        _driver_of(served).reconfigure(configs[served], created)
 
 
-async def wait_until_instances_removed(versions: Sequence[Served]) -> None:
-    """Wait until the instances that `reconfigure` removed have completed their last executions."""
-    for served in versions:
-        assert isinstance(served, ServedModel)
-        await served.wait_until_instances_removed()
+async def wait_until_instances_removed(versions: Sequence[ServedModel]) -> None:
+    """Wait until removed instances have stopped, except those whose slots belong to sequences."""
+    for driver in map(_driver_of, versions):
+        await driver.instances.removed(driver.scheduler.uses)
+
+
+def _driver_of(served: ServedModel) -> SchedulerDriver:
+    assert isinstance(served.driver, SchedulerDriver)
+    return served.driver
 
 
 def unchanged_versions(model: Model, source: ModelSource) -> list[int]:

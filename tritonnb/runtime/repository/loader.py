@@ -10,20 +10,18 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, BackendModel, ModelContext
 from tritonnb.backends.isolation.settings import is_isolated
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, NotFoundError, TritonError, UnsupportedError, error_message
-from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, find_library
 from tritonnb.model_config.batch_strategy import find_batch_strategy
@@ -34,15 +32,14 @@ from tritonnb.model_config.model_files import check_initial_states
 from tritonnb.model_config.oddities import find_oddities
 from tritonnb.model_config.unsupported import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
-from tritonnb.runtime.execution.instance import Instance
-from tritonnb.runtime.execution.instance_pool import instance_specs
 from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.models.served_base import Served
-from tritonnb.runtime.models.served_ensemble import ModelLookup, ServedEnsemble
+from tritonnb.runtime.load_errors import triton_errors
+from tritonnb.runtime.models.ensemble_driver import EnsembleDriver, ModelLookup
+from tritonnb.runtime.models.instance_set import instance_specs
+from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.shared_services import SharedServices
 from tritonnb.scheduling.batching_strategy import BatchingStrategy
 
@@ -88,16 +85,16 @@ class ModelSource:
 
 
 class ModelLoader:
-    """Creates `Served` objects; slow work runs in a thread pool, the rest on the server's event loop."""
+    """Creates `ServedModel` objects; slow work runs in a thread pool, the rest on the server's event loop."""
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
         self._options = options
         self._services = shared_services
         self._lookup = lookup
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
-        self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
+        self.pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
-    async def create_served(self, source: ModelSource, version: int) -> Served:
+    async def create_served(self, source: ModelSource, version: int) -> ServedModel:
         """Create a version of a model and initialise all its instances.
 
         Raises
@@ -105,87 +102,39 @@ class ModelLoader:
         TritonError
             If loading fails, with the problem of the configuration if that is the cause; all resources are freed.
         """
-        with ProblemContext(source.config, source.config_text), _TritonErrors():
+        with ProblemContext(source.config, source.config_text), triton_errors():
             return await self._create_with_instances(source, version)
 
-    async def _create_with_instances(self, source: ModelSource, version: int) -> Served:
+    async def _create_with_instances(self, source: ModelSource, version: int) -> ServedModel:
         loop = asyncio.get_running_loop()
         shared = self._services
         if source.config.platform == ENSEMBLE:
             context = await self.run_in_pool(self._ensemble_context, source, version)
-            ensemble = ServedEnsemble(context, self._lookup, shared.stream, loop)
-            ensemble.use_cache(shared.cache)
-            return ensemble
+            served = ServedModel(context, shared.stream, loop, shared.cache)
+            served.driver = EnsembleDriver(served, self._lookup)
+            return served
         context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
         try:
-            served = ServedModel(context, backend_model, shared.stream, loop, strategy)
-            instances = await self.create_instances(served, list(instance_specs(context.config)))
+            served = ServedModel(context, shared.stream, loop, shared.cache)
+            driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
+            served.driver = driver
+            driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
         except BaseException:
             if strategy is not None:
                 strategy.close()
             await run_in_thread(backend_model.finalize)
             raise
-        served.use_cache(shared.cache)
-        served.start(instances)
         return served
-
-    async def create_instances(self, served: ServedModel, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Create, initialise and warm up instances of a model version.
-
-        Raises
-        ------
-        TritonError
-            If instances fail, the error of the last one; all resources are freed.
-        """
-        instances: list[Instance] = []
-        try:
-            errors = await self._start_instances(served, specs, instances)
-            if errors:
-                raise errors.pop()  # its traceback refers to this frame, which must not refer to it
-            active = [instance for instance in instances if not instance.spec.passive]
-            samples = await self.run_in_pool(warmup_samples, served.context) if active else []
-            for instance in active:
-                await served.warm_up(instance, samples)
-        except BaseException:
-            for instance in instances:
-                await instance.stop()
-            served.unregister_from_rate_limiter(spec.index for spec in specs)
-            raise
-        return instances
-
-    async def _start_instances(
-        self, served: ServedModel, specs: Sequence[InstanceSpec], instances: list[Instance]
-    ) -> list[BaseException]:
-        """Append the instances that start, and return the errors of the others."""
-        errors: list[BaseException] = []
-        parallel = len(specs) if served.backend_model.parallel_instances else 1
-        for first in range(0, len(specs), max(parallel, 1)):
-            started = [self._start_instance(served, spec) for spec in specs[first : first + parallel]]
-            for outcome in await asyncio.gather(*started, return_exceptions=True):
-                if isinstance(outcome, Instance):
-                    instances.append(outcome)
-                else:
-                    log_load_error(logger, "ERROR: Failed to create instance: %s", error_message(outcome))
-                    errors.append(outcome)
-        return errors
-
-    async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
-        served.register_with_rate_limiter(spec, self._services.rate_limiter)
-        backend_instance = await self.run_in_pool(served.backend_model.create_instance, spec)
-        loop = asyncio.get_running_loop()
-        instance = Instance(spec, backend_instance, loop, served.complete_execution, served, served.inline)
-        await _await_with_triton_errors(instance.start())
-        return instance
 
     async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a slow function in the thread pool."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(function, *args, **kwargs))
+        return await loop.run_in_executor(self.pool, functools.partial(function, *args, **kwargs))
 
     def close(self) -> None:
         """Finalize the backends; all models must be unloaded."""
         self._backends.finalize()
-        self._pool.shutdown(wait=False)
+        self.pool.shutdown(wait=False)
 
     def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
         config = finalize_config(source.config, source.directory)
@@ -244,7 +193,7 @@ class ModelLoader:
             source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
         )
         context = dataclasses.replace(context, config=config)
-        with _TritonErrors():
+        with triton_errors():
             completed = backend.auto_complete(context) if self._options.auto_complete_config else None
         if completed is None and not source.is_config_given:
             raise NotFoundError(
@@ -257,7 +206,7 @@ class ModelLoader:
     def _create_backend_model(
         self, source: ModelSource, version: int
     ) -> tuple[ModelContext, BackendModel, BatchingStrategy | None]:
-        with self._backend_of(source, version) as (backend, context), _TritonErrors():
+        with self._backend_of(source, version) as (backend, context), triton_errors():
             context, config = self._create_context(source, backend, context)
             config = finalize_config(config, source.directory)
             for oddity in filter(None, [*find_oddities(config), find_template_problem(source.directory, version)]):
@@ -284,21 +233,3 @@ class ModelLoader:
         backends = self._options.backend_directory or _BACKENDS
         path = find_batch_strategy(context.config, context.directory, context.version, backends)
         return None if path is None else open_strategy(path, context)
-
-
-class _TritonErrors:
-    """Context manager that converts exceptions of a model's code to `TritonError`."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, TritonError):
-            raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None
-
-
-async def _await_with_triton_errors(awaitable: Awaitable[None]) -> None:
-    with _TritonErrors():
-        await awaitable

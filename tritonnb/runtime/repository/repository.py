@@ -23,14 +23,14 @@ from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.versions import expected_versions
-from tritonnb.runtime.models.served_base import Served
-from tritonnb.runtime.models.served_ensemble import ServedEnsemble
+from tritonnb.runtime.load_errors import log_load_error
+from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelDirectories
 from tritonnb.runtime.repository.drain import drain_all
 from tritonnb.runtime.repository.lifecycle import ModelLifecycle
-from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model, ModelTable
 from tritonnb.runtime.shared_services import SharedServices
@@ -295,7 +295,9 @@ class ModelRepository:
     async def close(self) -> None:
         """Unload all models and wait until they are closed; ensembles first, since they use other models."""
         for ensembles in (True, False):
-            served = [served for served in self.table.served() if isinstance(served, ServedEnsemble) is ensembles]
+            served = [
+                served for served in self.table.served() if isinstance(served.driver, EnsembleDriver) is ensembles
+            ]
             await drain_all(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
@@ -303,7 +305,7 @@ class ModelRepository:
             await self._lifecycle.wait_until_closed()
         self.loader.close()
 
-    def unfinished(self) -> list[Served]:
+    def unfinished(self) -> list[ServedModel]:
         """The versions that `close` waits for."""
         return [*(served for served in self.table.served() if served.in_flight), *self._lifecycle.closing_versions()]
 

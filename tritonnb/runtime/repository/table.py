@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tritonnb.core.errors import NotFoundError, UnavailableError
 from tritonnb.core.v2_json import IndexEntry
 from tritonnb.model_config.ensemble import StepModel
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.directories import Fingerprint
 from tritonnb.runtime.repository.loader import ModelSource
 
@@ -37,13 +37,13 @@ class Version:
     state : State
     reason : str
         The reason why it is not ready.
-    served : Served or None
+    served : ServedModel or None
         The object that serves it, also while the same version is reloaded.
     """
 
     state: State
     reason: str = ""
-    served: Served | None = None
+    served: ServedModel | None = None
 
 
 @dataclass(slots=True)
@@ -117,13 +117,13 @@ class ModelTable:
 
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
-        self._newest: dict[str, Served] = {}
+        self._newest: dict[str, ServedModel] = {}
 
     def entry(self, name: str) -> Model:
         """The entry of a model, which is created if there is none."""
         return self.models.setdefault(name, Model())
 
-    def get(self, name: str, version: int = -1) -> Served:
+    def get(self, name: str, version: int = -1) -> ServedModel:
         """A model version that is ready; version -1 is the newest one.
 
         Raises
@@ -146,7 +146,7 @@ class ModelTable:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return entry.served
 
-    def set_newest(self, name: str, served: Served | None) -> None:
+    def set_newest(self, name: str, served: ServedModel | None) -> None:
         """Set the version for requests without a version; None if there is none."""
         if served is None:
             self._newest.pop(name, None)
@@ -158,7 +158,7 @@ class ModelTable:
         model = self.models.get(name)
         return [] if model is None else model.ready_versions()
 
-    def served(self) -> Iterable[Served]:
+    def served(self) -> Iterable[ServedModel]:
         """Every version that is ready, by name and version."""
         for name in sorted(self.models):
             for version in self.ready_versions(name):

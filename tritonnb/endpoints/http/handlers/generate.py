@@ -13,7 +13,7 @@ from tritonnb.endpoints.http.generate import read_generate_request, write_genera
 from tritonnb.endpoints.http.handlers.metadata import Handler, error_body
 from tritonnb.endpoints.requests import version_number
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -33,7 +33,7 @@ class Generate(Handler):
         super().initialize(engine, max_input_size)
         self._streaming = streaming
         self._responses: asyncio.Queue[InferResponse | None] = asyncio.Queue()
-        self._served: Served | None = None
+        self._served: ServedModel | None = None
         self._request: InferRequest | None = None
         self._trace: Trace | None = None
 

@@ -1,4 +1,4 @@
-"""Logging of errors when models are loaded."""
+"""Errors of loading a model: exceptions of its code as `TritonError`, and when they are logged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.failures import frames_to_notes
 
 _is_raised_here: ContextVar[bool] = ContextVar("_is_raised_here", default=False)
 
@@ -28,3 +31,14 @@ def log_load_error(logger: logging.Logger, text: str, *arguments: object) -> Non
     """
     if logger.hasHandlers() or not _is_raised_here.get():
         logger.error(text, *arguments)
+
+
+@contextmanager
+def triton_errors() -> Iterator[None]:
+    """Context manager that converts exceptions of a model's code to `TritonError`."""
+    try:
+        yield
+    except TritonError:
+        raise
+    except Exception as error:
+        raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None

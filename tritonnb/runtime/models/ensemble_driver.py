@@ -1,4 +1,4 @@
-"""A served ensemble: the ensemble scheduler, driven in real time.
+"""The driver of the ensemble scheduler in real time: it executes requests as requests to the models of the steps.
 
 An ensemble has no instances. Each step is an ordinary request to the scheduler of the step's model, where it may share
 a batch with other requests. Everything runs on the server's event loop, except `_StepRequest.throttle`.
@@ -6,23 +6,22 @@ a batch with other requests. Everything runs on the server's event loop, except 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import cast
 
 from tritonnb.backends.batching import undo_reshape
-from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
 from tritonnb.core.packed_events import pack_step_sent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
+from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
-from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
     EndRequest,
@@ -35,60 +34,60 @@ from tritonnb.scheduling.ensemble import (
     SendResponse,
     Step,
 )
-from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
 
 #: The longest time that a decoupled step waits for the steps that follow it.
 LONGEST_WAIT_S = 300.0
 
-ModelLookup = Callable[[str, int], Served]
+ModelLookup = Callable[[str, int], ServedModel]
 
 
-class ServedEnsemble(Served):
-    """A version of an ensemble.
+class EnsembleDriver:
+    """Drives the scheduler of an ensemble.
 
     Parameters
     ----------
-    context : ModelContext
+    served : ServedModel
+        The ensemble.
     lookup : callable
         ``lookup(name, version)`` returns a model, or raises `TritonError`.
-    stream : EventStream
-    loop : asyncio.AbstractEventLoop
     """
 
-    def __init__(
-        self, context: ModelContext, lookup: ModelLookup, stream: EventStream, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__(context, stream, loop)
+    instances: Collection[Instance] = ()
+    sequences = None
+
+    def __init__(self, served: ServedModel, lookup: ModelLookup) -> None:
+        self._served = served
         self._lookup = lookup
         self._take_over_labels()
-        self._scheduler = EnsembleScheduler(_graph(context.config, lookup))
+        self._scheduler = EnsembleScheduler(_graph(served.config, lookup))
         self._executions: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
         limit = self._scheduler.graph.max_inflight_requests
         if limit:
-            logger.info("Ensemble model '%s' configured with max_inflight_requests: %d", self.name, limit)
+            logger.info("Ensemble model '%s' configured with max_inflight_requests: %d", served.name, limit)
 
-    def _accept(self, request: InferRequest) -> None:
-        """Validate a request and start the steps that can run."""
-        request.queued_ns = self._register(request)
+    def accept(self, request: InferRequest, now: int) -> None:
+        """Start the steps that can run."""
+        request.queued_ns = now
+        served = self._served
         if self._stopping and request.step is None:
             # Triton rejects the request of a step.
-            raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
-        if self._respond_from_cache(request):
+            raise UnavailableError(f"in ensemble '{served.name}', {request.id_prefix}{STOPPING}")
+        if served.uses_cache and served.respond_from_cache(request):
             return
         execution = _EnsembleExecution(
             request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models()
         )
-        self._in_flight += 1
+        served.pin()
         self._executions[request] = execution
         sequence = Sequence.of(request)
-        rows = request.batch_size if self.spec.max_batch_size > 0 else 0
+        rows = request.batch_size if served.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
         self._carry_out(self._scheduler.begin(execution, inputs))
 
-    def needed_models(self) -> list[Served]:
+    def needed_models(self) -> list[ServedModel]:
         """The models of the steps."""
         return [self._lookup(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
@@ -106,23 +105,30 @@ class ServedEnsemble(Served):
         """Reject new requests, except those of ensembles that contain this one."""
         self._stopping = True
 
+    def queue_depth(self) -> int:
+        """The number of requests that are queued: none, since the steps are queued by their models."""
+        return 0
+
+    async def wait_until_sequences_end(self) -> None:
+        """Do nothing: the sequences are those of the models."""
+
     async def close(self) -> None:
-        """Do nothing: an ensemble has no resources of its own."""
+        """Do nothing: an ensemble has no resources."""
 
     def _take_over_labels(self) -> None:
         """Give outputs without ``label_filename`` the labels of the step output that they come from."""
-        for step in self.config.ensemble_scheduling.step:
+        for step in self._served.config.ensemble_scheduling.step:
             model = self._lookup(step.model_name, step.model_version)
             for output, tensor in step.output_map.items():
                 labels = model.labels(output)
-                if tensor in self.spec.outputs and labels is not None:
-                    self._labels.setdefault(tensor, labels)
+                if tensor in self._served.spec.outputs and labels is not None:
+                    self._served.output_labels.setdefault(tensor, labels)
 
     # --- decisions ----------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            execution = cast("_EnsembleExecution", decision.run)  # created in `_accept`
+            execution = cast("_EnsembleExecution", decision.run)  # created in `accept`
             if type(decision) is RunStep:
                 self._run_step(execution, decision)
             elif type(decision) is SendResponse:
@@ -142,11 +148,11 @@ class ServedEnsemble(Served):
         except TritonError as error:
             self._step_failed(execution, decision, request, error, final=True)
             return
-        self._stream.emit_packed(
+        self._served.stream.emit_packed(
             pack_step_sent(
                 time_ns=time.monotonic_ns(),
-                model=self.name,
-                version=self.version,
+                model=self._served.name,
+                version=self._served.version,
                 serial=execution.request.serial,
                 step=step.index,
                 step_model=model.name,
@@ -186,7 +192,7 @@ class ServedEnsemble(Served):
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
     def _send_response(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
-        request, spec = execution.request, self.spec
+        request, spec = execution.request, self._served.spec
         outputs, parameters = [], None
         # The order of Triton's hash map of the configured outputs, apart from collisions: the last one first.
         for name in reversed(spec.outputs):
@@ -200,11 +206,11 @@ class ServedEnsemble(Served):
         response = InferResponse(outputs, final=decision.final, parameters=parameters)
         if decision.final:
             self._complete(execution, "")
-        self._respond(request, response)
+        self._served.respond(request, response)
 
     def _finish(self, execution: _EnsembleExecution, error: TritonError | None) -> None:
         self._complete(execution, "OTHER" if error is not None else "")
-        self._respond(execution.request, InferResponse(error=error, empty=error is None))
+        self._served.respond(execution.request, InferResponse(error=error, empty=error is None))
 
     def _complete(self, execution: _EnsembleExecution, failed: str) -> None:
         """All steps of a request are complete; it is counted when the times of all its steps are known."""
@@ -215,11 +221,11 @@ class ServedEnsemble(Served):
     def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
         request, now = execution.request, time.monotonic_ns()
         gather, infer, scatter = execution.compute_ns
-        self._emit(
+        self._served.emit(
             EnsembleExecuted(
                 now,
-                self.name,
-                self.version,
+                self._served.name,
+                self._served.version,
                 request.serial,
                 request.batch_size,
                 request.received_ns,
@@ -238,10 +244,10 @@ class ServedEnsemble(Served):
 class _EnsembleExecution(EnsembleRun):
     """One request to an ensemble, and the requests to the models of its steps."""
 
-    def __init__(self, request: InferRequest, plan: Plan, models: list[Served]) -> None:
+    def __init__(self, request: InferRequest, plan: Plan, models: list[ServedModel]) -> None:
         super().__init__(request, plan)
         self.models = models
-        self.open: dict[InferRequest, Served] = {}
+        self.open: dict[InferRequest, ServedModel] = {}
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
         self.started_ns = time.monotonic_ns()
@@ -251,7 +257,7 @@ class _EnsembleExecution(EnsembleRun):
         for model in models:
             model.pin()
 
-    def request_for(self, decision: RunStep, model: Served, respond: Respond) -> InferRequest:
+    def request_for(self, decision: RunStep, model: ServedModel, respond: Respond) -> InferRequest:
         """Create the request of a step."""
         request, batching = self.request, model.spec.max_batch_size > 0
         sequence, inputs = None, {}
@@ -300,7 +306,7 @@ class _EnsembleExecution(EnsembleRun):
         else:
             self._when_measured = callback
 
-    def add_step_request(self, request: InferRequest, model: Served, limit: int) -> None:
+    def add_step_request(self, request: InferRequest, model: ServedModel, limit: int) -> None:
         """Register a step request; a decoupled step may be ``limit`` responses ahead of the steps that follow it."""
         request.step = step = _StepRequest(self, request, limit)
         self.open[request] = model
