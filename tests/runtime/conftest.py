@@ -17,7 +17,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 
 
 class Answer(Future[InferResponse]):

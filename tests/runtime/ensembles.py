@@ -17,7 +17,7 @@ from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstan
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 
 TENSORS = 'input { name: "X" data_type: TYPE_INT32 dims: 1 } output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
 

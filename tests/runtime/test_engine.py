@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, Un
 from tritonnb.core.messages import InferResponse
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 
 
 @pytest.fixture

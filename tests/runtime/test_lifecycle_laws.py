@@ -22,7 +22,7 @@ from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import Tensor
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.routes import ROUTES, find_route
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings

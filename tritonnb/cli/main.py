@@ -22,7 +22,7 @@ from tritonnb.cli.signals import stop_signals
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.listeners import PortTakenError
-from tritonnb.runtime.repository.drain import ExitTimeoutError
+from tritonnb.runtime.repository.unloading import ExitTimeoutError
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import write_log
 

@@ -22,12 +22,12 @@ from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.options import EngineOptions, require_directories
-from tritonnb.runtime.repository.drain import ExitTimeoutError, describe_unfinished
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
+from tritonnb.runtime.repository.loader import SharedServices
 from tritonnb.runtime.repository.reconfigure import Reconfiguration
 from tritonnb.runtime.repository.repository import ModelRepository
+from tritonnb.runtime.repository.unloading import ExitTimeoutError, describe_unfinished
 from tritonnb.runtime.shared_memory import SharedMemory
-from tritonnb.runtime.shared_services import SharedServices
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.log_table import LogTable
 from tritonnb.telemetry.statistics_entry import StatisticsResponse

@@ -27,7 +27,7 @@ from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json
 from tritonnb.runtime.load_errors import raised_here
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name

@@ -5,22 +5,62 @@ Everything here reads files, so it is called on other threads than that of the e
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tritonnb.backends.contract import Backend
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.repository.loader import ModelSource
 
 #: A file's path in the model's directory, its modification time in ns, and its size.
 Fingerprint = frozenset[tuple[str, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """The source of a model: its directory and its configuration.
+
+    Attributes
+    ----------
+    name : str
+    directory : pathlib.Path
+        ``REPOSITORY/NAME``; for a Python function the current directory.
+    config : inference.ModelConfig
+        Normalised, not completed yet.
+    versions : tuple of int
+        The versions that the version policy selects.
+    backend : Backend or None
+        None for the backend that the configuration names.
+    holder : object or None
+        An object that keeps a temporary directory in existence.
+    is_config_given : bool
+        False if there is no *config.pbtxt*, so that the backend must complete the whole configuration.
+    config_text : str or None
+        The text of the *config.pbtxt*, if the configuration comes from one.
+    """
+
+    name: str
+    directory: Path
+    config: pb.ModelConfig
+    versions: tuple[int, ...]
+    backend: Backend | None = None
+    holder: object = None
+    is_config_given: bool = True
+    config_text: str | None = None
+
+    def with_config(self, override: str | None) -> ModelSource:
+        """A source that does not come from a directory, with another configuration; ``override`` is JSON."""
+        return self if override is None else dataclasses.replace(self, config=parse_json(override))
 
 
 class ModelDirectories:

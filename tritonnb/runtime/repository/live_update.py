@@ -15,7 +15,8 @@ from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
+from tritonnb.runtime.repository.directories import ModelSource
+from tritonnb.runtime.repository.loader import ModelLoader
 from tritonnb.runtime.repository.table import Model
 
 

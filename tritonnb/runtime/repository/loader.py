@@ -1,7 +1,20 @@
-"""The loading path from a `ModelSource` (files or a Python function) to a served version with running instances.
+"""Loading a model, from its name to running instances, in eight steps. Each calls the next; step 6 calls 7 and 8.
 
-Stages and error messages are those of Triton's model lifecycle: errors before any version is created (reading and
-validating *config.pbtxt*) are a `ConfigError`; errors during the creation are reported for each version.
+1. `ModelRepository.load`: do nothing if no file of the model has changed.
+2. ``ModelRepository._load_directory``: read the files; versions without changed files stay, with new instances.
+3. ``ModelRepository._load_with_steps``: load the models of the steps of an ensemble first.
+4. ``ModelRepository._load_versions``: create the other versions, then replace those that are served.
+5. `ModelLoader.create_version`: create a version, with ``model_load_retries`` further attempts.
+6. ``ModelLoader._create_served``: create the served model, and start its scheduler when its instances are created.
+7. ``ModelLoader._create_backend_model``: complete and check the configuration, and create the model of the backend.
+8. `InstanceSet.create`: create, initialise and warm up the instances.
+
+`Engine.load_source` and `Engine.apply`, which load models from a function or with another configuration, begin with
+step 3, and an ensemble that is loaded again after a model of its steps with step 4. The first four steps are in
+`repository.py`, the last in `instance_set.py`.
+
+Order and error messages are those of Triton's model lifecycle: errors of steps 1 and 2 (reading and validating
+*config.pbtxt*) are a `ConfigError`; errors of steps 5 to 8 are reported for each version.
 """
 
 from __future__ import annotations
@@ -10,6 +23,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from tritonnb.backends.contract import Backend, BackendModel, ModelContext
+from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
 from tritonnb.backends.isolation.settings import is_isolated
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
@@ -36,12 +50,15 @@ from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.load_errors import triton_errors
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver, ModelLookup
 from tritonnb.runtime.models.instance_set import instance_specs
+from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.shared_services import SharedServices
+from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.scheduling.batching_strategy import BatchingStrategy
+from tritonnb.scheduling.rate_limiter import RateLimiter
+from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -52,40 +69,31 @@ _BACKENDS = Path("/opt/tritonserver/backends")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSource:
-    """The source of a model: its directory and its configuration.
+class SharedServices:
+    """The services that all models of a server share.
 
     Attributes
     ----------
-    name : str
-    directory : pathlib.Path
-        ``REPOSITORY/NAME``; for a Python function the current directory.
-    config : inference.ModelConfig
-        Normalised, not completed yet.
-    versions : tuple of int
-        The versions that the version policy selects.
-    backend : Backend or None
-        None for the backend that the configuration names.
-    holder : object or None
-        An object that keeps a temporary directory in existence.
-    is_config_given : bool
-        False if there is no *config.pbtxt*, so that the backend must complete the whole configuration.
-    config_text : str or None
-        The text of the *config.pbtxt*, if the configuration comes from one.
+    stream : EventStream
+    calls : ServerCalls
+        Calls from models to the server.
+    cache : ResponseCache or None
+    rate_limiter : RateLimiter or None
     """
 
-    name: str
-    directory: Path
-    config: pb.ModelConfig
-    versions: tuple[int, ...]
-    backend: Backend | None = None
-    holder: object = None
-    is_config_given: bool = True
-    config_text: str | None = None
+    stream: EventStream
+    calls: ServerCalls
+    cache: ResponseCache | None = None
+    rate_limiter: RateLimiter | None = None
 
 
 class ModelLoader:
-    """Creates `ServedModel` objects; slow work runs in a thread pool, the rest on the server's event loop."""
+    """Creates served models; slow work runs in a thread pool, the rest on the server's event loop.
+
+    Attributes
+    ----------
+    pool : concurrent.futures.ThreadPoolExecutor
+    """
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
         self._options = options
@@ -94,37 +102,47 @@ class ModelLoader:
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self.pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
-    async def create_served(self, source: ModelSource, version: int) -> ServedModel:
-        """Create a version of a model and initialise all its instances.
+    async def create_version(self, source: ModelSource, version: int) -> ServedModel:
+        """Create a version of a model and all its instances, if need be in several attempts.
 
         Raises
         ------
         TritonError
-            If loading fails, with the problem of the configuration if that is the cause; all resources are freed.
+            The error of the last attempt, with the problem of the configuration if that is the cause; all resources
+            are freed.
         """
-        with ProblemContext(source.config, source.config_text), triton_errors():
-            return await self._create_with_instances(source, version)
-
-    async def _create_with_instances(self, source: ModelSource, version: int) -> ServedModel:
-        loop = asyncio.get_running_loop()
-        shared = self._services
-        if source.config.platform == ENSEMBLE:
-            context = await self.run_in_pool(self._ensemble_context, source, version)
-            served = ServedModel(context, shared.stream, loop, shared.cache)
-            served.driver = EnsembleDriver(served, self._lookup)
-            return served
-        context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
-        try:
-            served = ServedModel(context, shared.stream, loop, shared.cache)
-            driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
-            served.driver = driver
-            driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
-        except BaseException:
-            if strategy is not None:
-                strategy.close()
-            await run_in_thread(backend_model.finalize)
-            raise
+        started = time.monotonic()
+        for _ in range(self._options.model_load_retries):
+            try:
+                served = await self._create_served(source, version)
+                break
+            except TritonError as error:
+                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
+        else:
+            served = await self._create_served(source, version)
+        served.load_seconds = time.monotonic() - started
         return served
+
+    async def _create_served(self, source: ModelSource, version: int) -> ServedModel:
+        shared, loop = self._services, asyncio.get_running_loop()
+        with ProblemContext(source.config, source.config_text), triton_errors():
+            if source.config.platform == ENSEMBLE:
+                config = await self.run_in_pool(finalize_config, source.config, source.directory)
+                context = ModelContext(source.name, version, config, source.directory)
+                served = ServedModel(context, shared.stream, loop, shared.cache)
+                served.driver = EnsembleDriver(served, self._lookup)
+                return served
+            context, backend_model, strategy = await self.run_in_pool(self._create_backend_model, source, version)
+            try:
+                served = ServedModel(context, shared.stream, loop, shared.cache)
+                served.driver = driver = SchedulerDriver(served, backend_model, loop, shared.rate_limiter, strategy)
+                driver.start(await driver.instances.create(list(instance_specs(context.config)), self.pool))
+            except BaseException:
+                if strategy is not None:
+                    strategy.close()
+                await run_in_thread(backend_model.finalize)
+                raise
+            return served
 
     async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a slow function in the thread pool."""
@@ -135,10 +153,6 @@ class ModelLoader:
         """Finalize the backends; all models must be unloaded."""
         self._backends.finalize()
         self.pool.shutdown(wait=False)
-
-    def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
-        config = finalize_config(source.config, source.directory)
-        return ModelContext(source.name, version, config, source.directory)
 
     def find_library(self, source: ModelSource, version: int) -> Path | None:
         """The library of the backend, if it is a native one.

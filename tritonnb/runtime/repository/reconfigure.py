@@ -17,8 +17,8 @@ from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
-from tritonnb.runtime.repository.loader import ModelSource
-from tritonnb.runtime.repository.repository import ModelRepository, with_config
+from tritonnb.runtime.repository.directories import ModelSource
+from tritonnb.runtime.repository.repository import ModelRepository
 
 
 class Reconfiguration:
@@ -108,14 +108,14 @@ class Reconfiguration:
         if effect == "in place":
             await self._apply_in_place(name, effective)
         elif effect != "unchanged":
-            await self._repository.reload(requested)
+            await self._repository.load_source(requested)
         return effect
 
     async def _read_source(self, name: str, config: pb.ModelConfig) -> ModelSource:
         """The source of a model with another configuration."""
         source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
-            requested = with_config(source, override)
+            requested = source.with_config(override)
             requested.config.name = requested.config.name or name
             requested.config.backend = requested.config.backend or source.config.backend
             normalize(requested.config)

@@ -1,11 +1,8 @@
-"""Loading and unloading models: the first part of the loading path, and the consequences for ensembles.
+"""Which models are loaded: loading, polling and unloading them, and the consequences for ensembles.
 
-`ModelRepository.load` -> ``_load_by_name`` (nothing to do if no file changed) -> ``_load_from_disk`` (`directories`
-reads the files, `live_update` changes the instances of versions that stay) -> ``_load_with_steps`` (the models of an
-ensemble's steps first) -> ``_swap_versions`` (`lifecycle` creates the other versions with `loader` and replaces the old
-ones) -> ``_reload_ensembles_of``.
-
-An ensemble is unloaded when a model of its steps is unloaded, and loaded again with it.
+The steps of loading a model are listed in `tritonnb.runtime.repository.loader`. Existing versions serve until all new
+versions are ready, so that no request is rejected in between. An ensemble is unloaded when a model of its steps is
+unloaded, and loaded again with it.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, models_outside_cycles
-from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.versions import expected_versions
@@ -28,12 +24,10 @@ from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
-from tritonnb.runtime.repository.directories import ModelDirectories
-from tritonnb.runtime.repository.drain import drain_all
-from tritonnb.runtime.repository.lifecycle import ModelLifecycle
-from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
-from tritonnb.runtime.repository.table import Model, ModelTable
-from tritonnb.runtime.shared_services import SharedServices
+from tritonnb.runtime.repository.directories import ModelDirectories, ModelSource
+from tritonnb.runtime.repository.loader import ModelLoader, SharedServices
+from tritonnb.runtime.repository.table import Model, ModelTable, State, Version
+from tritonnb.runtime.repository.unloading import Unloader, drain_all
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +43,12 @@ class ModelRepository:
     """
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices) -> None:
-        self.table = ModelTable()
+        self.table = ModelTable(shared_services.stream)
         self.directories = ModelDirectories(options)
         self._wait_for_sequences = options.wait_for_sequences
         self._loading_steps: dict[str, set[str]] = {}
         self.loader = ModelLoader(options, shared_services, self.table.get)
-        self._lifecycle = ModelLifecycle(self.table, self.loader, shared_services.stream, options.model_load_retries)
+        self._unloader = Unloader(self.table)
 
     # --- loading ------------------------------------------------------------------------------
 
@@ -85,37 +79,25 @@ class ModelRepository:
         InvalidArgumentError
             If a version could not be created, or the steps of an ensemble are invalid.
         """
+        model = self.table.entry(name)
+        model.explicit = True
         try:
-            await self._load_by_name(name, override, files, force)
+            if model.source is not None and model.source.backend is not None:
+                await self.load_source(model.source.with_config(override))
+                return
+            async with model.loading:
+                model.tried = await self.loader.run_in_pool(self.directories.fingerprint, name)
+                unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
+                if force or not unchanged or not model.ready_versions():
+                    await self._load_directory(model, name, override, files)
         except TritonError as error:
             if error.hint:
                 logger.info("model '%s': %s", name, error.hint)
             raise
 
-    async def _load_by_name(
-        self, name: str, override: str | None, files: Mapping[str, bytes] | None, force: bool
-    ) -> None:
-        model = self.table.entry(name)
-        model.explicit = True
-        if model.source is not None and model.source.backend is not None:
-            await self.load_source(with_config(model.source, override))
-            return
-        async with model.loading:
-            model.tried = await self.loader.run_in_pool(self.directories.fingerprint, name)
-            unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
-            if unchanged and not force and model.ready_versions():
-                return
-            await self._load_from_disk(model, name, override, files)
-
     async def load_source(self, source: ModelSource) -> None:
-        """Load a model that does not come from a repository."""
+        """Load a model that does not come from a repository, or with another configuration than that of its files."""
         normalize(source.config)
-        model = self.table.entry(source.name)
-        model.explicit = True
-        await self._load_with_steps(model, source)
-
-    async def reload(self, source: ModelSource) -> None:
-        """Reload a model with the configuration of ``source`` instead of that of its files."""
         model = self.table.entry(source.name)
         model.explicit = True
         await self._load_with_steps(model, source)
@@ -137,8 +119,8 @@ class ModelRepository:
             except TritonError as error:
                 logger.error("failed to poll model '%s': %s", name, error.message)
 
-    async def _load_from_disk(
-        self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
+    async def _load_directory(
+        self, model: Model, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None
     ) -> None:
         try:
             source = await self.loader.run_in_pool(self.directories.read, name, override, files)
@@ -177,11 +159,11 @@ class ModelRepository:
             try:
                 await self._load_step_models(source)
                 model.ensemble = source
-                await self._swap_versions(model, source)
+                await self._load_versions(model, source)
             finally:
                 self._loading_steps.pop(source.name, None)
             return
-        await self._swap_versions(model, source, kept)
+        await self._load_versions(model, source, kept)
 
     async def _load_step_models(self, source: ModelSource) -> None:
         """Load the models of an ensemble's steps that are not loaded or have changed on disk."""
@@ -212,17 +194,74 @@ class ModelRepository:
                 if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
                     return
                 model.tried = files
-                await self._load_from_disk(model, name, None, None)
+                await self._load_directory(model, name)
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
 
-    async def _swap_versions(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
+    async def _load_versions(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
+        """Create the versions of a model except those that are ``kept``, then replace those that are served."""
         async with model.lock:
             if source.config.platform == ENSEMBLE:
                 source = self._complete_ensemble(model, source)
             self._require_versions(model, source)
-            await self._lifecycle.create_and_swap(model, source, kept)
+            versions = self._start_loading(model, source, kept)
+            creating = [self.loader.create_version(source, version) for version in versions]
+            outcomes = dict(zip(versions, await asyncio.gather(*creating, return_exceptions=True), strict=True))
+            created = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, ServedModel)}
+            failed = {v: outcome for v, outcome in outcomes.items() if isinstance(outcome, BaseException)}
+            if failed:
+                await asyncio.gather(*(served.driver.close() for served in created.values()))
+                self._refuse_versions(model, source, failed)
+            self._replace_versions(model, source, created, kept)
         await self._reload_ensembles_of(source.name)
+
+    def _start_loading(self, model: Model, source: ModelSource, kept: Collection[int]) -> list[int]:
+        """Return the versions to create; those that are not served have the state LOADING."""
+        for version in source.versions:
+            logger.info("loading: %s:%d", source.name, version)
+        versions = [version for version in source.versions if version not in kept]
+        for version in versions:
+            if version not in model.versions or model.versions[version].state is not State.READY:
+                self.table.set_version(source.name, version, Version(State.LOADING))
+        return versions
+
+    def _refuse_versions(self, model: Model, source: ModelSource, failed: Mapping[int, BaseException]) -> None:
+        """Raise the error of a failed load; the existing versions continue to serve."""
+        messages = []
+        for version in sorted(source.versions, reverse=True):
+            error = failed.get(version)
+            if error is not None and not isinstance(error, TritonError):
+                raise error
+            text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
+            if model.versions[version].state is State.LOADING:
+                self.table.set_version(source.name, version, Version(State.UNAVAILABLE, text))
+            if error is not None:
+                log_load_error(logger, "failed to load '%s' version %d: %s", source.name, version, text)
+                messages.append(f"version {version} is at UNAVAILABLE state: {text};")
+        logger.info("failed to load '%s'", source.name)
+        model.failure = "".join(messages)
+        causes = [error for error in failed.values() if isinstance(error, TritonError)]
+        raise InvalidArgumentError(
+            f"load failed for model '{source.name}': {model.failure}\n",
+            hint=next((error.hint for error in causes if error.hint), ""),
+            problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+            model_error=causes[-1].model_error,
+        )
+
+    def _replace_versions(
+        self, model: Model, source: ModelSource, created: Mapping[int, ServedModel], kept: Collection[int]
+    ) -> None:
+        replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None and v not in kept}
+        model.source, model.failure = source, ""
+        for version, served in created.items():
+            self.table.set_version(source.name, version, Version(State.READY, served=served))
+        logger.info("successfully loaded '%s'", source.name)
+        self.table.set_newest(source.name, model.versions[max(source.versions)].served)
+        for version, entry in replaced.items():
+            if version in created:
+                self._unloader.close(entry.served)
+            else:
+                self._unloader.unload(source.name, version, entry)
 
     def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
         """Check an ensemble together with its steps, which determine whether it is decoupled."""
@@ -275,8 +314,8 @@ class ModelRepository:
         step_models = model.step_models()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
-            self._lifecycle.retire_all(name, model)
-        await self._retire_ensembles_of(name)
+            self._unloader.unload_all(name, model)
+        await self._unload_ensembles_of(name)
         for step_model in step_models if unload_dependents else ():
             if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
                 await self.unload(step_model, unload_dependents=True)
@@ -301,40 +340,36 @@ class ModelRepository:
             await drain_all(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
-                    self._lifecycle.retire_all(name, model)
-            await self._lifecycle.wait_until_closed()
+                    self._unloader.unload_all(name, model)
+            await self._unloader.wait_until_closed()
         self.loader.close()
 
     def unfinished(self) -> list[ServedModel]:
         """The versions that `close` waits for."""
-        return [*(served for served in self.table.served() if served.in_flight), *self._lifecycle.closing_versions()]
+        return [*(served for served in self.table.served() if served.in_flight), *self._unloader.closing_versions()]
 
     # --- ensembles depend on the models of their steps -----------------------------------------
 
     async def _reload_ensembles_of(self, step_model: str) -> None:
-        """After a model was loaded, reload the ensembles that contain it; retire those that it no longer fits."""
+        """After a model was loaded, reload the ensembles that contain it; unload those that it no longer fits."""
         for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             assert model.ensemble is not None
             try:
-                await self._swap_versions(model, model.ensemble)
+                await self._load_versions(model, model.ensemble)
             except TritonError as error:
                 logger.error(
                     "ensemble '%s' is unloaded, since it does not fit '%s': %s", name, step_model, error.message
                 )
-                async with model.lock:
-                    self._lifecycle.retire_all(name, model)
-                await self._retire_ensembles_of(name)
+                await self._unload_ensemble(name)
 
-    async def _retire_ensembles_of(self, step_model: str) -> None:
-        """After a model was unloaded, retire the ensembles that contain it."""
+    async def _unload_ensembles_of(self, step_model: str) -> None:
+        """After a model was unloaded, unload the ensembles that contain it."""
         for name in self.table.ensembles_of(step_model):
-            model = self.table.models[name]
-            async with model.lock:
-                self._lifecycle.retire_all(name, model)
-            await self._retire_ensembles_of(name)
+            await self._unload_ensemble(name)
 
-
-def with_config(source: ModelSource, override: str | None) -> ModelSource:
-    """The source of a model that does not come from a directory, with another configuration."""
-    return source if override is None else dataclasses.replace(source, config=parse_json(override))
+    async def _unload_ensemble(self, name: str) -> None:
+        model = self.table.models[name]
+        async with model.lock:
+            self._unloader.unload_all(name, model)
+        await self._unload_ensembles_of(name)

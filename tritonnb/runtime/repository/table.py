@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.core.errors import NotFoundError, UnavailableError
+from tritonnb.core.events import ModelStateChanged
 from tritonnb.core.v2_json import IndexEntry
 from tritonnb.model_config.ensemble import StepModel
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.runtime.repository.directories import Fingerprint
-from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.directories import Fingerprint, ModelSource
+from tritonnb.telemetry.stream import EventStream
 
 
 class State(enum.Enum):
@@ -113,10 +115,17 @@ class Model:
 
 
 class ModelTable:
-    """All models of a server; used on the server's event loop."""
+    """All models of a server; used on the server's event loop.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    stream : EventStream
+        Receives an event for every change of the state of a version.
+    """
+
+    def __init__(self, stream: EventStream) -> None:
         self.models: dict[str, Model] = {}
+        self._stream = stream
         self._newest: dict[str, ServedModel] = {}
 
     def entry(self, name: str) -> Model:
@@ -145,6 +154,15 @@ class ModelTable:
         if entry.served is None or entry.state is not State.READY:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return entry.served
+
+    def set_version(self, name: str, version: int, entry: Version) -> None:
+        """Add or replace the entry of a version."""
+        self.models[name].versions[version] = entry
+        self.emit_state(name, version, entry)
+
+    def emit_state(self, name: str, version: int, entry: Version) -> None:
+        """Emit the event for a changed state."""
+        self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, entry.state.value, entry.reason))
 
     def set_newest(self, name: str, served: ServedModel | None) -> None:
         """Set the version for requests without a version; None if there is none."""
