@@ -70,7 +70,7 @@ class Identity(Echo):
         outputs = [Tensor(name, tensor.datatype, tensor.array) for name, tensor in request.inputs.items()]
         wanted = request.requested_outputs
         chosen = outputs if wanted is None else [output for output in outputs if output.name in wanted]
-        request.respond(request, InferResponse(chosen))
+        request.answer(InferResponse(chosen))
 
 
 def _facts(request: InferRequest) -> tuple[object, ...]:

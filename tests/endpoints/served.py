@@ -60,7 +60,7 @@ class Echo:
 
     def answer(self, request: InferRequest) -> None:
         tensor = request.inputs["X"]
-        request.respond(request, InferResponse([Tensor("Y", tensor.datatype, tensor.array)]))
+        request.answer(InferResponse([Tensor("Y", tensor.datatype, tensor.array)]))
 
     def cancel(self, request: InferRequest) -> None:
         self.cancelled.put_nowait(request)

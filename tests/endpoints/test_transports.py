@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.endpoints.served import OneModel, echoed, infer, running
+from tritonnb.core.messages import InferRequest
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
 
@@ -46,6 +47,39 @@ def test_pipelined_requests_are_answered_in_order() -> None:
             assert [(await client.answer())[2] for _ in range(4)] == [echoed(1), b"", echoed(2), echoed(3)]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("answered_first", [True, False])
+def test_a_request_whose_submission_fails_unexpectedly_gets_one_response(
+    answered_twice: list[str], answered_first: bool
+) -> None:
+    """Also while it waits for its turn; otherwise the next request on the connection would get the other response."""
+
+    async def scenario() -> None:
+        async with running() as server:
+            echo, client = server.echo, await server.connect()
+            accept, echo.hold = echo.submit, True
+
+            def accept_and_fail(request: InferRequest, trace: object = None) -> None:
+                echo.submit = accept  # type: ignore[method-assign]
+                accept(request)
+                if answered_first:
+                    echo.answer(request)
+                raise RuntimeError("unexpected")
+
+            client.send(infer(1))
+            first = await echo.held.get()
+            echo.submit = accept_and_fail  # type: ignore[method-assign]
+            client.send(infer(2) + infer(3))
+            for request in (await echo.held.get(), await echo.held.get(), first):
+                echo.answer(request)
+            answers = [await client.answer() for _ in range(3)]
+            assert [status for status, _, _ in answers] == [200, 200 if answered_first else 500, 200]
+            assert [answers[0][2], answers[2][2]] == [echoed(1), echoed(3)]
+
+    asyncio.run(scenario())
+    assert len(answered_twice) == 1 + answered_first
+    answered_twice.clear()
 
 
 def test_a_body_may_come_in_chunks() -> None:

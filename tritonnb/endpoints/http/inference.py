@@ -144,6 +144,7 @@ class Inference:
         services = self._services
         head = self._head
         content_type = TEXT
+        request: InferRequest | None = None
         try:
             served = services.models.get(head.model, -1 if head.version is None else version_number(head.version))
             self._served = served
@@ -173,7 +174,11 @@ class Inference:
             log_failed("" if self._request is None else self._request.id, error)
             self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
         except Exception as error:
-            self._fail(_log_unexpected(error), content_type)
+            failure = _log_unexpected(error)
+            if request is None:
+                self._fail(failure, content_type)
+            else:  # its model may have accepted it, and may answer it, too
+                request.answer(InferResponse(error=failure))
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
         self._request = None  # prevents a reference cycle with the request
