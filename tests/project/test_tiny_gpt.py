@@ -112,8 +112,9 @@ def test_training_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch)
     assert losses[:2] == losses[2:]
 
 
-def test_first_load_trains_missing_weights_and_reports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("models", [[CONTINUOUS], [CONTINUOUS, STATIC]], ids=["one model", "two that share them"])
+def test_first_load_trains_missing_weights_once_and_reports_it(
+    models: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_repository(tmp_path)
     weights = tmp_path / "tiny_gpt" / "1" / "weights.pt"
@@ -122,12 +123,11 @@ def test_first_load_trains_missing_weights_and_reports_it(
     monkeypatch.setattr(tiny_gpt, "STEPS", 1)
     monkeypatch.setattr(tiny_gpt, "documents", lambda: ["a small text, again and again " * 20])
     caplog.set_level("INFO", "tritonnb.model")
-    with Server(tmp_path, port=0, model_control_mode="explicit", load_models=[CONTINUOUS]) as server:
+    with Server(tmp_path, port=0, model_control_mode="explicit", load_models=models) as server:
         assert not server.load_errors
     assert tiny_gpt.state_of(weights) == tiny_gpt.CURRENT
     assert [record.getMessage() for record in caplog.records if record.name == "tritonnb.model"] == [
-        "tiny_gpt has no weights yet: training them now takes one or two minutes, once",
-        "training tiny_gpt: step 1 of 1, 0 s left",
+        "tiny_gpt has no weights yet and is trained, once: step 1 of 1, 0 s left"
     ]
 
 

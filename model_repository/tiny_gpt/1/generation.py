@@ -1,5 +1,7 @@
 """Generations: the options of a request, its text so far, and the steps of all slots of the key-value cache."""
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -194,10 +196,21 @@ class Slots:
 def load(slots):
     """The slots of a model with the trained weights, which are trained first if they are missing."""
     path = Path(__file__).with_name("weights.pt")
-    if not path.exists():
-        _train(path)
+    with _locked(path.parent):  # another model of this repository may train them
+        if not path.exists():
+            _train(path)
     weights = torch.load(path, weights_only=True)
     return Slots(weights["weights"], slots)
+
+
+@contextlib.contextmanager
+def _locked(directory):
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _train(path):
@@ -215,9 +228,9 @@ def _train(path):
         nonlocal logged_s
         if time.monotonic() > logged_s + LOG_INTERVAL_S:
             logged_s = time.monotonic()
-            pb_utils.Logger.log_warn(f"training tiny_gpt: step {step} of {steps}, {remaining_s:.0f} s left")
+            progress = f"step {step} of {steps}, {remaining_s:.0f} s left"
+            pb_utils.Logger.log_warn(f"tiny_gpt has no weights yet and is trained, once: {progress}")
 
-    pb_utils.Logger.log_warn("tiny_gpt has no weights yet: training them now takes one or two minutes, once")
     partial = path.with_name(f"weights.{os.getpid()}.partial")
     tiny_gpt.write(partial, log)
     partial.replace(path)
