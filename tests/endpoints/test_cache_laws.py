@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiprocessing.shared_memory import SharedMemory
 
+import pytest
 from hpack import Encoder
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
@@ -212,12 +213,12 @@ class CacheLaws(RuleBasedStateMachine):
     def answers_are_the_same(self) -> None:
         if not hasattr(self, "http"):
             return
+        self.errors.check()
         for client in (*self.http, *self.grpc):
             known, fresh = ((connection.wire.sent, connection.wire.state) for connection in client.connections)
             assert known == fresh
         known_requests, fresh_requests = (side.models.accepted for side in self.sides)
         assert known_requests == fresh_requests
-        self.errors.check()
 
     def teardown(self) -> None:
         if hasattr(self, "errors"):
@@ -228,4 +229,4 @@ class CacheLaws(RuleBasedStateMachine):
                 memory.unlink()
 
 
-TestCacheLaws = CacheLaws.TestCase
+TestCacheLaws = pytest.mark.timeout(600)(CacheLaws.TestCase)
