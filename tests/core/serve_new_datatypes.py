@@ -67,13 +67,14 @@ def main(repository: Path) -> None:
     import grpc
 
     import tritonnb as tnb
+    from tritonnb.core import datatypes
 
     assert Path(tnb.__file__).is_relative_to(repository)
     (repository / "models" / "conjugate" / "1").mkdir(parents=True)
     (repository / "models" / "conjugate" / "1" / "model.py").write_text(MODEL)
     (repository / "models" / "conjugate" / "config.pbtxt").write_text(CONFIG)
 
-    copy: Any = tnb  # the type checker sees the original package
+    copy: Any = datatypes  # the type checker sees the original module
     fp8: Any = copy.FP8[2]
     with tnb.Server(repository / "models", port=0, grpc_port=0) as server:
 
