@@ -45,7 +45,7 @@ install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --qu
 	chromium node check docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
-	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN notebooks/01_quickstart.ipynb
+	@$(BIN)/jupyter lab $(AS_ROOT) --Application.log_level=WARN --LabApp.default_url=/lab/tree/notebooks/01_quickstart.ipynb
 
 demo: $(LAB) say-if-interpreted
 	@$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb

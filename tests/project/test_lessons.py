@@ -47,8 +47,9 @@ def test_lab_opens_the_first_lesson_with_the_given_options(tmp_path: Path, monke
 
     monkeypatch.setattr(subprocess, "call", call)
     assert main(["lab", str(tmp_path), "--", "--no-browser"]) == 0
-    first = tmp_path / "notebooks" / "01_quickstart.ipynb"
-    assert commands[0][1:] == ["-m", "jupyterlab", "--no-browser", str(first)]
+    first = "/lab/tree/notebooks/01_quickstart.ipynb"  # the address that JupyterLab prints where there is no browser
+    here = [f"--ServerApp.root_dir={tmp_path}", f"--LabApp.default_url={first}"]
+    assert commands[0][1:] == ["-m", "jupyterlab", *here, "--no-browser"]
     assert (tmp_path / "model_repository" / "dense" / "1" / "model.onnx").is_file()
 
 

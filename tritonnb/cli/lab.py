@@ -47,8 +47,9 @@ def run(options: argparse.Namespace) -> int:
         materialize(options.directory / MODELS, _FIRST_MODELS)
     if "jupyterlab" in missing:
         return 1
-    first = options.directory / LESSONS / lessons()[0].path.name
-    return subprocess.call([sys.executable, "-m", "jupyterlab", *options.options, str(first)])
+    first = f"/lab/tree/{LESSONS}/{lessons()[0].path.name}"
+    here = [f"--ServerApp.root_dir={options.directory.resolve()}", f"--LabApp.default_url={first}"]
+    return subprocess.call([sys.executable, "-m", "jupyterlab", *here, *options.options])
 
 
 def _missing_packages() -> list[str]:
