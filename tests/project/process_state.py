@@ -96,6 +96,9 @@ def main(repository: str) -> None:
         recording.plot.timeline()
         recording.to_html("recording.html")
         tnb.simulate("max_batch_size: 1", [(0, 1)], tnb.fixed(1))
+    for thread in threading.enumerate():  # a thread says that it has finished its work just before it ends
+        if thread.name.startswith("tritonnb"):
+            thread.join(10)
     states.append(state())
     Path("states.json").write_text(json.dumps(states))
 
