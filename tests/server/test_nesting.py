@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-import tritonnb as tnb
+from tritonnb.server.nested_loop import allow_nested
 
 
 class NestingPackage:
@@ -35,14 +35,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, NestingPackage]:
 def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage]) -> None:
     installed |= {"nest_asyncio": NestingPackage(), "nest_asyncio2": NestingPackage()}
     with warnings.catch_warnings(action="error"):
-        assert tnb.allow_nested() == "nest_asyncio2"
+        assert allow_nested() == "nest_asyncio2"
     assert (installed["nest_asyncio"].applied, installed["nest_asyncio2"].applied) == (0, 1)
 
 
 def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, NestingPackage]) -> None:
     installed["nest_asyncio"] = NestingPackage()
     with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7") as warned:
-        assert tnb.allow_nested() == "nest_asyncio"
+        assert allow_nested() == "nest_asyncio"
     assert [warning.filename for warning in warned] == [__file__]
     assert installed["nest_asyncio"].applied == 1
 
@@ -50,7 +50,7 @@ def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, Ne
 @pytest.mark.usefixtures("installed")
 def test_without_either_package_the_error_names_the_extra() -> None:
     with pytest.raises(ImportError) as error:
-        tnb.allow_nested()
+        allow_nested()
     assert str(error.value) == (
         "allow_nested: expected nest_asyncio2 or nest_asyncio to be installed, got neither: "
         'pip install "tritonnb[nested]"'
