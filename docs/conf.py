@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from numpydoc.xref import DEFAULT_LINKS
+from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -59,3 +60,12 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+
+
+def setup(app: Sphinx) -> None:
+    """Leave out members that Matplotlib adds to its subclasses: their docstrings link to its documentation."""
+    app.connect("autodoc-skip-member", _is_matplotlibs)
+
+
+def _is_matplotlibs(_app: Sphinx, _kind: str, _name: str, member: object, _skip: bool, _options: object) -> bool | None:
+    return True if str(getattr(member, "__module__", "")).startswith("matplotlib.") else None

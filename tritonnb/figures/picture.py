@@ -49,6 +49,7 @@ class Picture(Figure):
     """
 
     def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:
+        """Create a figure; the arguments apart from `alt` are those of `matplotlib.figure.Figure`."""
         super().__init__(*args, **kwargs)
         self.alt = alt
 
