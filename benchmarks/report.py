@@ -24,8 +24,11 @@ _INTRODUCTION = """# Performance
 
 `make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
 servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios less. All
-servers and the load generator share one machine. The last section lists what is below its
-target. On another machine of the same kind, the ratios differed by about a fifth.
+servers and the load generator share one machine. The last section lists what is below its target.
+
+Rows called `tritonnb` are of a model that declares nothing. `EXECUTE_ON_ANY_THREAD` is a parameter with which the event
+loop executes quick batches of a model; two of the example models have it. Each connection repeats one request byte for
+byte, which this server then reads from a cache; requests that differ cost more.
 """
 
 
