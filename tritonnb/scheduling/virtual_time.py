@@ -16,7 +16,8 @@ from tritonnb.core.errors import TritonError
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable, Scheduler, Stage
 from tritonnb.scheduling.response_order import ResponseOrder
 
-_END, _ARRIVAL, _CANCEL, _WAKE = range(4)
+#: The kinds of events, in the order in which those of one time are processed.
+_END, ARRIVAL, CANCEL, _WAKE = range(4)
 
 
 @dataclass(slots=True)
@@ -40,6 +41,35 @@ class FinalResponse:
     final: bool = True
 
 
+class VirtualClock:
+    """Processes events in the order of their times, kinds, and scheduling.
+
+    Attributes
+    ----------
+    now : int
+        Current time in ns.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._events: list[tuple[int, int, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def schedule(self, time_ns: int, kind: int, process: Callable[[], None]) -> None:
+        """Call ``process`` at a time."""
+        self._count += 1
+        heapq.heappush(self._events, (time_ns, kind, self._count, process))
+
+    def run(self, until_ns: int | None = None) -> None:
+        """Process all events, or those up to and including ``until_ns``."""
+        events = self._events
+        while events and (until_ns is None or events[0][0] <= until_ns):
+            self.now, _, _, process = heapq.heappop(events)
+            process()
+        if until_ns is not None:
+            self.now = max(self.now, until_ns)
+
+
 class VirtualTime:
     """The driver of one scheduler in virtual time.
 
@@ -57,11 +87,11 @@ class VirtualTime:
     rescheduled : callable, optional
         ``rescheduled(request)`` returns whether the model releases the request to be executed again (iterative
         sequences).
+    clock : VirtualClock, optional
+        That of several drivers; by default this one has its own.
 
     Attributes
     ----------
-    now : int
-        Current time in ns.
     batches : list of Batch
         In the order in which they started.
     responses : list of FinalResponse
@@ -77,41 +107,36 @@ class VirtualTime:
         validate: bool = False,
         on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Schedulable], bool] | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
         self.scheduler = scheduler
-        self.now = 0
         self.batches: list[Batch] = []
         self.responses: list[FinalResponse] = []
         self._service = service
         self._validate = validate
         self._on_response = on_response
         self._rescheduled = rescheduled
-        self._events: list[tuple[int, int, int, Callable[[], None]]] = []
-        self._count = 0
+        self._clock = VirtualClock() if clock is None else clock
         self._wake_planned: int | None = None
         for instance in range(instance_count):
             self._carry_out(scheduler.instance_idle(instance, 0))
 
+    @property
+    def now(self) -> int:
+        """Current time in ns."""
+        return self._clock.now
+
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
-        self._schedule(time_ns, _ARRIVAL, partial(self._arrived, request))
+        self._clock.schedule(time_ns, ARRIVAL, partial(self.arrived, request))
 
     def cancel(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the cancellation of a request."""
-        self._schedule(time_ns, _CANCEL, partial(self._cancelled, request))
+        self._clock.schedule(time_ns, CANCEL, partial(self.cancelled, request))
 
     def run(self, until_ns: int | None = None) -> None:
         """Process all events, or those up to and including ``until_ns``."""
-        events = self._events
-        while events and (until_ns is None or events[0][0] <= until_ns):
-            self.now, _, _, process = heapq.heappop(events)
-            process()
-        if until_ns is not None:
-            self.now = max(self.now, until_ns)
-
-    def next_ns(self) -> int | None:
-        """The time of the next event; None if there is none."""
-        return self._events[0][0] if self._events else None
+        self._clock.run(until_ns)
 
     def apply(self, change: Callable[[int], Sequence[Decision]]) -> None:
         """Change the scheduler now: ``change(now)`` returns the resulting decisions."""
@@ -121,11 +146,8 @@ class VirtualTime:
         """A batch was staged: execute it immediately, as without a rate limiter; subclasses may delay it."""
         self._carry_out(self.scheduler.begin(instance, self.now))
 
-    def _schedule(self, time_ns: int, kind: int, process: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._events, (time_ns, kind, self._count, process))
-
-    def _arrived(self, request: Schedulable) -> None:
+    def arrived(self, request: Schedulable) -> None:
+        """A request arrives now."""
         try:
             decisions = self.scheduler.enqueue(request, self.now)
         except TritonError as error:
@@ -133,7 +155,8 @@ class VirtualTime:
         else:
             self._carry_out(decisions)
 
-    def _cancelled(self, request: Schedulable) -> None:
+    def cancelled(self, request: Schedulable) -> None:
+        """A request is cancelled now."""
         request.cancelled = True
         self._carry_out(self.scheduler.cancel(request, self.now))
 
@@ -171,7 +194,7 @@ class VirtualTime:
                 end = self.now + self._service(decision)
                 self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)
-                self._schedule(end, _END, partial(self._ended, decision, order))
+                self._clock.schedule(end, _END, partial(self._ended, decision, order))
             elif isinstance(decision, Stage):
                 self.staged(decision.instance)
             else:
@@ -180,7 +203,7 @@ class VirtualTime:
         if wake is not None:
             wake = max(wake, self.now)
             if wake != self._wake_planned:
-                self._schedule(wake, _WAKE, self._woken)
+                self._clock.schedule(wake, _WAKE, self._woken)
         self._wake_planned = wake
         if self._validate:
             self.scheduler.validate()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.sequence_flags import SEQUENCE_END
-from tritonnb.scheduling.virtual_time import FinalResponse, VirtualTime
-
-if TYPE_CHECKING:
-    from tritonnb.simulation.run import SimulatedRequest
+from tritonnb.scheduling.decisions import Schedulable
+from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
 
 #: Chooses a replica: takes the number of requests in flight on each, and returns an index.
 RouterFunction: TypeAlias = Callable[[Sequence[int]], int]
@@ -91,70 +89,55 @@ def make_router(router: Router, seed: int) -> RouterFunction:
     return _ROUTERS[router](random.Random(f"{seed} router"))
 
 
-class ReplicatedTime:
-    """The driver of several schedulers in one virtual time; has the interface of `VirtualTime` that simulations use.
+class Replicas:
+    """The drivers of several schedulers with one virtual clock, behind a router.
 
     A request of a sequence goes to the replica of its first request.
 
     Parameters
     ----------
+    clock : VirtualClock
     replicas : sequence of VirtualTime
+        With this clock.
     route : callable
     """
 
-    def __init__(self, replicas: Sequence[VirtualTime], route: RouterFunction) -> None:
+    def __init__(self, clock: VirtualClock, replicas: Sequence[VirtualTime], route: RouterFunction) -> None:
+        self._clock = clock
         self._replicas = replicas
         self._route = route
         self._in_flight = [0] * len(replicas)
-        self._replica_of: dict[int | str, int] = {}
-        self._sent_to: dict[int, int] = {}  # by serial number
-        self._arrivals: list[tuple[int, int, SimulatedRequest]] = []
-        self._cancellations: dict[int, int] = {}  # times, by serial number
+        self._replica_of: dict[int | str, int] = {}  # by sequence
+        self._sent_to: dict[Schedulable, int] = {}
 
     @property
     def responses(self) -> list[FinalResponse]:
         """The responses of all replicas."""
         return [response for replica in self._replicas for response in replica.responses]
 
-    def arrive(self, time_ns: int, request: SimulatedRequest) -> None:
+    def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request at the router."""
-        heapq.heappush(self._arrivals, (time_ns, request.serial, request))
+        self._clock.schedule(time_ns, ARRIVAL, partial(self._arrived, request))
 
-    def cancel(self, time_ns: int, request: SimulatedRequest) -> None:
+    def cancel(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the cancellation of a request."""
-        self._cancellations[request.serial] = time_ns
+        self._clock.schedule(time_ns, CANCEL, partial(self._cancelled, request))
 
-    def responded(self, request: SimulatedRequest) -> None:
+    def responded(self, request: Schedulable) -> None:
         """A replica sent the response to a request."""
-        self._in_flight[self._sent_to.pop(request.serial)] -= 1
+        self._in_flight[self._sent_to.pop(request)] -= 1
 
-    def run(self) -> None:
-        """Process all events in the order of their times; at equal times, those of replicas before arrivals."""
-        while True:
-            nexts = [
-                (time, index) for index, replica in enumerate(self._replicas) if (time := replica.next_ns()) is not None
-            ]
-            if nexts and (not self._arrivals or min(nexts)[0] <= self._arrivals[0][0]):
-                time_ns, index = min(nexts)
-                self._replicas[index].run(time_ns)
-            elif self._arrivals:
-                time_ns, _, request = heapq.heappop(self._arrivals)
-                self._send(time_ns, request)
-            else:
-                return
-
-    def _send(self, time_ns: int, request: SimulatedRequest) -> None:
-        index = self._choose(request)
+    def _arrived(self, request: Schedulable) -> None:
+        index = self._sent_to[request] = self._choose(request)
         self._in_flight[index] += 1
-        self._sent_to[request.serial] = index
-        replica = self._replicas[index]
-        replica.arrive(time_ns, request)
-        cancelled_ns = self._cancellations.pop(request.serial, None)
-        if cancelled_ns is not None:
-            replica.cancel(cancelled_ns, request)
-        replica.run(time_ns)
+        self._replicas[index].arrived(request)
 
-    def _choose(self, request: SimulatedRequest) -> int:
+    def _cancelled(self, request: Schedulable) -> None:
+        request.cancelled = True
+        if request in self._sent_to:
+            self._replicas[self._sent_to[request]].cancelled(request)
+
+    def _choose(self, request: Schedulable) -> int:
         sequence = request.correlation_id
         index = self._replica_of.get(sequence) if sequence else None
         if index is None:

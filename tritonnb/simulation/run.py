@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import cast
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, ResponseSent
@@ -24,9 +23,9 @@ from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.from_config import make_scheduler
-from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
+from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualClock, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
-from tritonnb.simulation.replicas import ReplicatedTime, Router, RouterFunction, instance_on, make_router
+from tritonnb.simulation.replicas import Replicas, Router, RouterFunction, instance_on, make_router
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
@@ -181,6 +180,7 @@ class _Replica:
         times: ExecutionTimes,
         first_step_ns: int,
         on_response: Callable[[FinalResponse], None],
+        clock: VirtualClock,
     ) -> None:
         self._model = config.name
         self._times = times
@@ -196,6 +196,7 @@ class _Replica:
             instances,
             on_response=on_response,
             rescheduled=self._is_rescheduled if self._iterative else None,
+            clock=clock,
         )
 
     def _execute(self, decision: Execute) -> int:
@@ -236,14 +237,13 @@ class _Simulation:
         self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
         self._cancelled: list[RequestCancelled] = []
         self._next_request: Callable[[FinalResponse], None] = lambda response: None
-        self._replicas = [_Replica(config, times, first_step_ns, self._responded) for _ in range(replicas)]
-        servers = [replica.time for replica in self._replicas]
-        self._replicated = ReplicatedTime(servers, route) if replicas > 1 else None
-        self._time = self._replicated or servers[0]
+        self._clock = VirtualClock()
+        route = route if replicas > 1 else lambda loads: 0
+        self._replicas = [_Replica(config, times, first_step_ns, self._responded, self._clock) for _ in range(replicas)]
+        self._routed = Replicas(self._clock, [replica.time for replica in self._replicas], route)
 
     def _responded(self, response: FinalResponse) -> None:
-        if self._replicated is not None:
-            self._replicated.responded(cast(SimulatedRequest, response.request))
+        self._routed.responded(response.request)
         self._next_request(response)
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
@@ -252,8 +252,8 @@ class _Simulation:
             if arrival.cancel_us is not None:
                 time_ns = round(arrival.cancel_us * 1000)
                 self._cancelled.append(RequestCancelled(time_ns, self._name, 1, request.serial))
-                self._time.cancel(time_ns, request)
-        self._time.run()
+                self._routed.cancel(time_ns, request)
+        self._clock.run()
 
     def closed_loop(self, loop: ClosedLoop) -> None:
         arrival = Arrival(0.0, loop.rows)
@@ -270,7 +270,7 @@ class _Simulation:
         for _ in range(min(loop.clients, loop.requests)):
             remaining -= 1
             self._send(0, arrival)
-        self._time.run()
+        self._clock.run()
 
     def events(self) -> list[Event]:
         batches = [
@@ -288,7 +288,7 @@ class _Simulation:
             *self._cancelled,
             *(
                 self._refused(response, response.error)
-                for response in self._time.responses
+                for response in self._routed.responses
                 if response.error is not None
             ),
             *(sent for sent, _ in executions),
@@ -305,13 +305,13 @@ class _Simulation:
         request.received_ns = time_ns
         self._requests.append(request)
         self._arrived.append(unpack(decision_events.request_arrived(request, self._name, 1, time_ns)))
-        self._time.arrive(time_ns, request)
+        self._routed.arrive(time_ns, request)
         return request
 
     def _batch(self, number: int, batch: Batch, queued_ns: list[int], replica: int) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
         instance = self._instances[decision.instance]
-        if self._replicated is not None:
+        if len(self._replicas) > 1:
             instance = instance_on(replica, instance)
         executed = tuple(
             [
