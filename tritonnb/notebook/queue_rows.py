@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tritonnb.core.packed_events import Packed
 from tritonnb.notebook.view_encoding import SERIAL, TIME, DrawnBatch
+from tritonnb.telemetry.lanes import Lanes
 
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
 Wait = tuple[int, int, int | None]
@@ -18,35 +18,25 @@ class QueueRows:
 
     def __init__(self) -> None:
         self._row_of: dict[int, int] = {}  # of the requests that still wait
-        self._leaving: list[tuple[int, int]] = []  # a heap: when, and from which row
-        self._free: list[int] = []
-        self._count = 0
+        self._lanes = Lanes()
 
     def assign(self, waits: Iterable[Wait]) -> Mapping[int, int]:
         """Return the row of each request by its serial; a waiting request that is not listed any more has left."""
         ordered = sorted(waits, key=lambda wait: wait[0])
         for serial in self._row_of.keys() - {serial for _, serial, _ in ordered}:
-            heapq.heappush(self._free, self._row_of.pop(serial))
+            self._lanes.free(self._row_of.pop(serial))
         rows = {}
         for arrived_ns, serial, left_ns in ordered:
             row = self._row_of.pop(serial, None)
             if row is None:
-                row = self._topmost(arrived_ns)
+                row = self._lanes.take(arrived_ns)
             rows[serial] = row
             if left_ns is None:
                 self._row_of[serial] = row
             else:
                 # A request that did not wait has its row for itself, too: else its mark would be another's.
-                heapq.heappush(self._leaving, (max(left_ns, arrived_ns + 1), row))
+                self._lanes.leave(row, max(left_ns, arrived_ns + 1))
         return rows
-
-    def _topmost(self, time_ns: int) -> int:
-        while self._leaving and self._leaving[0][0] <= time_ns:
-            heapq.heappush(self._free, heapq.heappop(self._leaving)[1])
-        if self._free:
-            return heapq.heappop(self._free)
-        self._count += 1
-        return self._count - 1
 
 
 def drawn_waits(

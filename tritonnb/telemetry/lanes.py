@@ -1,9 +1,10 @@
-"""Lanes of a timeline: intervals that overlap in time are drawn in different lanes."""
+"""Intervals that overlap in time: the lanes in which a timeline draws them, and how many there are at each time."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from itertools import accumulate
 
 
 def assign_lanes(intervals: Iterable[tuple[float, float]]) -> list[int]:
@@ -25,13 +26,62 @@ def assign_lanes(intervals: Iterable[tuple[float, float]]) -> list[int]:
     >>> assign_lanes([(0, 5), (1, 2), (3, 4), (4, 6)])
     [0, 1, 1, 1]
     """
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    lanes: list[int] = []
+    lanes = Lanes()
+    assigned = []
     for begin, end in intervals:
-        while busy and busy[0][0] <= begin:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = heapq.heappop(free) if free else len(busy)  # no lane is free: all those below this one are busy
-        heapq.heappush(busy, (end, lane))
-        lanes.append(lane)
-    return lanes
+        assigned.append(lanes.take(begin))
+        lanes.leave(assigned[-1], end)
+    return assigned
+
+
+class Lanes:
+    """Lanes that are taken and left, in the order of time."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._free: list[int] = []
+        self._leaving: list[tuple[float, int]] = []  # a heap: when, and which lane
+
+    def take(self, time: float) -> int:
+        """Take the lowest lane that is free at a time."""
+        while self._leaving and self._leaving[0][0] <= time:
+            self.free(heapq.heappop(self._leaving)[1])
+        if self._free:
+            return heapq.heappop(self._free)
+        self._count += 1
+        return self._count - 1
+
+    def leave(self, lane: int, time: float) -> None:
+        """Leave a lane at a time, which may be in the future."""
+        heapq.heappush(self._leaving, (time, lane))
+
+    def free(self, lane: int) -> None:
+        """Leave a lane now."""
+        heapq.heappush(self._free, lane)
+
+
+def count_overlaps(intervals: Iterable[tuple[int, int | None]]) -> tuple[list[int], list[int]]:
+    """Count the intervals that contain each time; an interval does not contain its end.
+
+    Parameters
+    ----------
+    intervals : iterable of (int, int or None)
+        Begin and end; None for an interval that does not end.
+
+    Returns
+    -------
+    tuple of (list of int, list of int)
+        The times at which intervals begin or end, ascending, and the number from each of them on.
+
+    Examples
+    --------
+    >>> count_overlaps([(0, 5), (1, 2), (2, None)])
+    ([0, 1, 2, 5], [1, 2, 2, 1])
+    """
+    changes: dict[int, int] = {}
+    for begin, end in intervals:
+        changes[begin] = changes.get(begin, 0) + 1
+        if end is not None:
+            changes[end] = changes.get(end, 0) - 1
+    times = sorted(changes)
+    return times, list(accumulate(changes[time] for time in times))

@@ -11,8 +11,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, EnsembleExecuted, ModelStateChanged, ResponseSent
+from tritonnb.core.events import (
+    BatchExecuted,
+    CacheHit,
+    CacheMiss,
+    EnsembleExecuted,
+    Event,
+    ModelStateChanged,
+    ResponseSent,
+)
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.quantiles import quantile
@@ -31,9 +40,6 @@ DURATION_BUCKETS_US: Mapping[str, tuple[float, ...]] = {
     "compute_infer": (1000.0, 5000.0, 25_000.0, 50_000.0, 100_000.0),
     "compute_output": (100.0, 500.0, 1000.0, 5000.0, 10_000.0),
 }
-
-_EVENTS = (BatchExecuted, CacheHit, CacheMiss, EnsembleExecuted, ResponseSent, ModelStateChanged)
-_KINDS = {kind.__name__ for kind in _EVENTS}
 
 
 class Summary:
@@ -110,7 +116,7 @@ class ModelLatencies:
                 self._observe("compute_infer", event.compute_end_ns - event.compute_start_ns, now)
                 self._observe("compute_output", event.exec_end_ns - event.compute_end_ns, now)
 
-    def add_ensemble(self, event: EnsembleExecuted) -> None:
+    def add_ensemble(self, event: EnsembleExecuted, now: float) -> None:
         """Add the first response of a request to an ensemble."""
         if not self._decoupled:
             self.first_response.observe((event.time_ns - event.received_ns) // 1_000_000)
@@ -126,7 +132,7 @@ class ModelLatencies:
         """Add a request whose response was inserted into the response cache."""
         self.summaries["cache_miss"].observe(event.elapsed_ns // 1000, now)
 
-    def add_response(self, event: ResponseSent) -> None:
+    def add_response(self, event: ResponseSent, now: float) -> None:
         """Add a response of a decoupled model."""
         if event.index == 0 and event.outcome != "empty":
             self.first_response.observe(event.elapsed_ns // 1_000_000)
@@ -134,6 +140,16 @@ class ModelLatencies:
     def _observe(self, name: str, ns: int, now: float) -> None:
         self.summaries[name].observe(ns // 1000, now)
         self.histograms[name].observe(ns / 1000)
+
+
+_FOLDS: Mapping[type[Event], Callable[[ModelLatencies, Any, float], None]] = {
+    BatchExecuted: ModelLatencies.add_batch,
+    EnsembleExecuted: ModelLatencies.add_ensemble,
+    CacheHit: ModelLatencies.add_hit,
+    CacheMiss: ModelLatencies.add_miss,
+    ResponseSent: ModelLatencies.add_response,
+}
+_KINDS = {kind.__name__ for kind in (*_FOLDS, ModelStateChanged)}
 
 
 class Latencies:
@@ -161,15 +177,7 @@ class Latencies:
         if packed[0] not in _KINDS:
             return
         event = unpack(packed)
-        if isinstance(event, BatchExecuted):
-            self.of(event.model, event.version).add_batch(event, time.monotonic())
-        elif isinstance(event, EnsembleExecuted):
-            self.of(event.model, event.version).add_ensemble(event)
-        elif isinstance(event, CacheHit):
-            self.of(event.model, event.version).add_hit(event, time.monotonic())
-        elif isinstance(event, CacheMiss):
-            self.of(event.model, event.version).add_miss(event, time.monotonic())
-        elif isinstance(event, ResponseSent):
-            self.of(event.model, event.version).add_response(event)
-        elif isinstance(event, ModelStateChanged) and event.state == "READY":
+        if not isinstance(event, ModelStateChanged):
+            _FOLDS[type(event)](self.of(event.model, event.version), event, time.monotonic())
+        elif event.state == "READY":
             self._models.pop((event.model, event.version), None)  # counts start when a model is loaded

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tritonnb.core.events import (
     BatchExecuted,
@@ -78,30 +78,18 @@ class _Responses:
     """``response_stats`` of one response index of a decoupled model."""
 
     def __init__(self) -> None:
-        self.compute_infer = Duration()
-        self.compute_output = Duration()
-        self.success = Duration()
-        self.fail = Duration()
-        self.empty_response = Duration()
-        self.cancel = Duration()
+        self._durations = {name: Duration() for name in ResponseEntry.__annotations__}
 
     def add(self, event: ResponseSent) -> None:
         if event.outcome != "cancel":
-            self.compute_infer.add(event.elapsed_ns)
+            self._durations["compute_infer"].add(event.elapsed_ns)
         if event.outcome == "success":
-            self.compute_output.add(0)
+            self._durations["compute_output"].add(0)
         total = "empty_response" if event.outcome == "empty" else event.outcome
-        getattr(self, total).add(event.elapsed_ns)
+        self._durations[total].add(event.elapsed_ns)
 
     def to_dict(self) -> ResponseEntry:
-        return {
-            "cancel": self.cancel.to_dict(),
-            "compute_infer": self.compute_infer.to_dict(),
-            "compute_output": self.compute_output.to_dict(),
-            "empty_response": self.empty_response.to_dict(),
-            "fail": self.fail.to_dict(),
-            "success": self.success.to_dict(),
-        }
+        return cast(ResponseEntry, {name: duration.to_dict() for name, duration in self._durations.items()})
 
 
 class ModelStatistics:
