@@ -60,7 +60,7 @@ from .simulation import poisson as poisson
 from .simulation import sequences as sequences
 from .simulation import service_time as service_time
 from .simulation import table as table
-from .teaching.random_worksheet import worksheet as worksheet
+from .teaching.exercises import worksheet as worksheet
 from .teaching.worksheet import Worksheet as Worksheet
 from .telemetry.log_settings import LogSettings as LogSettings
 from .telemetry.trace_settings import TraceOptions as TraceOptions

@@ -11,11 +11,11 @@ ACCESSORS = {
         "view": Accessor("tritonnb.notebook.batch_view:view"),
         "to_html": Accessor("tritonnb.notebook.page:to_html"),
         "debug": Accessor("tritonnb.recording.debugger:debug"),
-        "worksheet": Accessor("tritonnb.teaching.recorded_worksheet:recorded_worksheet"),
+        "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),
         "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
     },
     "tritonnb.recording.comparison:Comparison": {
-        "plot": Accessor("tritonnb.figures.comparison:draw"),
+        "plot": Accessor("tritonnb.figures.plot:plot_comparison"),
         "view": Accessor("tritonnb.notebook.comparison_view:compare"),
     },
     "tritonnb.recording.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
@@ -23,7 +23,7 @@ ACCESSORS = {
     "tritonnb.profile.result:LoadResult": {
         "plot": Accessor("tritonnb.figures.load:draw"),
         "plot_cdf": Accessor("tritonnb.figures.latency_cdf:draw_load"),
-        "plot_tokens": Accessor("tritonnb.figures.token_times:draw"),
+        "plot_tokens": Accessor("tritonnb.figures.load:draw_tokens"),
     },
     "tritonnb.profile.sweep_result:SweepResult": {
         "plot": Accessor("tritonnb.figures.sweep:draw"),
@@ -32,25 +32,25 @@ ACCESSORS = {
     },
     "tritonnb.server.server:Server": {
         "dashboard": Accessor("tritonnb.notebook.dashboard:open_dashboard"),
-        "_repr_html_": Accessor("tritonnb.notebook.cards:server_card"),
+        "_repr_html_": Accessor("tritonnb.notebook.html_reprs:server_card"),
     },
     "tritonnb.server.model_handle:ModelHandle": {
         "plot": Accessor("tritonnb.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
         "edit": Accessor("tritonnb.notebook.config_editor:edit_config"),
         "watch": Accessor("tritonnb.notebook.live_batch_view:watch"),
-        "_repr_html_": Accessor("tritonnb.notebook.cards:model_card"),
+        "_repr_html_": Accessor("tritonnb.notebook.html_reprs:model_card"),
     },
     "tritonnb.remote.connection:Remote": {
         "dashboard": Accessor("tritonnb.notebook.replicas_view:dashboard"),
-        "_repr_html_": Accessor("tritonnb.notebook.remote_cards:remote_card"),
+        "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_card"),
     },
     "tritonnb.remote.model:RemoteModelHandle": {
         "plot": Accessor("tritonnb.figures.statistics:plot", property),
         "traffic": Accessor("tritonnb.notebook.traffic:open_traffic"),
         "edit": Accessor("tritonnb.notebook.remote_editor:edit_remote_config"),
         "watch": Accessor("tritonnb.notebook.remote_view:watch"),
-        "_repr_html_": Accessor("tritonnb.notebook.remote_cards:remote_model_card"),
+        "_repr_html_": Accessor("tritonnb.notebook.html_reprs:remote_model_card"),
     },
 }
 for owner, accessors in ACCESSORS.items():

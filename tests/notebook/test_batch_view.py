@@ -10,8 +10,8 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.notebook import live_batch_view
+from tritonnb.notebook.batch_tracker import BURST, MOST_BATCHES
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.server.server import Server

@@ -10,7 +10,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.blame_panel import Report, answer_request
-from tritonnb.notebook.latest_job import LatestJob
+from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.recording import Recording
 
 
@@ -51,7 +51,7 @@ def test_a_view_answers_a_message_of_the_browser(rec: Recording) -> None:
 
 
 def test_the_newest_job_replaces_those_that_wait() -> None:
-    jobs = LatestJob("test")
+    jobs = LatestOnlyWorker("test")
     done: list[tuple[int, bool]] = []
     begun, release = threading.Event(), threading.Event()
 
@@ -70,7 +70,7 @@ def test_the_newest_job_replaces_those_that_wait() -> None:
 
 
 def test_a_thread_is_joined_only_after_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, done = LatestJob("test"), threading.Event()
+    jobs, done = LatestOnlyWorker("test"), threading.Event()
     start = threading.Thread.start
 
     def join_first(thread: threading.Thread) -> None:

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from tests.notebook.browser import ROOT
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.dashboard_parts import Graph
+from tritonnb.notebook.dashboard import Graph
 from tritonnb.notebook.widget_files import stylesheet
 from tritonnb.recording.ensemble_graph import ensemble_graph
 

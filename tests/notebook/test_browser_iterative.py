@@ -8,7 +8,7 @@ import pytest
 
 from tests.notebook.test_iterative_requests import record, record_static
 from tests.notebook.view_page import ViewPage, deliveries
-from tritonnb.notebook.recorded_history import recorded_history
+from tritonnb.notebook.view_session import recorded_history
 
 #: The share of the pixels of a rectangle that have the colour of the hatching.
 HATCHED = """([x, y, width, height, colour]) => {

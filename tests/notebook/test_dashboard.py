@@ -16,8 +16,7 @@ from ipywidgets.widgets.widget import _instances
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.notebook.config_editor import edit_config, open_editors
-from tritonnb.notebook.dashboard import Dashboard
-from tritonnb.notebook.dashboard_parts import Charts
+from tritonnb.notebook.dashboard import Charts, Dashboard
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.traffic import Traffic
 from tritonnb.server.server import Server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tritonnb.notebook import batch_view
-from tritonnb.notebook.es_modules import join_modules
+from tritonnb.notebook.widget_files import join_modules
 
 STATIC = Path(batch_view.__file__).parent / "static"
 MODULES = sorted(STATIC.rglob("*.js"))

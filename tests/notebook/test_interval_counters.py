@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 import tritonnb as tnb
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.activity import Activity
-from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
     Counters,
     MergedIntervals,
+    QueueDepth,
     merge_into,
 )
-from tritonnb.notebook.queue_depth import QueueDepth
+from tritonnb.notebook.view_session import ViewSession
 
 WIDTH = 10
 
@@ -157,9 +157,9 @@ def test_the_dashboard_and_the_view_count_the_same() -> None:
     activity = Activity(begin)
     activity.fold(packed)
     seconds = activity.of("m").last(activity.number_at(end) + 1, activity.number_at(end) + 1)
-    feed = Feed("m", rec.configs["m"], begin)
-    feed.fold(packed)
-    lanes = feed.flush(end)["counters"]["lanes"].values()
+    session = ViewSession("m", rec.configs["m"], begin)
+    session.fold(packed)
+    lanes = session.flush(end)["counters"]["lanes"].values()
     for name, of_activity in (("busy", "busy_ns"), ("batches", "batches"), ("rows", "rows")):
         assert sum(sum(lane[name]) for lane in lanes) == sum(getattr(second, of_activity) for second in seconds), name
     assert sum(second.requests for second in seconds) == len(rec.requests)

@@ -54,9 +54,7 @@ def test_a_worker_can_be_stopped_and_joined_on_its_own_thread() -> None:
 JOB = """
 import threading
 
-from tritonnb.notebook.latest_job import LatestJob
-from tritonnb.notebook.updater import Updater
-from tritonnb.notebook.worker import Worker
+from tritonnb.notebook.worker import LatestOnlyWorker, Worker
 
 begun = threading.Event()
 
@@ -71,8 +69,7 @@ def draw():
     "start",
     [
         "Worker('test', lambda job: job(), draw, 0.001).start()",
-        "Updater('test', draw, print, 0.001)",
-        "LatestJob('test').submit(draw)",
+        "LatestOnlyWorker('test').submit(draw)",
     ],
 )
 def test_the_interpreter_does_not_exit_during_a_job(start: str) -> None:

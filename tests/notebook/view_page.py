@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.feed import Feed
+from tritonnb.notebook.view_session import ViewSession
 from tritonnb.recording.recording import Recording
 
 PAGE = """<!doctype html><body data-jp-theme-light="{light}" style="margin: 0; background: {paper}">
@@ -60,8 +60,8 @@ def deliveries(rec: Recording, interval_ms: int = 100, **options: Any) -> tuple[
     """Return the history at the beginning of a recording, and what the kernel would have sent since then."""
     (name,) = rec.configs
     begin, end = rec.span_ns
-    feed = Feed(name, rec.configs[name], begin, **options)
-    history = feed.history(begin)
+    session = ViewSession(name, rec.configs[name], begin, **options)
+    history = session.history(begin)
     events = iter(map(pack, rec.events))
     event = next(events, None)
     sent = []
@@ -70,9 +70,9 @@ def deliveries(rec: Recording, interval_ms: int = 100, **options: Any) -> tuple[
         while event is not None and event[1] <= now:
             part.append(event)
             event = next(events, None)
-        feed.fold(part)
-        if not feed.quiet:
-            sent.append(feed.flush(now))
+        session.fold(part)
+        if not session.quiet:
+            sent.append(session.flush(now))
     return history, sent
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tritonnb.playground.control_inputs import control_inputs
 from tritonnb.playground.presets import PRESETS, preset
+from tritonnb.playground.result import control_inputs
 from tritonnb.playground.session import simulate_scenario
 from tritonnb.recording.recording import Recording
 

@@ -9,8 +9,7 @@ import pytest
 import tritonnb as tnb
 from tests.playground.random_scenarios import random_scenarios
 from tritonnb.playground.presets import PRESETS, preset
-from tritonnb.playground.python_code import python_code
-from tritonnb.playground.scenario import read_arrival, read_arrivals, read_service, write_arrival
+from tritonnb.playground.scenario import python_code, read_arrival, read_arrivals, read_service, write_arrival
 from tritonnb.playground.session import simulate_scenario
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import tritonnb as tnb
 from tests.profile.conftest import MODELS, Gate
 from tritonnb.client.address import ModelAddress
-from tritonnb.profile.over_http import HttpTarget
+from tritonnb.profile.http_target import HttpTarget
 from tritonnb.profile.result import INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.targets import PendingRequest

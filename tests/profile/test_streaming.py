@@ -14,7 +14,7 @@ from tornado.iostream import StreamClosedError
 import tritonnb as tnb
 from tests.profile.conftest import MODELS
 from tritonnb.endpoints.http.handlers.generate import Generate
-from tritonnb.profile.over_http_stream import EventReader
+from tritonnb.profile.http_target import EventReader
 from tritonnb.profile.result import COMPLETED, FIRST, SENT, TOKENS
 from tritonnb.server.server import Server
 

@@ -83,9 +83,7 @@ LISTED = {
     "figures/picture.py": {"rcParams"},
     "model_zoo/digits.py": {"torch.manual_seed"},  # python -m tritonnb.model_zoo.digits
     "model_zoo/tiny_gpt.py": {"torch.set_num_threads"},
-    "notebook/latest_job.py": {"atexit.register"},
     "notebook/live_batch_view.py": {"atexit.register"},
-    "notebook/updater.py": {"atexit.register"},
     "notebook/worker.py": {"atexit.register"},
     "profile/sweep.py": {"atexit.register"},
     "simulation/run.py": {"gc.disable", "gc.enable"},

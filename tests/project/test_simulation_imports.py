@@ -33,7 +33,7 @@ assert tnb.worksheet("direct", seed=1).hint()
 assert tnb.TritonError
 """,
     "packages": "import tritonnb.simulation.run, tritonnb.scheduling.from_config, tritonnb.model_config.diagnose",
-    "traces": "import tritonnb.remote.from_trace, tritonnb.recording.files, tritonnb.teaching.random_worksheet",
+    "traces": "import tritonnb.remote.from_trace, tritonnb.recording.files, tritonnb.teaching.exercises",
     "playground": "import tritonnb.playground.session",
 }
 

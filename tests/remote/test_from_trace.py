@@ -13,7 +13,7 @@ import pytest
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tests.remote.traffic import send
-from tritonnb.recording.recorded_times import recorded_times
+from tritonnb.recording.what_if import recorded_times
 
 REQUESTS = 2000
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.telemetry.log_settings import LogHandler, LogSettings
-from tritonnb.telemetry.log_table import LogTable
+from tritonnb.telemetry.log_settings import LogHandler, LogSettings, LogTable
 
 
 @pytest.fixture

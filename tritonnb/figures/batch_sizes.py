@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -13,10 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, SELECTION
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, duration, panels_above, strip_spines
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: The number of batches of a size from which on its time is compared with others.
 ENOUGH = 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
@@ -15,10 +14,8 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.recording.ensemble_graph import EnsembleGraph, GraphNode, ensemble_graph
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: The width and height of a box; layers have a distance of one, and so have the boxes of a layer.
 _WIDTH, _HEIGHT = 0.66, 0.6

@@ -6,8 +6,6 @@ after its last token. Above: how many prompts wait.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
@@ -25,10 +23,8 @@ from tritonnb.figures.scale import (
     strip_spines,
 )
 from tritonnb.recording.generations import Generation, idle_share, token_times_of
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 _BOX = 0.72
 

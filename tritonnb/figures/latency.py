@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,8 @@ from matplotlib.axes import Axes
 from tritonnb.figures.palette import INK, series
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, strip_spines
+from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 _QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 #: Above this ratio of p99 to p50 the latency axis is logarithmic; a linear one would show two bars.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,9 @@ from matplotlib.figure import Figure
 from tritonnb.figures.palette import COMPUTE, INK, LIGHT
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, draw_empty, label_log_axis, strip_spines
+from tritonnb.profile.result import LoadResult
+from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.profile.result import LoadResult
-    from tritonnb.recording.recording import Recording
 
 Latencies = Sequence[float] | npt.NDArray[np.float64]
 #: Labels of points left of this share of the axis are below the curve, others above it.

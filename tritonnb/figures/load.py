@@ -1,4 +1,4 @@
-"""The figure of a load: the latency of each request over its intended send time."""
+"""The figures of a load: the latency of each request over its intended send time, and the times of tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tritonnb.figures.palette import GREY, INK, REFUSAL, series
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import strip_spines
+from tritonnb.figures.scale import duration, label_log_axis, strip_spines
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
+from tritonnb.recording.token_times import TokenTimes
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
@@ -60,3 +63,39 @@ def describe(result: LoadResult) -> str:
 def _sent_late(result: LoadResult) -> bool:
     lag = result.summary()["scheduling_lag_p99_ms"]
     return lag is not None and lag > _LATE * result.percentile(99)
+
+
+@with_short_traceback
+def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
+    """Draw the cumulative distributions of the time to the first token and of the time per output token.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If no request was answered by several tokens.
+    """
+    times = result.token_times
+    ax = axes_for(ax, 3.2, describe_tokens(times))
+    curves = (
+        ("time to first token", times.to_first_ms, QUEUE, "-"),
+        ("time per output token", times.per_token_ms, COMPUTE, "--"),
+    )
+    for name, values, colour, style in curves:
+        shares = np.arange(1, len(values) + 1) / len(values) * 100
+        ax.step(np.concatenate([values[:1], values]), np.concatenate([[0.0], shares]), where="post",
+                color=colour, linestyle=style, label=f"{name}, p50 {duration(np.median(values) * 1e6)}")  # fmt: skip
+    ax.set_xscale("log")
+    label_log_axis(ax.xaxis)
+    ax.set_ylim(0, 103)
+    ax.set_xlabel(f"ms (logarithmic), n = {times.count:,} generations", fontsize=8)
+    ax.set_ylabel("generations (%)", fontsize=8)
+    ax.legend(fontsize=8, frameon=False, loc="best")
+    strip_spines(ax, keep="bottom left")
+    return figure_of(ax)
+
+
+def describe_tokens(times: TokenTimes) -> str:
+    """The alternative text of `draw_tokens`."""
+    if not times.count:
+        raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
+    return f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,10 +11,8 @@ from matplotlib.figure import Figure
 from tritonnb.figures.palette import COMPUTE, GREY, INK, LIMIT, REFUSAL, SELECTION
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
+from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.trial import Trial
-
-if TYPE_CHECKING:
-    from tritonnb.profile.sweep_result import SweepResult
 
 #: Labelled configurations of the front; others are points only.
 _LABELS = 8

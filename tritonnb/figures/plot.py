@@ -1,9 +1,9 @@
-"""``rec.plot``: the static figures of a recording."""
+"""``rec.plot``: the static figures of a recording; and both recordings of a comparison."""
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,17 +15,15 @@ from tritonnb.figures import (
     generations,
     latency,
     latency_cdf,
-    overview,
     queue,
     slots,
     steps,
     timeline,
 )
-from tritonnb.figures.picture import Picture, axes_for, figure_of
+from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
+from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.recording import Recording
 
 _FIGURES: dict[str, ModuleType] = {
     "timeline": timeline, "slots": slots, "generations": generations, "steps": steps,
@@ -68,7 +66,7 @@ class Plot:
     def __call__(self, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
         """Draw an overview: the timeline or the slots, the batch sizes and the latency."""
         self._recording.require_every_request("plot()")
-        return overview.draw(self._excerpt(start_ms, end_ms))
+        return _overview(self._excerpt(start_ms, end_ms))
 
     def timeline(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
         """Draw the batches of each instance, the waiting requests, and the queue depth.
@@ -218,3 +216,59 @@ def _figure(name: str) -> Any:
     if name not in _FIGURES:
         raise InvalidArgumentError(f"figure expected one of {', '.join(_FIGURES)}, got '{name}'")
     return _FIGURES[name]
+
+
+def _overview(rec: Recording) -> Picture:
+    """The timeline or the slots, batch sizes, and latency, one above the other."""
+    above: ModuleType = slots if rec.slot_occupancy and rec.batches else timeline
+    lanes = (
+        sum(rec.slots_of(instance) for instance in rec.instances) * 0.36
+        if above is slots
+        else 0.75 * len(rec.instances)
+    )
+    heights, panels = [2.6 + lanes, 3.6, 2.6], (above, batch_sizes, latency)
+    alt = " ".join(panel.describe(rec) for panel in panels)
+    figure = Picture(figsize=(WIDTH, sum(heights)), layout="constrained", alt=alt)
+    for panel, ax in zip(panels, figure.subplots(3, 1, height_ratios=heights), strict=True):
+        panel.draw(rec, ax)
+    return figure
+
+
+def plot_comparison(comparison: Comparison, *, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
+    """Draw both timelines, one above the other, on the same time axis.
+
+    Parameters
+    ----------
+    start_ms, end_ms : float, optional
+        Time range, in milliseconds from the beginning of each recording.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Displayed by a notebook if it is the last expression of a cell.
+    """
+    before, after = comparison.names
+    if comparison.recorded is not None:
+        edits = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
+        after = f"{after} ({edits})"
+    runs = {before: comparison.before, after: comparison.after}
+    if (start_ms, end_ms) != (None, None):
+        runs = {name: rec.between(start_ms, end_ms) for name, rec in runs.items()}
+    lanes = sum(len(run.instances) for run in runs.values())
+    figure = Picture(figsize=(WIDTH, 4.6 + 0.75 * lanes), layout="constrained")
+    panels = figure.subplots(2, 1)
+    for ax, (title, rec) in zip(panels, runs.items(), strict=True):
+        timeline.draw(rec, ax)
+        summary = rec.summary()
+        ax.set_title(
+            f"{title}: {summary['batches']} batches of {summary['mean_batch_size']:.1f} rows, latency p50 "
+            f"{summary['latency_p50_ms']:.1f} ms, p99 {summary['latency_p99_ms']:.1f} ms",
+            loc="left",
+            fontsize=9,
+        )
+    left, right = zip(*(ax.get_xlim() for ax in panels), strict=True)
+    for ax in panels:
+        ax.set_xlim(min(left), max(right))
+    panels[0].set_xlabel("")
+    figure.alt = " ".join([comparison.verdict(), *(f"{name}: {timeline.describe(rec)}" for name, rec in runs.items())])
+    return figure

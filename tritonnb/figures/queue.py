@@ -7,7 +7,6 @@ line for the deepest moment of each column, filled up to the mean. Both are comp
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,9 @@ from matplotlib.ticker import MaxNLocator
 from tritonnb.figures.palette import COMPUTE, PAPER, QUEUE, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, set_time_label, strip_spines
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import queue_depth, visible_waits
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 _BINS = 60
 #: As many changes of the depth are drawn one by one; of more, about so many columns are drawn.

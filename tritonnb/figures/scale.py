@@ -6,15 +6,13 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
+from tritonnb.recording.recording import Recording
 
 _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
 _POINTS_PER_INCH = 72.0

@@ -7,7 +7,6 @@ sequence; hatched boxes are null requests, the padding of the direct strategy.
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
@@ -17,12 +16,10 @@ from tritonnb.core.events import RequestArrived
 from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, REFUSAL, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import SPACE, TimeScale, box, duration, name_lanes, set_time_label, strip_spines
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, number_sequences
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 _Lanes = dict[tuple[str, int], float]
 _Numbers = dict[int | str, int]

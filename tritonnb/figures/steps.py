@@ -7,8 +7,6 @@ boxes are the waiting requests, one line each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
@@ -16,11 +14,9 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, PAPER, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, name_lanes, set_time_label, strip_spines
+from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: Vertical layout of a lane: top and bottom of the boxes, top and bottom of the waiting lines.
 _TOP, _BOTTOM, _WAITS, _WAITS_END = 0.4, -0.14, -0.2, -0.44

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,10 +9,8 @@ from matplotlib.figure import Figure
 from tritonnb.figures.palette import GREY, INK, LIMIT, REFUSAL, SELECTION, series, tint
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, strip_spines
+from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.trial import Trial
-
-if TYPE_CHECKING:
-    from tritonnb.profile.sweep_result import SweepResult
 
 #: Maximum number of configurations drawn; of more the best are drawn.
 _ROWS = 30

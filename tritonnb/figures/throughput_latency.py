@@ -15,9 +15,9 @@ from tritonnb.figures.palette import GREY, INK
 from tritonnb.figures.palette import series as series_colour
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
-from tritonnb.profile.load_curves import Runs
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
+from tritonnb.profile.trial import Runs
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 

@@ -6,7 +6,6 @@ A box is a batch: its width is the execution time, its height the share of ``max
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
@@ -25,12 +24,10 @@ from tritonnb.figures.scale import (
     strip_spines,
 )
 from tritonnb.recording.batches import Batch
+from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import Wait, queue_depth, visible_waits, waits_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 #: Up to this many requests, each has its own colour and label.
 _FEW = 14

@@ -1,1 +1,1 @@
-"""What people hold in a notebook: views and magics."""
+"""Widgets and magics."""

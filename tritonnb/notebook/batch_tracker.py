@@ -26,11 +26,8 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.packed_events import Packed, failures_of, members_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.delivery_budget import DeliveryBudget
-from tritonnb.notebook.generated_tokens import GeneratedTokens
-from tritonnb.notebook.interval_counters import Counters
-from tritonnb.notebook.iterative_requests import IterativeRequests
-from tritonnb.notebook.queue_depth import QueueDepth
+from tritonnb.notebook.interval_counters import Counters, QueueDepth
+from tritonnb.notebook.iterative_requests import GeneratedTokens, IterativeRequests
 from tritonnb.notebook.view_encoding import (
     EXEC_END,
     EXEC_START,
@@ -66,7 +63,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Changes:
+class Delta:
     """What is new since the last delivery, and the state at ``now_ns``.
 
     ``sent``, ``refused`` and ``depths`` have everything until ``exact_ns``; ``counters`` and ``counts`` have
@@ -183,7 +180,7 @@ class BatchTracker:
         for packed in events:
             self._follow(packed)
 
-    def take_changes(self, now_ns: int) -> Changes:
+    def take_changes(self, now_ns: int) -> Delta:
         """Return and forget what is new."""
         self.catch_up()
         counters, self._counters = self._counters, self._new_counters()
@@ -196,7 +193,7 @@ class BatchTracker:
             batch.taken = True
         running = [batch.sent for batch in self._running.values()] + list(self._running_omitted.values())
         self._taken = replace(self.counts)
-        changes = Changes(
+        changes = Delta(
             now_ns,
             exact_ns,
             self._taken,
@@ -321,3 +318,50 @@ _OTHERS: Mapping[str, Any] = {
     CacheHit.__name__: BatchTracker._cache_hit,
     EnsembleExecuted.__name__: BatchTracker._ensemble_executed,
 }
+
+
+#: Requests and batches sent per delivery, and how many times as many in a burst. Jupyter forwards 1 MB per second; ten
+#: deliveries are 0.1 MB.
+MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
+
+
+class DeliveryBudget:
+    """How many more batches and requests the next delivery may have; a burst may use what earlier ones left.
+
+    Parameters
+    ----------
+    limited : bool
+        Whether there is a limit.
+
+    Examples
+    --------
+    >>> budget = DeliveryBudget(limited=True)
+    >>> [budget.covers(time_ns, members=200) for time_ns in range(5)]
+    [True, True, True, False, False]
+    >>> budget.refill()
+    3
+    """
+
+    def __init__(self, limited: bool) -> None:
+        self._limited = limited
+        self._members, self._batches = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
+        self._omitted_ns: int | None = None
+
+    def covers(self, time_ns: int, members: int) -> bool:
+        """Whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
+        if not self._limited:
+            return True
+        if self._omitted_ns is not None:
+            return False
+        self._members -= members
+        self._batches -= 1
+        if self._members < 0 or self._batches < 0:
+            self._omitted_ns = time_ns
+        return self._omitted_ns is None
+
+    def refill(self) -> int | None:
+        """Add the budget of another delivery; return when the first batch was not sent."""
+        self._members = min(BURST * MOST_MEMBERS, max(0, self._members) + MOST_MEMBERS)
+        self._batches = min(BURST * MOST_BATCHES, max(0, self._batches) + MOST_BATCHES)
+        omitted_ns, self._omitted_ns = self._omitted_ns, None
+        return omitted_ns

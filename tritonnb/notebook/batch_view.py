@@ -6,8 +6,7 @@ Pausing, scrolling, zooming, stepping and saving happen in the browser, so they 
 from __future__ import annotations
 
 import html
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import traitlets
@@ -18,15 +17,11 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
-from tritonnb.notebook.es_modules import join_modules
-from tritonnb.notebook.latest_job import LatestJob
-from tritonnb.notebook.recorded_history import recorded_history
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
-
-_STATIC = Path(__file__).parent / "static"
+from tritonnb.notebook.view_session import recorded_history
+from tritonnb.notebook.widget_files import STATIC, join_modules
+from tritonnb.notebook.worker import LatestOnlyWorker
+from tritonnb.recording.recording import Recording
 
 
 @with_short_traceback
@@ -75,8 +70,8 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     """
 
-    _esm = join_modules(_STATIC / "batch_view" / "view.js")
-    _css = style_sheet(".tnb-batch-view") + (_STATIC / "batch_view.css").read_text("utf-8")
+    _esm = join_modules(STATIC / "batch_view" / "view.js")
+    _css = style_sheet(".tnb-batch-view") + (STATIC / "batch_view.css").read_text("utf-8")
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
     moment = traitlets.Dict().tag(sync=True)
@@ -85,7 +80,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
-        self._blaming = LatestJob("tritonnb blame")
+        self._blaming = LatestOnlyWorker("tritonnb blame")
         super().__init__(history=history, **traits)
         self.on_msg(_on_blame)
         self.add_class(LIVE)

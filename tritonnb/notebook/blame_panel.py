@@ -7,15 +7,12 @@ simulations that find them take longer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import Blame
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
+from tritonnb.recording.recording import Recording
 
 #: What the panel shows: see `describe_blame`.
 Report = Json

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from tritonnb.notebook.batch_view import view
 from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
-
-if TYPE_CHECKING:
-    from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.comparison import Comparison
 
 
 def compare(comparison: Comparison) -> ComparisonView:

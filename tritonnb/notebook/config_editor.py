@@ -13,11 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anywidget
 import traitlets
 
+from tritonnb.client.model import Model
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -32,10 +33,7 @@ from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
-
-if TYPE_CHECKING:
-    from tritonnb.client.model import Model
-    from tritonnb.server.model_handle import ModelHandle
+from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
 _POLL_S = 1.0

@@ -21,6 +21,12 @@ _SCHEDULERS = {
     "oldest": "sequence batcher: oldest",
 }
 _MAX_LEVELS_SHOWN = 8
+#: The fields of both kinds of batchers, with what an empty field means.
+_BATCHER_HINTS = {
+    "preferred_batch_size": "the largest batch",
+    "max_queue_delay_microseconds": "",
+    "preserve_ordering": "",
+}
 
 
 def form_of(config: pb.ModelConfig) -> list[Entry]:
@@ -32,7 +38,7 @@ def form_of(config: pb.ModelConfig) -> list[Entry]:
     sections = [
         _section(
             "Batches",
-            _int(config, "max_batch_size", hint="0: no batching"),
+            _field(config, "max_batch_size", hint="0: no batching"),
             _choice("scheduler", "scheduler", _scheduler(config), _SCHEDULERS),
         ),
         *(_instances(config, index) for index in range(max(1, len(config.instance_group)))),
@@ -102,21 +108,17 @@ def _instances(config: pb.ModelConfig, index: int) -> Entry:
     kinds = {kind: kind.removeprefix("KIND_") for kind in pb.ModelInstanceGroup.Kind.keys()}  # noqa: SIM118
     return _section(
         title,
-        _int(group, "count", path, hint="" if group.count else "chosen by the backend"),
+        _field(group, "count", path, "" if group.count else "chosen by the backend"),
         _choice(f"{path}.kind", "kind", pb.ModelInstanceGroup.Kind.Name(group.kind), kinds),
     )
 
 
 def _dynamic(batching: pb.ModelDynamicBatching) -> list[Entry]:
     prefix = "dynamic_batching"
-    fields = [
-        _ints(batching, "preferred_batch_size", prefix, hint="the largest batch"),
-        _int(batching, "max_queue_delay_microseconds", prefix, unit="µs"),
-        _bool(batching, "preserve_ordering", prefix),
-        _int(batching, "priority_levels", prefix, hint="0: none"),
-    ]
+    hints = {**_BATCHER_HINTS, "priority_levels": "0: none"}
     if batching.priority_levels:
-        fields.append(_int(batching, "default_priority_level", prefix))
+        hints["default_priority_level"] = ""
+    fields = _fields(batching, prefix, hints)
     sections = [_section("Dynamic batcher", *fields)]
     sections.append(_policy("Queue policy", batching.default_queue_policy, f"{prefix}.default_queue_policy"))
     for level in range(1, min(batching.priority_levels, _MAX_LEVELS_SHOWN) + 1):
@@ -132,31 +134,22 @@ def _policy(title: str, policy: pb.ModelQueuePolicy, prefix: str, folded: bool =
     actions = {"REJECT": "reject the request", "DELAY": "execute it after all others"}
     section = _section(
         title,
-        _int(policy, "max_queue_size", prefix, hint="0: no limit"),
-        _int(policy, "default_timeout_microseconds", prefix, unit="µs", hint="0: none"),
+        _field(policy, "max_queue_size", prefix, "0: no limit"),
+        _field(policy, "default_timeout_microseconds", prefix, "0: none"),
         _choice(f"{prefix}.timeout_action", "timeout_action", action, actions),
-        _bool(policy, "allow_timeout_override", prefix),
+        _field(policy, "allow_timeout_override", prefix),
     )
     return {**section, "folded": folded}
 
 
 def _sequence(sequence: pb.ModelSequenceBatching) -> Entry:
     prefix = "sequence_batching"
-    fields = [_int(sequence, "max_sequence_idle_microseconds", prefix, unit="µs", hint="1 000 000")]
+    fields = [_field(sequence, "max_sequence_idle_microseconds", prefix, "1 000 000")]
     if sequence.WhichOneof("strategy_choice") == "oldest":
-        prefix, strategy = f"{prefix}.oldest", sequence.oldest
-        fields += [
-            _int(strategy, "max_candidate_sequences", prefix),
-            _ints(strategy, "preferred_batch_size", prefix, hint="the largest batch"),
-            _int(strategy, "max_queue_delay_microseconds", prefix, unit="µs"),
-            _bool(strategy, "preserve_ordering", prefix),
-        ]
+        fields += _fields(sequence.oldest, f"{prefix}.oldest", {"max_candidate_sequences": "", **_BATCHER_HINTS})
     else:
-        prefix, strategy = f"{prefix}.direct", sequence.direct
-        fields += [
-            _int(strategy, "max_queue_delay_microseconds", prefix, unit="µs"),
-            _field(strategy, "minimum_slot_utilization", prefix, "float", hint="0 to 1"),
-        ]
+        hints = {"max_queue_delay_microseconds": "", "minimum_slot_utilization": "0 to 1"}
+        fields += _fields(sequence.direct, f"{prefix}.direct", hints)
     return _section("Sequence batcher", *fields)
 
 
@@ -165,9 +158,9 @@ def _versions(policy: pb.ModelVersionPolicy) -> Entry:
     choices = {"latest": "the latest", "all": "all", "specific": "specific"}
     fields = [_choice("version_policy", "serve", choice, choices)]
     if choice == "latest":
-        fields.append(_int(policy.latest, "num_versions", "version_policy.latest", hint="1"))
+        fields.append(_field(policy.latest, "num_versions", "version_policy.latest", "1"))
     if choice == "specific":
-        fields.append(_ints(policy.specific, "versions", "version_policy.specific"))
+        fields.append(_field(policy.specific, "versions", "version_policy.specific"))
     return _section("Versions", *fields)
 
 
@@ -206,25 +199,20 @@ def _section(title: str, *fields: Entry) -> Entry:
     return {"title": title, "fields": list(fields), "folded": False}
 
 
-def _field(message: Any, name: str, prefix: str, kind: str, unit: str = "", hint: str = "") -> Entry:
+def _fields(message: Any, prefix: str, hints: dict[str, str]) -> list[Entry]:
+    return [_field(message, name, prefix, hint) for name, hint in hints.items()]
+
+
+def _field(message: Any, name: str, prefix: str = "", hint: str = "") -> Entry:
     path = f"{prefix}.{name}" if prefix else name
     value = getattr(message, name)
+    kind = type(value).__name__
+    if message.DESCRIPTOR.fields_by_name[name].is_repeated:
+        kind, value = "ints", list(value)
+    unit = "µs" if name.endswith("_microseconds") else ""
     label = name.removesuffix("_microseconds").replace("_", " ")
     help_key = f"{message.DESCRIPTOR.full_name.removeprefix('inference.')}.{name}"
     return {"path": path, "label": label, "kind": kind, "value": value, "unit": unit, "hint": hint, "help": help_key}
-
-
-def _int(message: Any, name: str, prefix: str = "", unit: str = "", hint: str = "") -> Entry:
-    return _field(message, name, prefix, "int", unit, hint)
-
-
-def _bool(message: Any, name: str, prefix: str) -> Entry:
-    return _field(message, name, prefix, "bool")
-
-
-def _ints(message: Any, name: str, prefix: str, hint: str = "") -> Entry:
-    entry = _field(message, name, prefix, "ints", hint=hint)
-    return {**entry, "value": list(entry["value"])}
 
 
 def _choice(path: str, label: str, value: str, choices: dict[str, str]) -> Entry:

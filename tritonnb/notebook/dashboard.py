@@ -13,25 +13,25 @@ import html
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import anywidget
 import ipywidgets as widgets
+import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.notebook.cards import model_card, server_card, server_title
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
-from tritonnb.notebook.dashboard_parts import Charts, Graph, ModelList, Tiles
+from tritonnb.notebook.html_reprs import model_card, server_card, server_title
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.traffic import Traffic, open_panels, open_traffic
+from tritonnb.notebook.widget_files import javascript, stylesheet
 from tritonnb.notebook.worker import Job, Worker
-
-if TYPE_CHECKING:
-    from tritonnb.server.model_handle import ModelHandle
-    from tritonnb.server.server import Server
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.server.server import Server
 
 _POLL_S, _END_S = 0.25, 5.0
 #: The share of time that may be spent on the picture for notebooks without a kernel.
@@ -282,3 +282,55 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._live.children = ()
         if view is not None:
             view.close()
+
+
+class ModelList(anywidget.AnyWidget):
+    """The models of a server, one of them selected.
+
+    Attributes
+    ----------
+    models : list of dict
+        ``name``, ``state``, ``reason``, ``scheduling``, ``rate`` (requests/s) and ``curve``, the rates of the last
+        intervals.
+    selected : str
+        The model that was selected in the browser, or by `Dashboard.show`.
+    shown : str
+        The model that the dashboard shows: the selected one as soon as the kernel could react.
+    """
+
+    _esm = javascript("model_list")
+    _css = stylesheet("dashboard")
+    models = traitlets.List(traitlets.Dict()).tag(sync=True)
+    selected = traitlets.Unicode().tag(sync=True)
+    shown = traitlets.Unicode().tag(sync=True)
+    ended = traitlets.Bool(False).tag(sync=True)
+
+
+class Tiles(anywidget.AnyWidget):
+    """The most important numbers: a list of ``label``, ``value``, ``unit`` and ``note``."""
+
+    _esm = javascript("tiles")
+    tiles = traitlets.List(traitlets.Dict()).tag(sync=True)
+
+
+class Charts(anywidget.AnyWidget):
+    """Throughput, latency percentiles and utilization over time.
+
+    Attributes
+    ----------
+    series : dict
+        ``time`` (seconds since the epoch), ``rate``, ``p50_ms``, ``p99_ms``, ``n`` and ``busy`` by interval.
+    marks : list of dict
+        ``time`` and ``text`` of each applied configuration.
+    """
+
+    _esm = javascript("charts")
+    series = traitlets.Dict().tag(sync=True)
+    marks = traitlets.List(traitlets.Dict()).tag(sync=True)
+
+
+class Graph(anywidget.AnyWidget):
+    """The graph of an ensemble: ``nodes`` with their texts, ``edges``, and a ``description``."""
+
+    _esm = javascript("ensemble_graph")
+    graph = traitlets.Dict().tag(sync=True)

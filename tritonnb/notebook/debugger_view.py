@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anywidget
 import ipywidgets as widgets
@@ -18,15 +16,12 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
-from tritonnb.recording.debugger import QUANTITIES
+from tritonnb.notebook.view_session import ViewSession
+from tritonnb.notebook.widget_files import STATIC
+from tritonnb.recording.debugger import QUANTITIES, Debugger
 
-if TYPE_CHECKING:
-    from tritonnb.recording.debugger import Debugger
-
-_STATIC = Path(__file__).parent / "static"
 #: The latest events that are drawn, and those that fill the width of the picture.
 _MOST_EVENTS, _SHOWN_EVENTS = 2000, 60
 _SHARE_OF_FUTURE = 0.15
@@ -44,8 +39,8 @@ class DebuggerPanel(anywidget.AnyWidget):
         What conditions may use, with their meanings.
     """
 
-    _esm = _STATIC / "debugger.js"
-    _css = _STATIC / "debugger.css"
+    _esm = STATIC / "debugger.js"
+    _css = STATIC / "debugger.css"
     state = traitlets.Dict().tag(sync=True)
     breakpoints = traitlets.List(traitlets.Unicode()).tag(sync=True)
     names = traitlets.Dict(dict(QUANTITIES)).tag(sync=True)
@@ -124,11 +119,11 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         event = debugger.event
         now_ns = self._begin_ns if event is None else event.time_ns
         events = debugger.events[: debugger.position][-_MOST_EVENTS:]
-        feed = Feed(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
-        feed.meta["simulated"] = debugger.simulated
-        feed.fold(map(pack, events))
-        feed.flush(now_ns)
-        return {**feed.history(now_ns), "reset": True, "position": debugger.position}
+        session = ViewSession(debugger.model, debugger.config, self._begin_ns, keep=_MOST_EVENTS, limited=False)
+        session.meta["simulated"] = debugger.simulated
+        session.fold(map(pack, events))
+        session.flush(now_ns)
+        return {**session.history(now_ns), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
         """The time span of the picture: the latest events, and some room for the next ones."""

@@ -15,9 +15,9 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.latest_job import LatestJob
 from tritonnb.notebook.live_batch_view import open_batch_views
 from tritonnb.notebook.view_encoding import MODEL
+from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.draft_replay import DraftReplay, replay_draft
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
@@ -45,7 +45,7 @@ class DraftPreview:
         self._model = model if isinstance(model, ModelHandle) else None
         self._draft: pb.ModelConfig | None = None
         self._newest: object = None
-        self._jobs = LatestJob(f"tritonnb preview {model.name}")
+        self._jobs = LatestOnlyWorker(f"tritonnb preview {model.name}")
 
     def update(self, draft: pb.ModelConfig | None) -> None:
         """Preview another draft; None if the text has problems or is the running configuration."""

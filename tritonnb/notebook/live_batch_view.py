@@ -11,20 +11,17 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import unpack
-from tritonnb.notebook.batch_tracker import MOST_PENDING, Changes
+from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, Delta
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.delivery_budget import MOST_BATCHES
-from tritonnb.notebook.feed import Feed
 from tritonnb.notebook.open_views import OpenViews
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
-    from tritonnb.server.model_handle import ModelHandle
+from tritonnb.notebook.view_session import ViewSession
+from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
 
@@ -63,15 +60,15 @@ class LiveBatchView(BatchView):
     def __init__(self, model: ModelHandle) -> None:
         self._server = model.server
         self._name = model.name
-        self._feed = self._server.call(self._begin)
-        self._stateful = self._feed.config.HasField("sequence_batching")
+        self._session = self._server.call(self._begin)
+        self._stateful = self._session.config.HasField("sequence_batching")
         self._stop = threading.Event()
         self._encoding = threading.Lock()  # deliveries are made on the view's thread and at the end of a cell
         self._busy = False
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self.ended = threading.Event()
-        super().__init__(self._feed.history(time.monotonic_ns()), live=True)
+        super().__init__(self._session.history(time.monotonic_ns()), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._exits = False
@@ -82,7 +79,7 @@ class LiveBatchView(BatchView):
         """Return the newest events as a recording."""
         from tritonnb.recording.recording import Recording
 
-        return Recording(map(unpack, self._on_loop(self._feed.tracker.recent)), {self._name: self._feed.config})
+        return Recording(map(unpack, self._on_loop(self._session.tracker.recent)), {self._name: self._session.config})
 
     def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
         """Draw batches of a simulation behind those of the model; an empty text removes them.
@@ -94,7 +91,7 @@ class LiveBatchView(BatchView):
         boxes : list of tuple
             Instance, begin and end (monotonic clock, ns), and rows of each batch.
         """
-        ticks = self._feed.ticks
+        ticks = self._session.ticks
         encoded = [[instance, ticks(begin_ns), ticks(end_ns), rows] for instance, begin_ns, end_ns, rows in boxes]
         ghost = {"text": text, "boxes": encoded} if text else {}
         if ghost != self.ghost:
@@ -111,7 +108,7 @@ class LiveBatchView(BatchView):
             self.stop()  # the view's thread would send its last state after the cell, perhaps while the kernel exits
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events were followed
             self._server.call(self._read_state)  # until then the events of all completed requests are emitted
-        counts = self._on_loop(self._feed.tracker.catch_up)
+        counts = self._on_loop(self._session.tracker.catch_up)
         flushed, self._flushed = self._flushed, (counts.requests, counts.batches)
         if flushed == self._flushed:
             return False
@@ -137,21 +134,23 @@ class LiveBatchView(BatchView):
 
     # --- on the server's loop -----------------------------------------------------------------
 
-    def _begin(self) -> Feed:
+    def _begin(self) -> ViewSession:
         engine = self._server.engine
         served = engine.model(self._name)
         config, now_ns = engine.configs()[self._name], time.monotonic_ns()
-        feed = Feed(self._name, config, now_ns, depth=served.queue_depth(), recent=_RECENT, pause=_let_others_run)
-        engine.stream.attach(feed.tracker.receive)
-        return feed
+        session = ViewSession(
+            self._name, config, now_ns, depth=served.queue_depth(), recent=_RECENT, pause=_let_others_run
+        )
+        engine.stream.attach(session.tracker.receive)
+        return session
 
-    def _take_changes(self) -> Changes:
-        return self._feed.tracker.take_changes(time.monotonic_ns())
+    def _take_changes(self) -> Delta:
+        return self._session.tracker.take_changes(time.monotonic_ns())
 
     def _read_state(self) -> Json:
         """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
         served = self._server.engine.model(self._name)
-        changed = {"meta": self._feed.meta} if self._feed.reconfigure(served.config) else {}
+        changed = {"meta": self._session.meta} if self._session.reconfigure(served.config) else {}
         sequences = served.driver.sequences
         if sequences is None:
             return changed
@@ -194,10 +193,10 @@ class LiveBatchView(BatchView):
                     return
                 read_ns, slots = now, state.get("slot_state", {})
             # The idle time of sequences goes on without events.
-            if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
-                undrawn = undrawn or not self._feed.quiet
+            if not self._session.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
+                undrawn = undrawn or not self._session.quiet
                 self.send({**self._delivery(), **state})
-                batches, now = self._feed.tracker.counts.batches, self._feed.now_ns
+                batches, now = self._session.tracker.counts.batches, self._session.now_ns
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
             elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
@@ -210,7 +209,7 @@ class LiveBatchView(BatchView):
 
     def _delivery(self) -> Json:
         with self._encoding:
-            return self._feed.encode(self._on_loop(self._take_changes))
+            return self._session.encode(self._on_loop(self._take_changes))
 
     def _on_loop(self, function: Callable[[], T]) -> T:
         try:
@@ -220,12 +219,12 @@ class LiveBatchView(BatchView):
 
     def _save_history(self, slots: Json | None = None) -> None:
         with self._encoding:
-            history = self._feed.history(self._feed.now_ns)
+            history = self._session.history(self._session.now_ns)
         self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
-            self._server.call(self._server.engine.stream.detach, self._feed.tracker.receive)
+            self._server.call(self._server.engine.stream.detach, self._session.tracker.receive)
             self._server.call(self._read_state)
         if not self._exits:
             self.send(self._delivery())

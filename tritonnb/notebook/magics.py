@@ -6,6 +6,7 @@ Each is a short form of a call of the Python interface.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -21,7 +22,6 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.write import write_text
-from tritonnb.notebook.compiler_messages import CELL, compiler_messages
 from tritonnb.server.serve import serve
 from tritonnb.server.server import Server
 
@@ -198,3 +198,43 @@ def _excerpt(text: str, problem: Problem) -> str:
     remedy = f"fix: {problem.fix.label}" if problem.fix is not None else problem.hint
     place = [f"  {text.split(chr(10))[problem.line - 1]}", f"  {' ' * (problem.column - 1)}^"] if problem.line else []
     return "\n".join([problem.message, *place, *([remedy] if remedy else [])])
+
+
+#: The file name of a cell in messages of the compiler.
+CELL = "cell"
+
+_MESSAGE = re.compile(
+    rf"^{CELL}:(?P<line>\d+):(?P<column>\d+): (?P<kind>fatal error|error|warning): (?P<text>.*)$", re.MULTILINE
+)
+
+
+def compiler_messages(output: str, cell: str) -> str:
+    """The errors and warnings in the output of a compiler, each with its line of the cell.
+
+    Parameters
+    ----------
+    output : str
+        What the compiler wrote.
+    cell : str
+        The text of the cell, which begins at line 1.
+
+    Returns
+    -------
+    str
+        The whole output if no message is about the cell, as for an error of the linker.
+
+    Examples
+    --------
+    >>> print(compiler_messages("cell:1:9: error: 'y' was not declared in this scope", "int x = y;"))
+    line 1: error: 'y' was not declared in this scope
+      int x = y;
+              ^
+    """
+    lines = cell.split("\n")
+    excerpts = []
+    for message in _MESSAGE.finditer(output):
+        line, column = int(message["line"]), int(message["column"])
+        code = lines[line - 1] if line <= len(lines) else ""
+        caret = "".join("\t" if character == "\t" else " " for character in code[: column - 1]) + "^"
+        excerpts.append(f"line {line}: {message['kind']}: {message['text']}\n  {code}\n  {caret}")
+    return "\n".join(excerpts) or output

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from tritonnb.server.server import Server
+
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
-    from tritonnb.server.server import Server
+
 
 W = TypeVar("W")
 

@@ -13,7 +13,7 @@ import json
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf import text_format
 
@@ -23,15 +23,12 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import label_of
-from tritonnb.notebook.es_modules import join_modules
-from tritonnb.notebook.recorded_history import recorded_history
+from tritonnb.notebook.view_session import recorded_history
+from tritonnb.notebook.widget_files import STATIC, join_modules
 from tritonnb.recording.blame import Blame, blame_slowest
 from tritonnb.recording.latency_split import CAUSES
+from tritonnb.recording.recording import Recording
 
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
-
-_STATIC = Path(__file__).parent / "static"
 #: The number of requests of each model whose latencies are split.
 _MOST_REQUESTS = 2000
 _POLICY = (
@@ -142,11 +139,11 @@ def _as_data(value: Any) -> str:
 
 @cache
 def _script() -> str:
-    source = f"{join_modules(_STATIC / 'batch_view' / 'standalone.js')}\nstart();\n"
+    source = f"{join_modules(STATIC / 'batch_view' / 'standalone.js')}\nstart();\n"
     return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 @cache
 def _styles() -> str:
-    files = (_STATIC / name for name in ("page.css", "batch_view.css"))
+    files = (STATIC / name for name in ("page.css", "batch_view.css"))
     return style_sheet(".tnb-batch-view") + "".join(file.read_text("utf-8") for file in files)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.notebook.config_editor import ConfigEditor, open_editors
-
-if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-    from tritonnb.remote.model import RemoteModelHandle
+from tritonnb.remote.connection import Remote
+from tritonnb.remote.model import RemoteModelHandle
 
 
 @with_short_traceback
@@ -45,7 +43,7 @@ class RemoteConfigEditor(ConfigEditor):
         handle = self._handle
         super().close()
         if handle is not None and handle.server.alive:
-            cast("Remote", handle.server).changed_configs.restore(handle.name)
+            cast(Remote, handle.server).changed_configs.restore(handle.name)
 
     def __enter__(self) -> RemoteConfigEditor:
         return self

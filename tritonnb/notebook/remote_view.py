@@ -6,32 +6,26 @@ import html
 import time
 from collections import deque
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import ipywidgets as widgets
 
-from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
 from tritonnb.notebook.batch_view import BatchView
-from tritonnb.notebook.cards import statistics_card
-from tritonnb.notebook.feed import Feed
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
-from tritonnb.notebook.updater import Updater
+from tritonnb.notebook.html_reprs import statistics_card
+from tritonnb.notebook.polled_view import PolledView
+from tritonnb.notebook.view_session import ViewSession
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.live_events import LiveEvents
+from tritonnb.remote.model import RemoteModelHandle
+from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings
 from tritonnb.telemetry.difference import difference
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
-if TYPE_CHECKING:
-    from tritonnb.remote.model import RemoteModelHandle
-    from tritonnb.remote.otlp_receiver import OtlpReceiver
-
-#: Seconds between two updates, and between two readings of the statistics.
-_UPDATE_S, _INTERVAL_S = 1.0, 1.0
 #: What is traced while a view is open: a limited number of requests, so that a killed process leaves nothing on.
 _TRACED = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1", "trace_count": str(TRACE_COUNT)}
 #: Seconds until the number is renewed; a recording of the model that has ended switched its traces off.
@@ -63,7 +57,7 @@ def watch(model: RemoteModelHandle, receiver: OtlpReceiver | None = None) -> Rem
     return StatisticsView(model) if receiver is None else RemoteBatchView(model, receiver)
 
 
-class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class RemoteBatchView(PolledView):
     """The batches of a model on another server, as its traces arrive.
 
     The trace settings of the model are changed while the view is open; `close` restores them.
@@ -78,22 +72,18 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def __init__(self, model: RemoteModelHandle, receiver: OtlpReceiver) -> None:
         self.name = model.name
-        self._receiver = receiver
         self._config = model.running_config()
         self._events = LiveEvents(model.name, self._config)
-        self._feed: Feed | None = None
+        self._session: ViewSession | None = None
         self._settings = ExitStack()
         self._server = model.server.server
         model.server.require_extension("trace")
         self._settings.enter_context(changed_settings(self._server, [model.name], _TRACED))
         self._renewed_s = time.monotonic()
         receiver.subscribe(self._events.add)
-        self._closed = False
-        self.status = widgets.HTML(self._text())
+        self._settings.callback(receiver.unsubscribe, self._events.add)
         self.batches: BatchView | None = None
-        super().__init__([self.status])
-        self.add_class(LIVE)
-        self._updater = Updater(f"tritonnb remote view {model.name}", self.refresh, self._fail, _UPDATE_S)
+        super().__init__(f"tritonnb remote view {model.name}", widgets.HTML(self._text()))
 
     def recording(self) -> Recording:
         """Return the newest requests as a recording."""
@@ -109,17 +99,17 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self.status.value = self._text()
             return
         now_ns = max(event.time_ns for event in events)
-        if self._feed is None:
-            self._feed = Feed(self.name, self._config, events[0].time_ns)
+        if self._session is None:
+            self._session = ViewSession(self.name, self._config, events[0].time_ns)
         self.status.value = self._text()
-        self._feed.fold(map(pack, events))
-        delivery = self._feed.flush(now_ns)
+        self._session.fold(map(pack, events))
+        delivery = self._session.flush(now_ns)
         if self.batches is None:  # its first picture shows the time span of the first batches
-            self.batches = BatchView(self._feed.history(now_ns), self.recording())
+            self.batches = BatchView(self._session.history(now_ns), self.recording())
             self.children = [self.status, self.batches]
         else:
             self.batches.send(delivery)
-            self.batches.history = self._feed.history(now_ns)
+            self.batches.history = self._session.history(now_ns)
 
     def close(self) -> None:
         """Stop following the model, restore its trace settings, and close the view.
@@ -129,13 +119,6 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         UnavailableError
             If they could not be restored.
         """
-        if self._closed:
-            return
-        self._closed = True
-        self._updater.stop()
-        self._receiver.unsubscribe(self._events.add)
-        for widget in self.children:
-            widget.close()
         super().close()
         self._settings.close()
 
@@ -151,16 +134,13 @@ class RemoteBatchView(StaticFallback, widgets.VBox):  # type: ignore[misc]
 
     def _text(self) -> str:
         received = f"<b>{html.escape(self.name)}</b>, from traces (OTLP): {self._events.received:,} requests received."
-        if self._feed is None:
+        if self._session is None:
             return received
         origin = "reported by the server" if self._events.reports else "inferred from the times of the requests"
         return f"{received} Batches, instances and reasons: {origin}."
 
-    def _fail(self, error: TritonError) -> None:
-        self.status.value = f"{self._text()} <b>Ended:</b> {html.escape(str(error))}"
 
-
-class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class StatisticsView(PolledView):
     """The differences of the statistics of a model on another server, from second to second.
 
     Attributes
@@ -174,15 +154,12 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._first = self._last = model.stats()
         self._read_s = self._began_s = time.monotonic()
         self._rows: deque[list[str]] = deque(maxlen=_INTERVALS)
-        self._closed = False
-        self.status = widgets.HTML(
+        status = widgets.HTML(
             f"<b>{html.escape(model.name)}</b>, from differences of the statistics, without traces: batch sizes and "
             "mean times, but no single batches and no reasons."
         )
         self.table, self.batch_sizes = widgets.HTML(), widgets.HTML()
-        super().__init__([self.status, self.table, self.batch_sizes])
-        self.add_class(LIVE)
-        self._updater = Updater(f"tritonnb statistics {model.name}", self.refresh, self._fail, _INTERVAL_S)
+        super().__init__(f"tritonnb statistics {model.name}", status, [self.table, self.batch_sizes])
 
     def refresh(self) -> None:
         """Read the statistics and show the difference from the last reading; the view does so every second."""
@@ -196,25 +173,9 @@ class StatisticsView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.batch_sizes.value = statistics_card(cast("StatisticsEntry", difference(stats, self._first)))
         self.keep_last_state()
 
-    def close(self) -> None:
-        """Stop reading, and close the view."""
-        if not self._closed:
-            self._closed = True
-            self._updater.stop()
-            for widget in self.children:
-                widget.close()
-            super().close()
-
     def last_state(self) -> str:
         """Return what is shown as HTML."""
         return f"<p>{self.status.value}</p>{self.table.value}{self.batch_sizes.value}"
-
-    def refresh_last_state(self) -> bool:
-        """Return False: the view reads the statistics on a thread of its own."""
-        return False
-
-    def _fail(self, error: TritonError) -> None:
-        self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
 
 
 def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:

@@ -6,22 +6,16 @@ import html
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets as widgets
 
-from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.notebook.cards import html_table
-from tritonnb.notebook.remote_cards import remote_card
-from tritonnb.notebook.static_fallback import LIVE, StaticFallback
-from tritonnb.notebook.updater import Updater
+from tritonnb.notebook.html_reprs import html_table, remote_card
+from tritonnb.notebook.polled_view import PolledView
+from tritonnb.remote.connection import Remote
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
-if TYPE_CHECKING:
-    from tritonnb.remote.connection import Remote
-
-_UPDATE_S = 1.0
 #: Sequences that are named for each replica and model; the others are counted.
 _NAMED = 12
 
@@ -44,7 +38,7 @@ def dashboard(remote: Remote) -> ReplicasView:
     return ReplicasView(remote)
 
 
-class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+class ReplicasView(PolledView):
     """The replicas of a deployment, read every second.
 
     Attributes
@@ -58,7 +52,6 @@ class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._remote = remote
         self._counts: dict[str, _Counts] = {}
         self._read_s = time.monotonic()
-        self._closed = False
         self.status, self.replicas, self.sequences = widgets.HTML(), widgets.HTML(), widgets.HTML()
         remote.replicas()  # raises an error if the server is not a deployment
         self.models = widgets.HTML(remote_card(remote))
@@ -66,10 +59,8 @@ class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._tabs = widgets.Tab(tuple(parts.values()), titles=tuple(parts), selected_index=0)
         for part in parts.values():
             part.add_class("jp-RenderedHTMLCommon")
-        super().__init__([self.status, self._tabs])
-        self.add_class(LIVE)
         self.refresh()
-        self._updater = Updater(f"tritonnb replicas {remote.url}", self.refresh, self._fail, _UPDATE_S)
+        super().__init__(f"tritonnb replicas {remote.url}", self.status, [self._tabs])
 
     def refresh(self) -> None:
         """Read the state of the replicas; the view does so every second."""
@@ -89,22 +80,13 @@ class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._counts = counts
         self.keep_last_state()
 
-    def close(self) -> None:
-        """Stop reading, and close the view; the deployment is not affected."""
-        if not self._closed:
-            self._closed = True
-            self._updater.stop()
-            for widget in (self.status, self.replicas, self.sequences, self.models, self._tabs):
-                widget.close()
-            super().close()
+    def parts(self) -> Sequence[widgets.Widget]:
+        """The widgets that are closed with the view."""
+        return (self.status, self.replicas, self.sequences, self.models, self._tabs)
 
     def last_state(self) -> str:
         """Return what is shown as HTML."""
         return f"<p>{self.status.value}</p>{self.replicas.value}{self.sequences.value}"
-
-    def refresh_last_state(self) -> bool:
-        """Return False: the view reads the replicas on a thread of its own."""
-        return False
 
     def _row(self, replica: Mapping[str, Any], counts: _Counts | None, seconds: float) -> list[Any]:
         name = str(replica["replica"])
@@ -114,9 +96,6 @@ class ReplicasView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         rate, *batches = cells
         state = [name, replica["group"], replica["state"], rate, replica["in_flight"], replica["queued"]]
         return [*state, *batches, len(_sequences(replica))]
-
-    def _fail(self, error: TritonError) -> None:
-        self.status.value += f" <b>Ended:</b> {html.escape(str(error))}"
 
 
 class _Counts:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from itertools import repeat, starmap
+from typing import Any
 
 from tritonnb.core.json_types import Json
+from tritonnb.core.packed_events import Packed
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.notebook.activity import CURVE, INTERVAL_NS, KEPT, RECENT, Activity, measures
-from tritonnb.notebook.event_queue import EventQueue
 from tritonnb.recording.ensemble_graph import EnsembleGraph, ensemble_graph
 from tritonnb.scheduling.description import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.server.server import Server
 from tritonnb.simulation.run import instance_count
-
-if TYPE_CHECKING:
-    from tritonnb.server.server import Server
 
 #: Intervals without a request after which a model is idle.
 _IDLE = 3
@@ -220,3 +219,32 @@ def _graph_in_words(ensemble: str, graph: EnsembleGraph, steps: Mapping[str, Jso
     parts = [f"{node.label}: {', '.join(_step_texts(steps[node.label]))}" for node in graph.nodes if node.step >= 0]
     count = pluralize(len(parts), "step")
     return f"Ensemble {ensemble} with {count} in {graph.layers - 2} layers, means of {RECENT} s. {'; '.join(parts)}."
+
+
+#: Events that wait to be taken; of more, the oldest are lost. A thread takes them several times a second.
+_MOST_EVENTS = 1_000_000
+
+
+class EventQueue:
+    """Keeps packed events until they are taken.
+
+    Attributes
+    ----------
+    append : callable
+        The sink, called on the server's loop; it does nothing but append.
+
+    Examples
+    --------
+    >>> events = EventQueue()
+    >>> events.append(("RequestArrived", 0))
+    >>> events.take(), events.take()
+    ([('RequestArrived', 0)], [])
+    """
+
+    def __init__(self) -> None:
+        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
+        self.append = self._events.append
+
+    def take(self) -> list[Packed]:
+        """Return and forget the events so far; called on one other thread."""
+        return list(starmap(self._events.popleft, repeat((), len(self._events))))

@@ -8,12 +8,13 @@ fractions. `ENCODING` describes this layout; a view gets it in its metadata, so 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived, RequestRefused
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, facts_of, failures_of, slots_of
+from tritonnb.core.packed_events import Packed, facts_of, failures_of, positions, slots_of
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
@@ -63,20 +64,16 @@ ENCODING: Json = {
 }
 
 
-def _positions(event: type[Any], *names: str) -> tuple[int, ...]:
-    """Where a packed event has these fields: after its type's name, in the order of their definition."""
-    order = [definition.name for definition in fields(event)]
-    return tuple(1 + order.index(name) for name in names)
-
-
-TIME, MODEL, SERIAL, ROWS, PRIORITY, ID, SEQUENCE, FLAGS = _positions(
-    RequestArrived, "time_ns", "model", "serial", "size", "priority", "id", "correlation_id", "flags"
-)
+TIME, MODEL, SERIAL, ROWS, PRIORITY, ID, SEQUENCE, FLAGS = attrgetter(
+    "time_ns", "model", "serial", "size", "priority", "id", "correlation_id", "flags"
+)(positions(RequestArrived))
 #: Of a `BatchSent`; a `BatchExecuted` has the first three at the same positions.
-NUMBER, INSTANCE, SIZE, RULE, DEPTH = _positions(BatchSent, "batch", "instance", "size", "rule", "queue_depth")
-EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = _positions(
-    BatchExecuted, "exec_start_ns", "compute_start_ns", "compute_end_ns", "exec_end_ns"
+NUMBER, INSTANCE, SIZE, RULE, DEPTH = attrgetter("batch", "instance", "size", "rule", "queue_depth")(
+    positions(BatchSent)
 )
+EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = attrgetter(
+    "exec_start_ns", "compute_start_ns", "compute_end_ns", "exec_end_ns"
+)(positions(BatchExecuted))
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ main thread does it.
 from __future__ import annotations
 
 import html
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anywidget
 import traitlets
@@ -16,12 +15,9 @@ import traitlets
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.widget_files import STATIC
 from tritonnb.teaching.grading import ACTIONS, describe_sheet, grade
-
-if TYPE_CHECKING:
-    from tritonnb.teaching.worksheet import Worksheet
-
-_STATIC = Path(__file__).parent / "static"
+from tritonnb.teaching.worksheet import Worksheet
 
 
 def view(worksheet: Worksheet) -> WorksheetView:
@@ -46,8 +42,8 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
         What the last check, hint or reveal said: see `grade`.
     """
 
-    _esm = _STATIC / "worksheet.js"
-    _css = _STATIC / "worksheet.css"
+    _esm = STATIC / "worksheet.js"
+    _css = STATIC / "worksheet.css"
     sheet = traitlets.Dict().tag(sync=True)
     answer = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
     result = traitlets.Dict().tag(sync=True)

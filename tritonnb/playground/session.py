@@ -25,15 +25,14 @@ from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on
 from tritonnb.notebook.field_help import schema
 from tritonnb.playground.presets import PRESETS
-from tritonnb.playground.python_code import python_code
 from tritonnb.playground.result import batch_table, describe
-from tritonnb.playground.scenario import read_arrivals, read_service, read_table, write_arrival
+from tritonnb.playground.scenario import python_code, read_arrivals, read_service, read_table, write_arrival
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.remote.from_trace import from_trace
 from tritonnb.simulation.arrivals import ClosedLoop
+from tritonnb.teaching.exercises import worksheet
 from tritonnb.teaching.grading import describe_sheet, grade
-from tritonnb.teaching.random_worksheet import worksheet
 from tritonnb.teaching.worksheet import LETTERS, Worksheet
 
 _NAME = "simulated"

@@ -6,8 +6,7 @@ from tritonnb.client.address import Addressed, ModelAddress
 from tritonnb.client.model import Model
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.over_http import HttpTarget
-from tritonnb.profile.over_http_stream import HttpStreamTarget
+from tritonnb.profile.http_target import HttpStreamTarget, HttpTarget
 from tritonnb.profile.targets import InProcessTarget, Target
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
@@ -79,8 +78,7 @@ def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
     decoupled = config.model_transaction_policy.decoupled
     if model.protocol != "grpc":
         return (HttpStreamTarget if decoupled else HttpTarget)(model, config)
-    from tritonnb.profile.over_grpc import GrpcTarget  # imports grpcio
-    from tritonnb.profile.over_grpc_stream import GrpcStreamTarget
+    from tritonnb.profile.grpc_target import GrpcStreamTarget, GrpcTarget  # imports grpcio
 
     return (GrpcStreamTarget if decoupled else GrpcTarget)(model, config)
 

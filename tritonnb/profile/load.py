@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
@@ -13,9 +12,6 @@ from tritonnb.profile.find_model import AnyModel, find_model, open_target
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
-
-if TYPE_CHECKING:
-    pass
 
 
 @with_short_traceback

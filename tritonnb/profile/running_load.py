@@ -16,7 +16,6 @@ from array import array
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +28,8 @@ from tritonnb.profile.result import COLUMNS, LoadResult
 from tritonnb.profile.targets import PendingRequest, Target, describe_missing_times
 from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
-
-if TYPE_CHECKING:
-    from tritonnb.server.model_handle import ModelHandle
 
 #: Poll interval in seconds for the state of the server while a load waits for its last responses.
 _POLL_S = 0.1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +32,10 @@ from tritonnb.profile.result import LoadResult
 from tritonnb.profile.trial import apply_config, wait_for_load
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.batches import Batch
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.service import table
 from tritonnb.telemetry.quantiles import quantile
-
-if TYPE_CHECKING:
-    from tritonnb.server.model_handle import ModelHandle
 
 #: Number of repetitions, because the speed of machines varies.
 _ROUNDS = 3

@@ -32,6 +32,7 @@ from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
 from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tritonnb.server.model_handle import ModelHandle
 
 RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
 #: Edits, and the configuration with them.

@@ -19,20 +19,17 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
-from tritonnb.profile.export import export
+from tritonnb.profile.export import export, perf_analyzer_command
 from tritonnb.profile.find_model import config_of
-from tritonnb.profile.load_curves import simulate_load_curve
-from tritonnb.profile.perf_analyzer import perf_analyzer_command
-from tritonnb.profile.trial import Trial
+from tritonnb.profile.trial import Trial, simulate_load_curve
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.recording import Recording
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     import pandas
-
-    from tritonnb.server.model_handle import ModelHandle
 
 
 @extensible

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypedDict
 
+from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
-
-if TYPE_CHECKING:
-    from tritonnb.server.model_handle import ModelHandle
 
 OnComplete = Callable[["PendingRequest", int, str], None]
 #: The output in which a model counts the tokens of a generation, and the input by which it is known to generate.
 TOKEN_COUNT, SAMPLING = "num_output_tokens", "sampling_parameters"
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """One request of a load.
 
@@ -51,25 +52,17 @@ class PendingRequest:
         Number of generated tokens: as the model counts them (``num_output_tokens``), else the number of responses.
     """
 
-    __slots__ = (
-        "arrival", "client", "error", "first_ns", "handle", "inputs", "intended_ns", "on_complete", "responses",
-        "sent_ns", "tokens",
-    )  # fmt: skip
-
-    def __init__(
-        self, arrival: Arrival, inputs: Tensors, client: int, intended_ns: int, on_complete: OnComplete
-    ) -> None:
-        self.arrival = arrival
-        self.inputs = inputs
-        self.client = client
-        self.intended_ns = intended_ns
-        self.on_complete = on_complete
-        self.sent_ns = 0
-        self.handle: object = None
-        self.error = ""
-        self.first_ns = 0
-        self.responses = 0
-        self.tokens = 0
+    arrival: Arrival
+    inputs: Tensors
+    client: int
+    intended_ns: int
+    on_complete: OnComplete
+    sent_ns: int = 0
+    handle: object = None
+    error: str = ""
+    first_ns: int = 0
+    responses: int = 0
+    tokens: int = 0
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
         """Receive a response of a server in this process; called on its loop."""
@@ -200,3 +193,45 @@ def describe_missing_times(target: Target) -> str:
         f"Times of tokens are not measured: model '{target.spec.name}' is not decoupled, it sends all tokens in one "
         "response."
     )
+
+
+class RequestParameters(TypedDict, total=False):
+    """Request parameters of the sequence and schedule policy extensions."""
+
+    sequence_id: int | str
+    sequence_start: bool
+    sequence_end: bool
+    priority: int
+    timeout: int
+
+
+class RemoteTarget:
+    """A model reached over a network: the server of this process, or any other server of the v2 protocol.
+
+    Parameters
+    ----------
+    model : ModelAddress
+    config : ModelConfig
+        The model's configuration on that server.
+    """
+
+    alive = True
+
+    def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
+        self.spec = ModelSpec.from_config(config)
+        self.decoupled = config.model_transaction_policy.decoupled
+        self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
+
+
+def request_parameters(arrival: Arrival) -> RequestParameters:
+    """The request parameters that an arrival needs; empty for a request without options."""
+    parameters: RequestParameters = {}
+    if arrival.sequence_id:
+        parameters["sequence_id"] = arrival.sequence_id
+        parameters["sequence_start"] = arrival.sequence_start
+        parameters["sequence_end"] = arrival.sequence_end
+    if arrival.priority:
+        parameters["priority"] = arrival.priority
+    if arrival.timeout_us:
+        parameters["timeout"] = arrival.timeout_us
+    return parameters

@@ -9,15 +9,17 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.recording.offered import OfferedLoad, offered_load
+from tritonnb.recording.arrivals import OfferedLoad, offered_load
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.simulation.run import instance_count
+from tritonnb.telemetry.lanes import count_overlaps
 
 
 @dataclass(frozen=True)
@@ -199,14 +201,10 @@ def _line(rec: Recording) -> tuple[float, float]:
 
 def _in_system(rec: Recording, span_ns: int) -> float:
     """Mean number of requests in the server over time."""
-    begins = ((request.received_ns, 1) for request in rec.requests)
-    ends = ((request.exec_end_ns, -1) for request in rec.requests)
-    steps = sorted([*begins, *ends])
-    now, since, area = 0, steps[0][0], 0
-    for time_ns, step in steps:
-        area += now * (time_ns - since)
-        now, since = now + step, time_ns
-    return area / span_ns
+    times, counts = count_overlaps((request.received_ns, request.exec_end_ns) for request in rec.requests)
+    return (
+        sum(count * (until - since) for count, (since, until) in zip(counts, pairwise(times), strict=False)) / span_ns
+    )
 
 
 def _unbatched_latency_ms(rate: float, service_ms: float) -> float:

@@ -1,13 +1,12 @@
-"""Trials of a sweep: one configuration under a workload, simulated or live."""
+"""Trials of a sweep, simulated or live: one configuration under a workload, or at several rates of arrivals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +21,12 @@ from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
 from tritonnb.recording.recording import Recording
-from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
-from tritonnb.simulation.run import instance_count, run
+from tritonnb.recording.simulate import simulate, simulated
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.simulation.arrivals import Arrivals, ClosedLoop, poisson
+from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.difference import difference
-
-if TYPE_CHECKING:
-    from tritonnb.server.model_handle import ModelHandle
 
 #: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
@@ -127,7 +125,7 @@ def simulate_trial(
     config: pb.ModelConfig,
 ) -> Trial:
     """Simulate a configuration with the given arrivals."""
-    recording = Recording(run(config, arrivals, known.service, seed), {config.name: config}, simulated=True)
+    recording = simulated(config, arrivals, known.service, seed)
     latencies = np.array([request.latency_ns for request in recording.requests], np.float64) / 1e6
     refused = len(recording.refused)
     begin = min((request.received_ns for request in recording.requests), default=0)
@@ -246,3 +244,52 @@ def capacity(config: pb.ModelConfig, service: Service) -> float:
     """Rows per second of all instances at their most efficient batch size: more cannot be served."""
     sizes = range(1, max(1, config.max_batch_size) + 1)
     return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
+
+
+#: Recordings of one model at different rates, or several such series by name.
+Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
+#: The simulated rates, as shares of the capacity: closer to each other where latency rises.
+_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
+
+
+def simulate_load_curve(
+    config: pb.ModelConfig, service: Service, *, rows: int = 1, requests: int = 2000, seed: int = 0
+) -> list[Recording]:
+    """Simulate a configuration with Poisson arrivals at rates up to its capacity.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Of a stateless model.
+    service : Service
+        The execution time by batch size.
+    rows : int, optional
+        Rows of each request.
+    requests : int, optional
+        Number of requests at each rate.
+    seed : int, optional
+
+    Returns
+    -------
+    list of Recording
+        By ascending rate.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the model is stateful: its requests are not independent of each other.
+
+    Examples
+    --------
+    >>> from tritonnb.simulation.service import linear
+    >>> config = pb.ModelConfig(max_batch_size=8, dynamic_batching=pb.ModelDynamicBatching())
+    >>> recordings = simulate_load_curve(config, linear(1, 4), requests=50)
+    >>> [round(recording.summary()["mean_batch_size"], 1) for recording in recordings][:3]
+    [1.0, 1.1, 1.4]
+    """
+    if config.HasField("sequence_batching"):
+        raise InvalidArgumentError(
+            f"model '{config.name}': a load curve expected a stateless model, got one with sequence_batching"
+        )
+    rates = [share * capacity(config, service) / rows for share in _CURVE_SHARES]
+    return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import (
     PROCESSES,
@@ -24,9 +25,6 @@ from tritonnb.simulation.arrivals import (
     require_positive,
     require_seed,
 )
-
-if TYPE_CHECKING:
-    from tritonnb.profile.examples import Inputs, Shapes
 
 
 class WorkloadOptions(TypedDict, total=False):

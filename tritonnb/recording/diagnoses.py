@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.offered import offered_load
+from tritonnb.recording.arrivals import offered_load
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings

@@ -10,8 +10,8 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
+from tritonnb.recording.simulate import simulated
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
 
@@ -102,10 +102,7 @@ def replay_draft(
     begin_ns = arrived[-count].time_ns
     arrivals = list(_from_zero(rec.arrivals()[-count:]))
     times = service or rec.service()
-    before, after = (
-        Recording(run(config, arrivals, times, 0), {config.name: config}, simulated=True)
-        for config in (running, read_config(draft, name=running.name))
-    )
+    before, after = (simulated(config, arrivals, times) for config in (running, read_config(draft, name=running.name)))
     return DraftReplay(before, after, begin_ns)
 
 

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
-from tritonnb.recording.busy_time import BusyTime
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
+from tritonnb.telemetry.lanes import count_overlaps
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -317,3 +317,42 @@ def _running_maximum(values: Sequence[int]) -> Iterator[int]:
     for value in values:
         largest = max(largest, value)
         yield largest
+
+
+class BusyTime:
+    """The times at which every instance of a set executes a batch.
+
+    Parameters
+    ----------
+    begins_ns : sequence of int
+        When each batch was sent.
+    ends_ns : sequence of int or None
+        When its instance was idle again; None if that is outside the recording.
+    instances : int
+        Size of the set.
+
+    Examples
+    --------
+    >>> list(BusyTime([10, 20], [30, 40], 2).split(0, 50, 45))
+    [(False, 20), (True, 30), (False, 45), (False, 50)]
+    """
+
+    def __init__(self, begins_ns: Sequence[int], ends_ns: Sequence[int | None], instances: int) -> None:
+        self._times: list[int] = []  # at each of them the state changes, first to busy
+        for time_ns, running in zip(*count_overlaps(zip(begins_ns, ends_ns, strict=True)), strict=True):
+            if (running >= instances) != len(self._times) % 2:
+                self._times.append(time_ns)
+
+    def split(self, begin_ns: int, end_ns: int, also_at_ns: int) -> Iterator[tuple[bool, int]]:
+        """Whether all instances are busy, and until when, from one time to another; split at a third one, too."""
+        place = bisect_right(self._times, begin_ns)
+        now = begin_ns
+        while now < end_ns:
+            until = self._times[place] if place < len(self._times) else end_ns
+            if now < also_at_ns < until:
+                yield place % 2 == 1, min(also_at_ns, end_ns)
+                now = min(also_at_ns, end_ns)
+                continue
+            now = min(until, end_ns)
+            yield place % 2 == 1, now
+            place += 1

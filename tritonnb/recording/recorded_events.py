@@ -13,10 +13,9 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestRefused
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.batches import Batch, RequestRecord, batches_of
+from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of, find_outliers
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.instances import instances_of, natural_sort_key
-from tritonnb.recording.outliers import Outlier, find_outliers
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize

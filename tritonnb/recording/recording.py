@@ -18,8 +18,7 @@ from tritonnb.recording.blame import Blame, blame
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.recorded_events import RecordedEvents
-from tritonnb.recording.representation import as_html, as_text, remarks_of
-from tritonnb.recording.summary import summary, verdict
+from tritonnb.recording.summary import as_html, as_text, remarks_of, summary, verdict
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Service
 

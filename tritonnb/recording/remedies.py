@@ -18,7 +18,6 @@ from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.sequences import slot_count
-from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.quantiles import quantile
 
@@ -181,14 +180,13 @@ class _Replay:
 
     def outcome(self, config: pb.ModelConfig) -> _Outcome | None:
         """The outcome of a configuration; None if the request does not run, or arrived before the recording."""
-        from tritonnb.recording.recording import Recording  # it imports this module
+        from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
 
         if not self._known:
             return None
         within = [arrival for arrival in self._arrivals if arrival.time_us <= self._until_us]
         for arrivals in (within, self._arrivals):
-            events = run(config, arrivals, self._service, 0)
-            rec = Recording(events, {config.name: config}, simulated=True)
+            rec = simulated(config, arrivals, self._service)
             matches = [record for record in rec.requests if record.serial == self._index + 1]
             if matches and (len(within) == len(self._arrivals) or matches[0].exec_end_ns <= self._until_us * 1000):
                 break

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.recording import Recording
@@ -68,5 +71,9 @@ def simulate(
     [8, 8]
     """
     message = read_config(config, check=check_scheduling)
-    events = run(message, arrivals, service, seed, replicas=replicas, router=router)
-    return Recording(events, {message.name: message}, simulated=True)
+    return simulated(message, arrivals, service, seed, replicas=replicas, router=router)
+
+
+def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:
+    """The recording of a simulation; ``options`` are those of `tritonnb.simulation.run.run`."""
+    return Recording(run(config, arrivals, service, seed, **options), {config.name: config}, simulated=True)

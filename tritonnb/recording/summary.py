@@ -1,7 +1,8 @@
-"""Key figures of a recording, and its one-sentence summary."""
+"""Key figures of a recording, its one-sentence summary, and how a notebook shows it."""
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING
 
 from tritonnb.recording.blame import blame
@@ -83,3 +84,43 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"
+
+
+_VIRTUAL = "Simulated: times and rates are virtual, not measured."
+
+
+def as_text(recording: Recording) -> str:
+    """The recording in a few lines."""
+    remarks = [f"  {remark}" for remark in recording.remarks()]
+    if recording.source is not None and recording.source.sampled:
+        return "\n".join([recording.verdict(), *remarks])
+    lines = [recording.verdict()]
+    for size, count in recording.batch_sizes().items():
+        lines.append(f"  batch size {size:>4}: {count:>5} x {recording.median_ms(size):8.2f} ms (median)")
+    return "\n".join([*lines, *remarks, *(f"  ! {diagnosis}" for diagnosis in recording.diagnoses())])
+
+
+def remarks_of(recording: Recording) -> list[str]:
+    """How the numbers are to be read."""
+    remarks = [_VIRTUAL] if recording.simulated else []
+    if recording.source is not None:
+        remarks += [f"From a trace: {text}." for text in recording.source.remarks()]
+    return remarks
+
+
+def as_html(recording: Recording) -> str:
+    """The recording as HTML, as a notebook shows it."""
+    verdict = f"<p><b>{html.escape(recording.verdict())}</b></p>"
+    remarks = "".join(f"<p><i>{html.escape(remark)}</i></p>" for remark in recording.remarks())
+    if recording.source is not None and recording.source.sampled:
+        return verdict + remarks
+    rows = "".join(
+        f"<tr><td>{size}</td><td>{count}</td><td>{recording.median_ms(size):.2f}</td></tr>"
+        for size, count in recording.batch_sizes().items()
+    )
+    table = (
+        "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+    findings = "".join(f"<li>{html.escape(str(diagnosis))}</li>" for diagnosis in recording.diagnoses())
+    return verdict + (table if rows else "") + (f"<ul>{findings}</ul>" if findings else "") + remarks

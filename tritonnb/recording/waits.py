@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tritonnb.core.events import RequestArrived
+from tritonnb.telemetry.lanes import count_overlaps
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -63,10 +64,4 @@ def visible_waits(rec: Recording) -> list[Wait]:
 
 def queue_depth(waits: Iterable[Wait]) -> tuple[list[int], list[int]]:
     """Number of waiting requests: times in ns at which it changes, and its value from each of them on."""
-    steps: dict[int, int] = {}
-    for wait in waits:
-        steps[wait.begin_ns] = steps.get(wait.begin_ns, 0) + 1
-        steps[wait.end_ns] = steps.get(wait.end_ns, 0) - 1
-    times = sorted(steps)
-    now = 0
-    return times, [now := now + steps[time] for time in times]
+    return count_overlaps((wait.begin_ns, wait.end_ns) for wait in waits)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tritonnb.core.json_types import Json
+from tritonnb.recording.batches import Batch
 from tritonnb.scheduling.reasons import pluralize
-
-if TYPE_CHECKING:
-    from tritonnb.recording.batches import Batch
-    from tritonnb.teaching.worksheet import Worksheet
+from tritonnb.teaching.worksheet import Worksheet
 
 #: What can be asked about an answer.
 ACTIONS = ("check", "hint", "reveal")

@@ -1,4 +1,4 @@
-"""The settings of the logging extension, and the log handler that uses them.
+"""The settings of the logging extension, the log handler that uses them, and tables in the log.
 
 All modules of this package log to children of the logger ``tritonnb``. The settings determine what a `LogHandler`
 writes, and in which format; the handlers of a program are not changed. Verbose messages have the level DEBUG.
@@ -14,11 +14,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import ClassVar
-
-from tritonnb.telemetry.log_table import LogTable
 
 FORMATS = ("default", "ISO8601")
 
@@ -49,14 +47,7 @@ class LogSettings:
 
     def to_dict(self) -> dict[str, object]:
         """The settings as the extension returns them."""
-        return {
-            "log_file": self.log_file,
-            "log_info": self.log_info,
-            "log_warning": self.log_warning,
-            "log_error": self.log_error,
-            "log_verbose_level": self.log_verbose_level,
-            "log_format": self.log_format,
-        }
+        return asdict(self)
 
     def set_verbose_level(self, level: int) -> None:
         """Set a level that a client sent: an unsigned number, which Triton reads as a signed 32-bit integer."""
@@ -124,3 +115,36 @@ class _Formatter(logging.Formatter):
             message = json.dumps(message, ensure_ascii=False)
         line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+Row = Sequence[str]
+
+
+class LogTable:
+    """A message that is a table; it starts below the prefix of its line, and is not quoted.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The headings.
+    rows : sequence of rows
+        A cell may have several lines.
+    """
+
+    def __init__(self, columns: Row, rows: Sequence[Row]) -> None:
+        self._columns = columns
+        self._rows = rows
+
+    def __str__(self) -> str:
+        lines = [self._columns, *(line for row in self._rows for line in _lines(row))]
+        widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+        rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+        drawn = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+        return "\n".join([rule, drawn[0], rule, *drawn[1:], rule]) + "\n"
+
+
+def _lines(row: Row) -> list[Row]:
+    """The lines of a row, as many as its highest cell has."""
+    cells = [cell.splitlines() or [""] for cell in row]
+    height = max(map(len, cells))
+    return [[cell[at] if at < len(cell) else "" for cell in cells] for at in range(height)]

@@ -3,8 +3,8 @@
 Counts, and the counters of each interval, are exact at every rate. Single batches and requests are sent only up to
 `MOST_BATCHES` and `MOST_MEMBERS` per delivery, in order: a delivery says until when it has all of them (``exact``), and
 a view draws the rest of its time from the counters.
-A `BatchTracker` follows the events, a `Feed` encodes what it took. Both may be on different threads: the tracker where
-events are made, the encoding on the thread of the view, which holds the interpreter lock only for short parts.
+A `BatchTracker` follows the events, a `ViewSession` encodes what it took. Both may be on different threads: the tracker
+where events are made, the encoding on the thread of the view, which holds the interpreter lock only for short parts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, slots_of, unpack
+from tritonnb.core.packed_events import Packed, pack, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.batch_tracker import BatchTracker, Changes
+from tritonnb.figures import palette
+from tritonnb.notebook.batch_tracker import BatchTracker, Delta
 from tritonnb.notebook.interval_counters import Counters
 from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
 from tritonnb.notebook.queue_rows import QueueRows, drawn_waits
 from tritonnb.notebook.view_encoding import (
     BATCH_FIELDS,
+    ENCODING,
     EXEC_END,
     EXEC_START,
     EXECUTION_FIELDS,
@@ -35,10 +37,11 @@ from tritonnb.notebook.view_encoding import (
     ViewEncoder,
     columns,
 )
-from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.batches import batches_of
 from tritonnb.recording.instances import natural_sort_key
-from tritonnb.recording.sequences import SlotHistory
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.sequences import SlotHistory, slot_count
+from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
 
 #: The shortest interval that is counted, and how many are kept for a view that is opened later.
 INTERVAL_NS, KEPT_INTERVALS = 10_000_000, 128
@@ -48,7 +51,7 @@ MOST_SLOTS = 64
 _BATCHES_PER_PART = 5
 
 
-class Feed:
+class ViewSession:
     """Makes the deliveries to a view from the events of one model.
 
     Parameters
@@ -142,7 +145,7 @@ class Feed:
         """Return what is new since the last delivery, as a delivery."""
         return self.encode(self.tracker.take_changes(now_ns))
 
-    def encode(self, changes: Changes) -> Json:
+    def encode(self, changes: Delta) -> Json:
         """Return a delivery; changes are encoded in the order in which they were taken."""
         before, self._last = self._last, changes
         if self._stateful:
@@ -237,7 +240,7 @@ class Feed:
         self._depths.extend(encoded)
         return encoded
 
-    def _new_occupancy(self, changes: Changes) -> list[Encoded]:
+    def _new_occupancy(self, changes: Delta) -> list[Encoded]:
         """The slot occupancy that has changed since the last delivery."""
         changed = []
         for occupancy in self._slots.occupancies(changes.now_ns, changes.sequences):
@@ -250,3 +253,55 @@ class Feed:
             self._slots.discard_before(changes.now_ns - 1_000_000_000)
             self._occupancy = dict(list(self._occupancy.items())[-(self._kept.maxlen or 0) :])
         return changed
+
+
+def describe_config(model: str, config: pb.ModelConfig) -> Json:
+    """Return the metadata of a view of a model with this configuration; times in ms."""
+    sequences = config.HasField("sequence_batching")
+    batching = config.sequence_batching.oldest if sequences else config.dynamic_batching
+    direct = sequences and not config.sequence_batching.HasField("oldest")
+    meta = {
+        "model": model,
+        "encoding": ENCODING,
+        "themes": palette.themes(),
+        "max_batch_size": config.max_batch_size,
+        "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
+        "delay": queue_delay_ns(config) / 1e6,
+        "priorities": 0 if sequences else config.dynamic_batching.priority_levels,
+        "batcher": "sequence" if sequences else "dynamic" if config.HasField("dynamic_batching") else "none",
+    }
+    steps = dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step)
+    if steps:
+        meta["note"] = f"An ensemble has no batches of its own. Watch the models of its steps: {', '.join(steps)}."
+    if sequences:
+        settings = sequence_batcher_settings(config, {})
+        meta |= {
+            "strategy": "direct" if direct else "oldest",
+            "iterative": config.sequence_batching.iterative_sequence,
+            "slots": slot_count(config),
+            "idle": settings.max_sequence_idle_ns / 1e6,
+            "states": [f"{state.input_name} {list(state.dims)}" for state in config.sequence_batching.state],
+        }
+    return meta
+
+
+#: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
+_MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
+
+
+def recorded_history(recording: Recording) -> Json:
+    """Return what a view of a recording of one model shows: see `BatchView`."""
+    model = recording.events[0].model
+    begin, end = recording.span_ns
+    config = recording.configs.get(model, pb.ModelConfig())
+    interval_ns = INTERVAL_NS
+    while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:
+        interval_ns //= 2
+    session = ViewSession(
+        model, config, begin, keep=_MAX_RECORDED, limited=False,
+        interval_ns=interval_ns, keep_intervals=2 * _RECORDED_INTERVALS,
+    )  # fmt: skip
+    session.meta["simulated"] = recording.simulated
+    session.fold(map(pack, recording.events))
+    session.flush(end)
+    return session.history(end)

@@ -1,18 +1,22 @@
-"""The gRPC target of a load: the server of this process, or any other server of the v2 protocol."""
+"""The gRPC targets of a load, for the server of this process or any other server of the v2 protocol.
+
+There is one call for each request, or one stream for each request to a decoupled model.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from threading import RLock
+from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.remote_target import RemoteTarget, RequestParameters, request_parameters
-from tritonnb.profile.targets import PendingRequest
+from tritonnb.profile.targets import TOKEN_COUNT, PendingRequest, RemoteTarget, RequestParameters, request_parameters
 
 _CANCELLED = "cancelled by the client"
 
@@ -99,3 +103,36 @@ class GrpcTarget(RemoteTarget):
             else:
                 request.parameters[name].int64_param = value
         return request
+
+
+class GrpcStreamTarget(GrpcTarget):
+    """A decoupled model reached over gRPC: one channel, and a ``ModelStreamInfer`` call per request.
+
+    A stream of its own can be cancelled without the others, and ends after the last response of its request.
+    """
+
+    def _call(self, pending: PendingRequest) -> None:
+        requests = iter((self._request(pending),))
+        pending.handle = call = self._stub.ModelStreamInfer(requests, metadata=self._metadata)
+        threading.Thread(target=self._receive, args=(pending, call), name="tritonnb-load-stream", daemon=True).start()
+
+    def _receive(self, pending: PendingRequest, call: Any) -> None:
+        """Receive the responses, on a thread of the request."""
+        error = ""
+        try:
+            for message in call:
+                now = time.monotonic_ns()
+                if message.error_message:
+                    error = message.error_message
+                elif message.infer_response.outputs:
+                    pending.add_response(now, _counted_tokens(message.infer_response))
+        except grpc.RpcError:
+            pass  # the call has its status
+        self._done(pending, call, error)
+
+
+def _counted_tokens(response: Any) -> int:
+    for output, content in zip(response.outputs, response.raw_output_contents, strict=False):
+        if output.name == TOKEN_COUNT:
+            return int.from_bytes(content, "little")
+    return 0

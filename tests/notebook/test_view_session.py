@@ -13,10 +13,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, CacheHit, EnsembleExecuted
 from tritonnb.core.packed_events import pack
-from tritonnb.notebook.delivery_budget import BURST, MOST_BATCHES, MOST_MEMBERS
-from tritonnb.notebook.feed import Feed
+from tritonnb.notebook.batch_tracker import BURST, MOST_BATCHES, MOST_MEMBERS
 from tritonnb.notebook.view_encoding import NUMBER, TICKS
-from tritonnb.notebook.view_metadata import describe_config
+from tritonnb.notebook.view_session import ViewSession, describe_config
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.recording.recording import Recording
 
@@ -25,8 +24,8 @@ DIRECT = """name: "m" max_batch_size: 2 instance_group { count: 2 }
     sequence_batching { direct { } state { input_name: "S" output_name: "S" data_type: TYPE_FP32 dims: 3 } }"""
 
 
-def feed_of(rec: Recording, **options: Any) -> Feed:
-    return Feed("m", rec.configs["m"], rec.span_ns[0], **options)
+def session_of(rec: Recording, **options: Any) -> ViewSession:
+    return ViewSession("m", rec.configs["m"], rec.span_ns[0], **options)
 
 
 def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
@@ -44,10 +43,10 @@ def rec() -> Recording:
 
 
 def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
-    feed = feed_of(rec, limited=False, keep=5000)
-    feed.fold(map(pack, rec.events))
-    feed.flush(rec.span_ns[1])
-    sent = json.loads(json.dumps(feed.history(rec.span_ns[1])))
+    session = session_of(rec, limited=False, keep=5000)
+    session.fold(map(pack, rec.events))
+    session.flush(rec.span_ns[1])
+    sent = json.loads(json.dumps(session.history(rec.span_ns[1])))
     batches = rows(sent["batches"])
     assert [(batch["n"], batch["rows"], batch["why"]) for batch in batches] == [
         (batch.number, batch.size, batch.why) for batch in sorted(rec.batches, key=lambda batch: batch.sent_ns)
@@ -65,30 +64,30 @@ def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
 @pytest.mark.parametrize("parts_later", [0, 1, 3], ids=["at once", "while a part is followed", "while three are"])
 def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> None:
     """Also if they are encoded, on another thread, while the tracker follows the next events."""
-    feed = feed_of(rec)
+    session = session_of(rec)
     batches, depths, taken = {}, [], []  # type: ignore[var-annotated]
     for at in range(0, len(rec.events) + 7 * parts_later, 7):
         part = rec.events[at : at + 7]
-        feed.fold(map(pack, part))
+        session.fold(map(pack, part))
         if part:
-            taken.append(feed.tracker.take_changes(part[-1].time_ns))
+            taken.append(session.tracker.take_changes(part[-1].time_ns))
         if len(taken) <= parts_later and part:
             continue
-        sent = feed.encode(taken.pop(0))
+        sent = session.encode(taken.pop(0))
         batches |= {batch["n"]: batch for batch in rows(sent["batches"])}
         for done in rows(sent["done"]):
             batches[done["n"]].update(done)
         depths += sent["depths"]
     assert not taken
-    history = feed.history(rec.span_ns[1])
+    history = session.history(rec.span_ns[1])
     assert list(batches.values()) == rows(history["batches"])
     assert all(batch["end"] is not None for batch in batches.values())
     assert depths == history["depths"]
-    assert feed.quiet
+    assert session.quiet
 
 
 def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_delivery(rec: Recording) -> None:
-    tracker, batch = feed_of(rec).tracker, rec.batches[0]
+    tracker, batch = session_of(rec).tracker, rec.batches[0]
     tracker.fold(pack(event) for event in rec.events if event.time_ns <= batch.sent_ns)
     assert [drawn.sent[NUMBER] for drawn in tracker.take_changes(batch.sent_ns).sent] == [batch.number]
     tracker.fold(pack(event) for event in rec.events if batch.sent_ns < event.time_ns <= batch.exec_end_ns)
@@ -96,28 +95,28 @@ def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_del
 
 
 def test_events_that_were_received_are_in_the_next_delivery(rec: Recording) -> None:
-    feed = feed_of(rec)
-    feed.flush(rec.span_ns[0])
-    assert feed.quiet
-    feed.tracker.receive(pack(rec.events[0]))
-    assert not feed.quiet
-    assert feed.flush(rec.events[0].time_ns)["counts"]["requests"] == 1
+    session = session_of(rec)
+    session.flush(rec.span_ns[0])
+    assert session.quiet
+    session.tracker.receive(pack(rec.events[0]))
+    assert not session.quiet
+    assert session.flush(rec.events[0].time_ns)["counts"]["requests"] == 1
 
 
 def test_a_tracker_follows_and_keeps_events_of_its_model_only(rec: Recording) -> None:
-    feed = feed_of(rec, recent=3)
+    session = session_of(rec, recent=3)
     for event in rec.events:
-        feed.tracker.receive(pack(replace(event, model="other")))
-        feed.tracker.receive(pack(event))
-    assert feed.tracker.recent() == list(map(pack, rec.events[-3:]))
-    assert feed.tracker.counts.requests == len(rec.requests)
+        session.tracker.receive(pack(replace(event, model="other")))
+        session.tracker.receive(pack(event))
+    assert session.tracker.recent() == list(map(pack, rec.events[-3:]))
+    assert session.tracker.counts.requests == len(rec.requests)
 
 
 def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:
-    feed = feed_of(rec, limited=False, keep=5000)
-    feed.fold(map(pack, rec.events))
-    depths = dict(map(tuple, feed.flush(0)["depths"]))
-    batches = rows(feed.history(0)["batches"])
+    session = session_of(rec, limited=False, keep=5000)
+    session.fold(map(pack, rec.events))
+    depths = dict(map(tuple, session.flush(0)["depths"]))
+    batches = rows(session.history(0)["batches"])
     for batch in batches:
         if [other["sent"] for other in batches].count(batch["sent"]) == 1:
             assert depths[batch["sent"]] == batch["depth"]
@@ -125,23 +124,23 @@ def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:
 
 def test_waiting_requests_are_sent_while_they_wait() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
-    feed = feed_of(rec)
-    feed.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
-    sent = feed.flush(2_000_000)
+    session = session_of(rec)
+    session.fold(pack(event) for event in rec.events if event.time_ns < 2_000_000)
+    sent = session.flush(2_000_000)
     assert [(label, size, ms(queued), row) for label, size, _, queued, row, *_ in sent["pending"]] == [
         ("1", 1, 0.0, 0),
         ("2", 2, 1.0, 1),
     ]
-    assert (sent["depth"], ms(sent["now"]), feed.quiet) == (2, 2.0, False)
+    assert (sent["depth"], ms(sent["now"]), session.quiet) == (2, 2.0, False)
 
 
-def deliveries(rec: Recording, feed: Feed, size: int = 1500) -> list[dict[str, Any]]:
+def deliveries(rec: Recording, session: ViewSession, size: int = 1500) -> list[dict[str, Any]]:
     """Fold and flush a recording in parts."""
     events = list(map(pack, rec.events))
     sent = []
     for at in range(0, len(events), size):
-        feed.fold(events[at : at + size])
-        sent.append(feed.flush(events[min(at + size, len(events)) - 1][1]))
+        session.fold(events[at : at + size])
+        sent.append(session.flush(events[min(at + size, len(events)) - 1][1]))
     return sent
 
 
@@ -152,7 +151,7 @@ def fast() -> Recording:
 
 
 def test_single_batches_are_sent_up_to_a_limit_and_all_of_them_until_the_time_that_is_named(fast: Recording) -> None:
-    sent = deliveries(fast, feed_of(fast))
+    sent = deliveries(fast, session_of(fast))
     exact = [(delivery["since"], delivery["exact"]) for delivery in sent]
     assert all(since <= until < delivery["now"] for (since, until), delivery in zip(exact, sent, strict=True))
     shown = {batch["n"] for delivery in sent for batch in rows(delivery["batches"])}
@@ -169,18 +168,18 @@ def test_single_batches_are_sent_up_to_a_limit_and_all_of_them_until_the_time_th
 
 
 def test_requests_that_are_not_sent_are_counted_in_each_delivery(fast: Recording) -> None:
-    feed = feed_of(fast)
-    sent = deliveries(fast, feed)
+    session = session_of(fast)
+    sent = deliveries(fast, session)
     assert sent[-1]["counts"]["requests"] == sent[-1]["counts"]["batches"] == len(fast.requests)
     assert sent[-1]["depth"] == 0
-    assert feed.quiet
+    assert session.quiet
     assert all(len(rows(delivery["batches"])) <= MOST_BATCHES for delivery in sent[5:])
 
 
 def test_large_batches_are_sent_up_to_a_number_of_requests() -> None:
     arrivals = tnb.constant(rate=400_000, duration=0.02)
     rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
-    sent = deliveries(rec, feed_of(rec), size=len(rec.events))
+    sent = deliveries(rec, session_of(rec), size=len(rec.events))
     members = sum(len(batch["members"]) for delivery in sent for batch in rows(delivery["batches"]))
     assert 0 < members <= BURST * MOST_MEMBERS
     assert sent[-1]["counts"]["rows"] == 8000
@@ -191,9 +190,9 @@ def test_counters_are_exact_at_every_rate(rate: int) -> None:
     config = 'name: "m" max_batch_size: 8 instance_group { count: 2 } dynamic_batching { }'
     arrivals = tnb.poisson(rate=rate, duration=2000 / rate + 0.5, seed=rate)
     rec = tnb.simulate(config, arrivals, tnb.linear(per_row_ms=0.05, base_ms=0.1))
-    feed = feed_of(rec)
-    sent = deliveries(rec, feed, size=300)
-    lanes = feed.history(rec.span_ns[1])["levels"]["lanes"]
+    session = session_of(rec)
+    sent = deliveries(rec, session, size=300)
+    lanes = session.history(rec.span_ns[1])["levels"]["lanes"]
     for name in ("busy", "batches", "rows", "largest"):
         merge = max if name == "largest" else sum
         delivered = [
@@ -220,7 +219,7 @@ def batches_with_requests(rec: Recording) -> list[tuple[Batch, RequestRecord]]:
 
 
 def test_a_history_has_all_counters_and_is_bounded_in_hours_of_traffic() -> None:
-    feed = Feed("m", pb.ModelConfig(name="m"), 0)
+    session = ViewSession("m", pb.ModelConfig(name="m"), 0)
     events = tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(0.005)).events
     (sent,) = (event for event in events if isinstance(event, BatchSent))
     (executed,) = (event for event in events if isinstance(event, BatchExecuted))
@@ -228,11 +227,11 @@ def test_a_history_has_all_counters_and_is_bounded_in_hours_of_traffic() -> None
     hour = 3_600_000_000_000
     for time_ns in range(0, 10 * hour, hour // 400):
         batch = replace(executed, time_ns=time_ns, batch=time_ns, exec_start_ns=time_ns, exec_end_ns=time_ns + 5000)
-        feed.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
-        feed.flush(time_ns)
+        session.fold([pack(replace(sent, time_ns=time_ns, batch=time_ns)), pack(batch)])
+        session.flush(time_ns)
         if time_ns % hour == 0:
-            sizes[time_ns // hour] = len(json.dumps(feed.history(time_ns)["levels"]))
-    levels = feed.history(10 * hour)["levels"]["lanes"]["m_0_0"]
+            sizes[time_ns // hour] = len(json.dumps(session.history(time_ns)["levels"]))
+    levels = session.history(10 * hour)["levels"]["lanes"]["m_0_0"]
     assert sum(sum(level["batches"]) for level in levels) == 4000
     assert sum(sum(level["busy"]) for level in levels) == 4000 * 5000
     assert sizes[9] < 1.5 * sizes[3]
@@ -242,38 +241,38 @@ def test_requests_without_a_priority_have_the_default_level() -> None:
     config = """name: "m" max_batch_size: 8
         dynamic_batching { priority_levels: 3 default_priority_level: 2 }"""
     rec = tnb.simulate(config, [tnb.Arrival(0), tnb.Arrival(0, priority=3)], tnb.fixed(1))
-    feed = feed_of(rec)
-    feed.fold(map(pack, rec.events))
-    members = [member for batch in rows(feed.flush(rec.span_ns[1])["batches"]) for member in batch["members"]]
+    session = session_of(rec)
+    session.fold(map(pack, rec.events))
+    members = [member for batch in rows(session.flush(rec.span_ns[1])["batches"]) for member in batch["members"]]
     assert sorted(priority for _, _, priority, *_ in members) == [2, 3]
 
 
 def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
     config = rec.configs["m"]
     config.instance_group.add(count=3)
-    feed = Feed("m", config, 0)
-    assert feed.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
+    session = ViewSession("m", config, 0)
+    assert session.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
     fewer = pb.ModelConfig()
     fewer.CopyFrom(config)
     fewer.instance_group[0].count = 1
-    assert feed.reconfigure(fewer)
-    assert feed.flush(0)["instances"] == ["m_0_0"]
+    assert session.reconfigure(fewer)
+    assert session.flush(0)["instances"] == ["m_0_0"]
 
 
 def test_history_is_bounded(rec: Recording) -> None:
-    feed = feed_of(rec, keep=5)
-    feed.fold(map(pack, rec.events))
-    feed.flush(rec.span_ns[1])
-    history = feed.history(rec.span_ns[1])
+    session = session_of(rec, keep=5)
+    session.fold(map(pack, rec.events))
+    session.flush(rec.span_ns[1])
+    history = session.history(rec.span_ns[1])
     assert len(rows(history["batches"])) == 5
     assert history["counts"]["batches"] == len(rec.batches)
 
 
 def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) -> None:
     waiting = [event for event in rec.events if type(event).__name__ == "RequestArrived"][:1]
-    feed = feed_of(rec, depth=1)
-    feed.fold(pack(event) for event in rec.events if event not in waiting)
-    sent = feed.flush(rec.span_ns[1])
+    session = session_of(rec, depth=1)
+    session.fold(pack(event) for event in rec.events if event not in waiting)
+    sent = session.flush(rec.span_ns[1])
     assert sent["depth"] == 0
     assert min(depth for _, depth in sent["depths"]) == 0
 
@@ -281,9 +280,9 @@ def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) ->
 def test_a_batch_that_runs_when_the_view_is_opened_is_busy_time_from_then_on(rec: Recording) -> None:
     running = rec.batches[0]
     opened_ns = (running.exec_start_ns + running.exec_end_ns) // 2
-    feed = Feed("m", rec.configs["m"], opened_ns)
-    feed.fold(pack(event) for event in rec.events if opened_ns < event.time_ns <= running.exec_end_ns)
-    lane = feed.flush(running.exec_end_ns)["counters"]["lanes"][running.instance]
+    session = ViewSession("m", rec.configs["m"], opened_ns)
+    session.fold(pack(event) for event in rec.events if opened_ns < event.time_ns <= running.exec_end_ns)
+    lane = session.flush(running.exec_end_ns)["counters"]["lanes"][running.instance]
     assert sum(lane["busy"]) == running.exec_end_ns - opened_ns
 
 
@@ -294,10 +293,10 @@ def test_failed_requests_are_counted_and_sent_with_their_batch(rec: Recording) -
         else event
         for event in rec.events
     ]
-    feed = feed_of(rec, limited=False, keep=5000)
-    feed.fold(map(pack, failing))
-    feed.flush(rec.span_ns[1])
-    sent = feed.history(rec.span_ns[1])
+    session = session_of(rec, limited=False, keep=5000)
+    session.fold(map(pack, failing))
+    session.flush(rec.span_ns[1])
+    sent = session.history(rec.span_ns[1])
     assert sent["counts"]["failed"] == sum(len(batch.requests) for batch in rec.batches if batch.number % 2)
     assert all(batch["failed"] == (batch["requests"] if batch["n"] % 2 else 0) for batch in rows(sent["batches"]))
 
@@ -307,9 +306,9 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
         'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }'
     )
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
-    feed = feed_of(rec)
-    feed.fold(map(pack, rec.events))
-    ((begin, end, label, _, message, _),) = feed.flush(rec.span_ns[1])["refused"]
+    session = session_of(rec)
+    session.fold(map(pack, rec.events))
+    ((begin, end, label, _, message, _),) = session.flush(rec.span_ns[1])["refused"]
     assert (ms(begin), label, message) == (0.01, "2", "Request timeout expired")
     assert ms(end) == pytest.approx(0.51)
 
@@ -317,10 +316,10 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
 def test_slots_are_those_of_the_recording() -> None:
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
-    feed = feed_of(rec, limited=False, keep=5000)
-    feed.fold(map(pack, rec.events))
-    feed.flush(rec.span_ns[1])
-    sent = feed.history(rec.span_ns[1])
+    session = session_of(rec, limited=False, keep=5000)
+    session.fold(map(pack, rec.events))
+    session.flush(rec.span_ns[1])
+    sent = session.history(rec.span_ns[1])
     assert [encoded[:3] for encoded in sent["occupancy"]] == [
         [occupancy.sequence, occupancy.instance, occupancy.slot] for occupancy in rec.slot_occupancy
     ]
@@ -342,18 +341,18 @@ def test_metadata_have_the_values_of_the_configuration() -> None:
 
 
 def test_cache_hits_are_requests_without_a_batch(rec: Recording) -> None:
-    feed = feed_of(rec)
-    feed.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
-    assert not feed.quiet
-    counts = feed.flush(10)["counts"]
+    session = session_of(rec)
+    session.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
+    assert not session.quiet
+    counts = session.flush(10)["counts"]
     assert (counts["requests"], counts["cached"], counts["batches"]) == (1, 1, 0)
-    assert feed.quiet
+    assert session.quiet
 
 
 def test_an_ensemble_names_the_models_to_watch() -> None:
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
-    feed = Feed("e", config, 0)
-    feed.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
-    assert feed.flush(10)["counts"]["requests"] == 1
-    assert feed.meta["note"].endswith("Watch the models of its steps: detect, crop.")
+    session = ViewSession("e", config, 0)
+    session.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
+    assert session.flush(10)["counts"]["requests"] == 1
+    assert session.meta["note"].endswith("Watch the models of its steps: detect, crop.")
