@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import servers
 from tritonnb.model_zoo import materialize
-from tritonnb.profile.prompts import Prompt, prompts
+from tritonnb.profile.examples import Prompt, prompts
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server

@@ -24,8 +24,8 @@ from .endpoints.http.options import HttpOptions as HttpOptions
 from .endpoints.metrics.families import MetricsOptions as MetricsOptions
 from .endpoints.openai.options import OpenAiOptions as OpenAiOptions
 from .figures.throughput_latency import plot_throughput_latency as plot_throughput_latency
+from .profile.examples import prompts as prompts
 from .profile.load import load as load
-from .profile.prompts import prompts as prompts
 from .profile.result import LoadResult as LoadResult
 from .profile.running_load import Load as Load
 from .profile.service_times import service_times as service_times

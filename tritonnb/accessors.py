@@ -16,7 +16,7 @@ ACCESSORS = {
     },
     "tritonnb.recording.comparison:Comparison": {
         "plot": Accessor("tritonnb.figures.plot:plot_comparison"),
-        "view": Accessor("tritonnb.notebook.comparison_view:compare"),
+        "view": Accessor("tritonnb.notebook.batch_view:compare"),
     },
     "tritonnb.recording.debugger:Debugger": {"view": Accessor("tritonnb.notebook.debugger_view:view")},
     "tritonnb.teaching.worksheet:Worksheet": {"view": Accessor("tritonnb.notebook.worksheet_view:view")},

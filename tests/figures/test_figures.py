@@ -22,8 +22,8 @@ from matplotlib.patches import StepPatch
 import tritonnb as tnb
 from tritonnb.figures import picture
 from tritonnb.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
-from tritonnb.figures.dark import on_dark
 from tritonnb.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
+from tritonnb.figures.picture import on_dark
 from tritonnb.figures.queue import depth_columns
 from tritonnb.recording.waits import queue_depth, waits_of
 

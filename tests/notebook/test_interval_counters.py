@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.core.packed_events import pack
-from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
     Counters,
@@ -18,6 +17,7 @@ from tritonnb.notebook.interval_counters import (
     QueueDepth,
     merge_into,
 )
+from tritonnb.notebook.server_monitor import Activity
 from tritonnb.notebook.view_session import ViewSession
 
 WIDTH = 10

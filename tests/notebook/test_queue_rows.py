@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.notebook.queue_rows import QueueRows
+from tritonnb.notebook.view_session import QueueRows
 
 
 def test_a_request_that_arrives_while_another_waits_is_drawn_below_it() -> None:

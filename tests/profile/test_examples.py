@@ -13,8 +13,7 @@ from tritonnb.core.datatypes import DATATYPES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.schema import ModelSpec
-from tritonnb.profile.examples import examples
-from tritonnb.profile.prompts import prompts
+from tritonnb.profile.examples import examples, prompts
 from tritonnb.runtime.models.validation import RequestValidator
 
 

@@ -16,7 +16,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tests.profile.conftest import Gate
-from tritonnb.profile.constraint import Constraint
+from tritonnb.profile.trial import Constraint
 from tritonnb.server.server import Server
 
 #: A batch of any size takes 10 ms: only batches make an instance faster.

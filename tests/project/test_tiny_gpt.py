@@ -18,8 +18,8 @@ from benchmarks.chats import CONTINUOUS, STATIC, chat, text_of, workload
 from tests.endpoints.tiny_gpt import EXAMPLES, write_repository
 from tritonnb.core.errors import TritonError
 from tritonnb.model_zoo import materialize, tiny_gpt
+from tritonnb.profile.examples import prompts
 from tritonnb.profile.load import load
-from tritonnb.profile.prompts import prompts
 from tritonnb.server.server import Server
 from tritonnb.simulation.service import linear
 

@@ -11,7 +11,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.core.events import BatchSent, Event, RequestCancelled
-from tritonnb.recording.event_types import event_of
+from tritonnb.recording.files import event_of
 
 CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequence_idle_microseconds: 5000 }'
 

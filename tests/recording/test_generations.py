@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.recording.excerpt import excerpt
-from tritonnb.recording.recording import Recording
+from tritonnb.recording.recording import Recording, excerpt
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation.arrivals import Arrival, constant
 from tritonnb.simulation.service import fixed

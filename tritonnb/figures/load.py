@@ -12,7 +12,7 @@ from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, REFUSAL, series
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import duration, label_log_axis, strip_spines
 from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
-from tritonnb.recording.token_times import TokenTimes
+from tritonnb.recording.generations import TokenTimes
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000

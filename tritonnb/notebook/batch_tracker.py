@@ -40,7 +40,7 @@ from tritonnb.notebook.view_encoding import (
     TIME,
     DrawnBatch,
 )
-from tritonnb.recording.instances import instances_of
+from tritonnb.recording.recorded_events import instances_of
 
 #: Events that are followed at once.
 TOGETHER = 128

@@ -1,4 +1,4 @@
-"""The batch view: batches of a model, or the batch slots of a stateful model, over time; here of a recording.
+"""The batch view: batches of a model, or the batch slots of a stateful model, over time; here of recordings.
 
 Pausing, scrolling, zooming, stepping and saving happen in the browser, so they work while a cell runs.
 """
@@ -9,6 +9,7 @@ import html
 from typing import Any
 
 import anywidget
+import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -18,9 +19,11 @@ from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.blame_panel import answer_request
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
+from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.notebook.view_session import recorded_history
 from tritonnb.notebook.widget_files import STATIC, join_modules
 from tritonnb.notebook.worker import LatestOnlyWorker
+from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 
 
@@ -129,3 +132,56 @@ def _on_blame(view: BatchView, content: Json, buffers: Any) -> None:
     if "blame" in content:
         batch, label = int(content["blame"]["batch"]), str(content["blame"]["request"])
         view._blaming.submit(lambda: answer_request(view.recording(), batch, label, view._show_blame))
+
+
+def compare(comparison: Comparison) -> ComparisonView:
+    """Open both runs in the widget of `Recording.view`, one below the other, on the same time axis.
+
+    Batches that differ are marked.
+
+    Returns
+    -------
+    ipywidgets.VBox
+    """
+    runs = (comparison.before, comparison.after)
+    until = max((end - begin) * TICKS // 1_000_000 for begin, end in (run.span_ns for run in runs))
+    views = [view(run) for run in runs]
+    for shown, numbers in zip(views, comparison.changed_batches(), strict=True):
+        batches = shown.history["batches"]
+        differs = [number in numbers for number in batches.get("n", ())]
+        shown.history = {**shown.history, "now": until, "batches": {**batches, "differs": differs}}
+    widgets.jslink((views[0], "moment"), (views[1], "moment"))
+    difference = comparison.difference()
+    table = widgets.HTML(comparison._repr_html_())
+    table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
+    names = [html.escape(name.capitalize() if comparison.recorded else name) for name in comparison.names]
+    before = widgets.HTML(f"<b>{names[0]}</b>")
+    after = widgets.HTML(f"<b>{names[1]}</b>: {html.escape(difference)}")
+    return ComparisonView(comparison, [table, before, views[0], after, views[1]])
+
+
+class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
+    """Both runs of a comparison, one below the other."""
+
+    def __init__(self, comparison: Comparison, children: list[widgets.Widget]) -> None:
+        self._comparison = comparison
+        super().__init__(children)
+
+    def __repr__(self) -> str:
+        return repr(self._comparison)
+
+    def last_state(self) -> str:
+        """Return the table and both timelines as HTML."""
+        return self.last_data()["text/html"]
+
+    def last_data(self) -> dict[str, str]:
+        """Return the table and both timelines by MIME type."""
+        figure: dict[str, str] = self._comparison.plot()._repr_mimebundle_()
+        return figure | {
+            "text/html": self._comparison._repr_html_() + figure["text/html"],
+            "text/plain": f"{self._comparison!r}\n{figure['text/plain']}",
+        }
+
+    def refresh_last_state(self) -> bool:
+        """Return False: a comparison does not change."""
+        return False

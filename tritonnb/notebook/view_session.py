@@ -10,17 +10,16 @@ where events are made, the encoding on the thread of the view, which holds the i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, pack, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures import palette
 from tritonnb.notebook.batch_tracker import BatchTracker, Delta
-from tritonnb.notebook.interval_counters import Counters
-from tritonnb.notebook.model_intervals import ModelIntervals, encode_counters
-from tritonnb.notebook.queue_rows import QueueRows, drawn_waits
+from tritonnb.notebook.interval_counters import Counters, ModelIntervals, encode_counters
 from tritonnb.notebook.view_encoding import (
     BATCH_FIELDS,
     ENCODING,
@@ -38,10 +37,11 @@ from tritonnb.notebook.view_encoding import (
     columns,
 )
 from tritonnb.recording.batches import batches_of
-from tritonnb.recording.instances import natural_sort_key
+from tritonnb.recording.recorded_events import natural_sort_key
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import SlotHistory, slot_count
 from tritonnb.scheduling.from_config import queue_delay_ns, sequence_batcher_settings
+from tritonnb.telemetry.lanes import Lanes
 
 #: The shortest interval that is counted, and how many are kept for a view that is opened later.
 INTERVAL_NS, KEPT_INTERVALS = 10_000_000, 128
@@ -305,3 +305,48 @@ def recorded_history(recording: Recording) -> Json:
     session.fold(map(pack, recording.events))
     session.flush(end)
     return session.history(end)
+
+
+#: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
+Wait = tuple[int, int, int | None]
+
+
+class QueueRows:
+    """Assigns rows to requests, delivery by delivery; a request that still waits keeps its row."""
+
+    def __init__(self) -> None:
+        self._row_of: dict[int, int] = {}  # of the requests that still wait
+        self._lanes = Lanes()
+
+    def assign(self, waits: Iterable[Wait]) -> Mapping[int, int]:
+        """Return the row of each request by its serial; a waiting request that is not listed any more has left."""
+        ordered = sorted(waits, key=lambda wait: wait[0])
+        for serial in self._row_of.keys() - {serial for _, serial, _ in ordered}:
+            self._lanes.free(self._row_of.pop(serial))
+        rows = {}
+        for arrived_ns, serial, left_ns in ordered:
+            row = self._row_of.pop(serial, None)
+            if row is None:
+                row = self._lanes.take(arrived_ns)
+            rows[serial] = row
+            if left_ns is None:
+                self._row_of[serial] = row
+            else:
+                # A request that did not wait has its row for itself, too: else its mark would be another's.
+                self._lanes.leave(row, max(left_ns, arrived_ns + 1))
+        return rows
+
+
+def drawn_waits(
+    batches: Iterable[DrawnBatch], refused: Iterable[tuple[Any, Packed | None]], pending: Iterable[Packed]
+) -> Iterator[Wait]:
+    """The waits that are drawn in the queue."""
+    for batch in batches:
+        for serial, arrived in batch.requests:
+            if serial is not None and arrived is not None:
+                yield arrived[TIME], serial, batch.sent[TIME]
+    for event, arrived in refused:
+        if arrived is not None:
+            yield arrived[TIME], event.serial, event.time_ns
+    for arrived in pending:
+        yield arrived[TIME], arrived[SERIAL], None

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
+from tritonnb.recording.generations import TokenTimes
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.token_times import TokenTimes
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:

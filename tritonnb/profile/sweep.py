@@ -24,13 +24,12 @@ from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
-from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
-from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
+from tritonnb.profile.trial import Constraint, MeasuredService, StoppedError, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop

@@ -18,10 +18,9 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
-from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export, perf_analyzer_command
 from tritonnb.profile.find_model import config_of
-from tritonnb.profile.trial import Trial, simulate_load_curve
+from tritonnb.profile.trial import Constraint, Trial, simulate_load_curve
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from google.protobuf import text_format
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.constraint import Constraint, measure
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
@@ -27,6 +27,7 @@ from tritonnb.simulation.arrivals import Arrivals, ClosedLoop, poisson
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.quantiles import quantile
 
 #: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
@@ -293,3 +294,62 @@ def simulate_load_curve(
         )
     rates = [share * capacity(config, service) / rows for share in _CURVE_SHARES]
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]
+
+
+_TERM = re.compile(r"\s*(p\d+(?:\.\d+)?|mean|max)\s*<=?\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)\s*")
+_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Upper bounds of latencies.
+
+    Attributes
+    ----------
+    text : str
+        The constraint as written.
+    bounds : dict of str to float
+        Milliseconds, by ``p99``, ``mean``, ``max``, …
+    """
+
+    text: str
+    bounds: dict[str, float]
+
+    @classmethod
+    def parse(cls, text: str) -> Constraint:
+        """Parse ``"p99 < 50 ms"``, or several bounds joined by ``and``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is not of that form.
+
+        Examples
+        --------
+        >>> Constraint.parse("p99 < 50 ms and mean < 900 us").bounds
+        {'p99': 50.0, 'mean': 0.9}
+        """
+        bounds = {}
+        for term in text.split(" and "):
+            match = _TERM.fullmatch(term)
+            if match is None or (match[1][0] == "p" and float(match[1][1:]) > 100):
+                raise InvalidArgumentError(
+                    f"constraint expected bounds such as 'p99 < 50 ms' or 'mean < 5 ms and max < 1 s', got '{text}'"
+                )
+            bounds[match[1]] = float(match[2]) * _MS[match[3]]
+        return cls(text, bounds)
+
+    def holds(self, latencies_ms: npt.NDArray[np.float64]) -> bool:
+        """Whether the latencies satisfy all bounds; false without latencies."""
+        return bool(len(latencies_ms)) and all(
+            measure(latencies_ms, name) <= bound for name, bound in self.bounds.items()
+        )
+
+
+def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:
+    """The percentile, mean or maximum with that name."""
+    if name == "mean":
+        return float(latencies_ms.mean())
+    if name == "max":
+        return float(latencies_ms.max())
+    return quantile(np.sort(latencies_ms).tolist(), float(name[1:]) / 100)

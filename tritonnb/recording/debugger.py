@@ -15,8 +15,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.recording.conditions import Condition, Value
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.rule_table import RuleRow, rule_table
-from tritonnb.recording.scheduler_replay import scheduler_replays
+from tritonnb.recording.scheduler_replay import RuleRow, rule_table, scheduler_replays
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import RULES, explain, pluralize
 from tritonnb.simulation.run import instance_count

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product, starmap
-from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import Event, RequestRefused
+from tritonnb.core.events import EnsembleExecuted, Event, RequestRefused, StepSent
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of, find_outliers
-from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
-from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.generations import Generation, generations_of
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.replicas import instance_on, replica_of
 from tritonnb.simulation.service import Service, table
-
-if TYPE_CHECKING:
-    from tritonnb.recording.generations import Generation
 
 
 @with_short_tracebacks
@@ -85,8 +82,6 @@ class RecordedEvents:
     @cached_property
     def generations(self) -> list[Generation]:
         """Requests that were answered token by token, and the steps that computed the tokens; often empty."""
-        from tritonnb.recording.generations import generations_of  # NumPy is not needed otherwise
-
         return generations_of(self)
 
     def derive(self) -> None:
@@ -200,3 +195,76 @@ class RecordedEvents:
                 f"{purpose} expected a recording of every request, got a sample: {self.source.sampled}; "
                 "set trace_rate to 1"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleRequest:
+    """One request of an ensemble.
+
+    Attributes
+    ----------
+    serial : int
+    model : str
+        Name of the ensemble; of nested ensembles the outermost.
+    steps : tuple of int
+        Serials of the requests sent to the models of its steps, in order, including those of nested ensembles.
+    received_ns, ended_ns : int or None
+        Monotonic clock; None if outside the recording.
+    failed : str
+        Failure reason of the statistics; empty for a success.
+    """
+
+    serial: int
+    model: str
+    steps: tuple[int, ...]
+    received_ns: int | None
+    ended_ns: int | None
+    failed: str
+
+    def __repr__(self) -> str:
+        failed = f"; failed: {self.failed}" if self.failed else ""
+        return f"<EnsembleRequest {self.serial} of '{self.model}': {pluralize(len(self.steps), 'step')}{failed}>"
+
+
+def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:
+    """The requests of ensembles in a stream of events, ordered by their first step."""
+    outermost: dict[int, int] = {}
+    models: dict[int, str] = {}
+    steps: dict[int, list[int]] = {}
+    ends: dict[int, EnsembleExecuted] = {}
+    for event in events:
+        if isinstance(event, StepSent):
+            serial = outermost[event.step_serial] = outermost.get(event.serial, event.serial)
+            models.setdefault(serial, event.model)
+            steps.setdefault(serial, []).append(event.step_serial)
+        elif isinstance(event, EnsembleExecuted):
+            ends[event.serial] = event
+    return [
+        EnsembleRequest(
+            serial,
+            models[serial],
+            tuple(sent),
+            end.received_ns if (end := ends.get(serial)) else None,
+            end.time_ns if end else None,
+            end.failed if end else "",
+        )
+        for serial, sent in steps.items()
+    ]
+
+
+def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
+    """The names of the instances that a configuration determines.
+
+    Empty for instances on GPUs, whose number depends on the machine, and for several instance groups, whose names in a
+    simulation differ from those of the server.
+    """
+    groups = config.instance_group
+    if len(groups) != 1 or groups[0].gpus:
+        return []
+    name = groups[0].name or f"{model}_0"
+    return [f"{name}_{number}" for number in range(max(1, groups[0].count))]
+
+
+def natural_sort_key(name: str) -> list[object]:
+    """Sort key that puts instance 10 after instance 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

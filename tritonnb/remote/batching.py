@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonnb.recording.instances import natural_sort_key
+from tritonnb.recording.recorded_events import natural_sort_key
 from tritonnb.remote.traced_request import ReportedBatch, TracedRequest
 from tritonnb.telemetry.trace_entry import BATCH_SENT
 

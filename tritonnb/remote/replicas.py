@@ -15,7 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableE
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, StepSent
 from tritonnb.core.failures import warn
 from tritonnb.core.json_types import Json
-from tritonnb.recording.event_types import event_of
+from tritonnb.recording.files import event_of
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.replicas import instance_on
 from tritonnb.telemetry.statistics_entry import StatisticsEntry

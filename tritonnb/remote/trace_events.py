@@ -19,7 +19,7 @@ from tritonnb.core.events import (
     StepSent,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.instances import instances_of
+from tritonnb.recording.recorded_events import instances_of
 from tritonnb.remote.batching import TracedBatch, assign_instances, batches_of, by_version, reported_instances
 from tritonnb.remote.counted_rows import CountedRows, ModelVersion
 from tritonnb.remote.traced_request import TracedRequest
