@@ -26,6 +26,16 @@ def test_one_replica_is_the_simulation_without_a_router() -> None:
     assert routed.batches == alone.batches
 
 
+def test_a_request_that_arrives_when_a_delay_expires_joins_the_batch_with_any_number_of_replicas() -> None:
+    config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10000 }"
+    arrivals = [tnb.Arrival(ms=0), tnb.Arrival(ms=10), tnb.Arrival(ms=25, cancel_us=26_000), tnb.Arrival(ms=26)]
+    alone, routed = (
+        tnb.simulate(config, arrivals, tnb.fixed(5), replicas=replicas, router=lambda loads: 0) for replicas in (1, 3)
+    )
+    assert [batch.requests for batch in routed.batches] == [batch.requests for batch in alone.batches] == [(1, 2), (4,)]
+    assert routed.refused == alone.refused
+
+
 def test_round_robin_shares_the_requests_equally() -> None:
     arrivals = [tnb.Arrival(ms=10 * number) for number in range(12)]
     recording = tnb.simulate(CONFIG, arrivals, tnb.fixed(1), replicas=3, router="round_robin")
