@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.simulation.arrivals import Arrival
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 
 def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
@@ -78,7 +75,7 @@ class OfferedLoad:
         return self.rate > (1 + _EXCESS) * self.throughput
 
 
-def offered_load(rec: Recording) -> OfferedLoad:
+def offered_load(rec: RecordedEvents) -> OfferedLoad:
     """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
     arrived = sorted((event.time_ns, event.size) for event in rec.events if isinstance(event, RequestArrived))
     begin = min(request.received_ns for request in rec.requests)

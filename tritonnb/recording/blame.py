@@ -19,6 +19,7 @@ from tritonnb.recording.latency_split import (
     WAITS,
     Interval,
     LatencySplitter,
+    sum_by_cause,
 )
 from tritonnb.recording.remedies import Remedy, find_remedies
 from tritonnb.simulation.service import Service
@@ -136,14 +137,6 @@ class Blame:
             f"<p><b>{html.escape(self.title)}</b></p>"
             f"<table style='margin-left:0'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
-
-
-def sum_by_cause(intervals: tuple[Interval, ...] | list[Interval]) -> dict[str, int]:
-    """The time of each cause in ns, in the order of `CAUSES`."""
-    times = dict.fromkeys(CAUSES, 0)
-    for interval in intervals:
-        times[interval.cause] += interval.duration_ns
-    return {cause: ns for cause, ns in times.items() if ns}
 
 
 def blame(rec: Recording, request: RequestRecord | int | str | None, service: Service | None) -> Blame:

@@ -16,21 +16,18 @@ latency.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
 from tritonnb.telemetry.lanes import count_overlaps
-
-if TYPE_CHECKING:
-    from tritonnb.recording.recording import Recording
 
 RECEPTION = "reception"
 SEQUENCE_SLOT = "sequence_slot"
@@ -99,6 +96,14 @@ class Interval:
         return self.end_ns - self.begin_ns
 
 
+def sum_by_cause(intervals: Iterable[Interval]) -> dict[str, int]:
+    """The time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
+    times = dict.fromkeys(CAUSES, 0)
+    for interval in intervals:
+        times[interval.cause] += interval.duration_ns
+    return {cause: ns for cause, ns in times.items() if ns}
+
+
 class LatencySplitter:
     """Splits the latencies of the requests of one model.
 
@@ -109,7 +114,7 @@ class LatencySplitter:
     config : ModelConfig
     """
 
-    def __init__(self, rec: Recording, config: pb.ModelConfig) -> None:
+    def __init__(self, rec: RecordedEvents, config: pb.ModelConfig) -> None:
         self._config = config
         self._sequences = config.HasField("sequence_batching")
         self._oldest = self._sequences and isinstance(sequence_batcher_settings(config, {}).strategy, OldestSettings)
@@ -173,7 +178,7 @@ class LatencySplitter:
 
     # --- the time before the batcher ----------------------------------------------------------
 
-    def _entry_times(self, rec: Recording, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
+    def _entry_times(self, rec: RecordedEvents, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
         """When each request of a batch got its slot, and when it entered the batcher, by batch and serial."""
         queued = {(request.batch, request.serial): request for request in rec.requests}
         if not self._sequences:

@@ -131,10 +131,7 @@ class _Outcome:
 
     @property
     def parts(self) -> dict[str, int]:
-        parts: dict[str, int] = {}
-        for interval in self.intervals:
-            parts[interval.cause] = parts.get(interval.cause, 0) + interval.duration_ns
-        return parts
+        return split.sum_by_cause(self.intervals)
 
     @property
     def latency_ns(self) -> int:
