@@ -15,6 +15,7 @@ from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
+from tritonnb.telemetry.statistics_entry import mean_ms
 
 _PARTS = {"queue": QUEUE, "compute_input": INPUT, "compute_infer": COMPUTE, "compute_output": OUTPUT}
 
@@ -77,8 +78,8 @@ class StatisticsPlot:
             Earlier statistics: only the difference from them is drawn.
         """
         stats = self._since(since)["inference_stats"]
-        means = {name: _mean_ms(stats[name]) for name in _PARTS}
-        whole, count = _mean_ms(stats["success"]), stats["success"]["count"]
+        means = {name: mean_ms(stats[name]) for name in _PARTS}
+        whole, count = mean_ms(stats["success"]), stats["success"]["count"]
         ax = axes_for(ax, 1.6, self._parts_in_words(since))
         if not count:
             return figure_of(draw_empty(ax))
@@ -106,21 +107,17 @@ class StatisticsPlot:
         whole = stats["success"]
         if not whole["count"]:
             return "Parts of a request. Nothing was executed."
-        parts = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
+        parts = ", ".join(f"{name.replace('_', ' ')} {duration(mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
         count = pluralize(whole["count"], "request")
-        return f"A request takes {duration(_mean_ms(whole) * 1e6)}, the mean of {count}: {parts}."
+        return f"A request takes {duration(mean_ms(whole) * 1e6)}, the mean of {count}: {parts}."
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._stats if before is None else difference(self._stats, before)
 
 
-def _mean_ms(counter: Mapping[str, int]) -> float:
-    return counter["ns"] / counter["count"] / 1e6 if counter["count"] else 0.0
-
-
 def _cost(entry: Mapping[str, Any]) -> SizeCost:
     compute_input, compute_infer, compute_output = (
-        _mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output")
+        mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output")
     )
     return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], compute_input, compute_infer, compute_output)
 

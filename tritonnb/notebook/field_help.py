@@ -108,15 +108,11 @@ HELP = {
     "ModelVersionPolicy.Specific.versions": "The versions to serve.",
 }  # fmt: skip
 
+_PREFIX = "CPPTYPE_"
 _TYPES = {
-    FieldDescriptor.CPPTYPE_INT32: "int32",
-    FieldDescriptor.CPPTYPE_INT64: "int64",
-    FieldDescriptor.CPPTYPE_UINT32: "uint32",
-    FieldDescriptor.CPPTYPE_UINT64: "uint64",
-    FieldDescriptor.CPPTYPE_DOUBLE: "double",
-    FieldDescriptor.CPPTYPE_FLOAT: "float",
-    FieldDescriptor.CPPTYPE_BOOL: "bool",
-    FieldDescriptor.CPPTYPE_STRING: "string",
+    getattr(FieldDescriptor, name): name.removeprefix(_PREFIX).lower()
+    for name in dir(FieldDescriptor)
+    if name.startswith(_PREFIX)
 }
 
 

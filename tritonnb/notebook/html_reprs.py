@@ -14,7 +14,7 @@ from tritonnb.scheduling.description import describe_scheduling
 from tritonnb.server.index_text import models_of, state_text
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
-from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry
+from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry, mean_ms
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
@@ -28,6 +28,7 @@ PHASES: tuple[tuple[Part, str, str], ...] = (
     ("compute_output", "output", OUTPUT),
 )
 _BAR_EM = 12
+_VERSION_TITLES = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
 
 
 def server_card(server: Server) -> str:
@@ -36,16 +37,21 @@ def server_card(server: Server) -> str:
         return "<p><b>tritonnb server</b>: stopped</p>"
     configs = {(model.name, str(model.version)): model.config for model in server.call(server.engine.models)}
     versions, absent = models_of(server)
-    rows = []
-    for entry, stats in versions:
-        key = (entry["name"], entry.get("version", ""))
-        config = configs.get(key)
-        runs = [config.backend or config.platform, describe_scheduling(config)] if config is not None else ["", ""]
-        counts = [stats["inference_count"], stats["execution_count"], mean_batch_text(stats)] if stats else ["", "", ""]
-        rows.append([*key, state_text(entry), *runs, *counts])
-    titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
+    rows = [_version_row(entry, stats, configs.get(_key(entry))) for entry, stats in versions]
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
-    return f"{server_title(server)}{html_table(titles, rows) if rows else ''}{rest}"
+    return f"{server_title(server)}{html_table(_VERSION_TITLES, rows) if rows else ''}{rest}"
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return entry["name"], entry.get("version", "")
+
+
+def _version_row(entry: Mapping[str, Any], stats: StatisticsEntry | None, config: Any) -> list[object]:
+    """A row with the values of `_VERSION_TITLES`; what is not known is left empty."""
+    state = state_text(entry) if "state" in entry else "not loaded"
+    runs = ["", ""] if config is None else [config.backend or config.platform, describe_scheduling(config)]
+    counts = [stats["inference_count"], stats["execution_count"], mean_batch_text(stats)] if stats else ["", "", ""]
+    return [*_key(entry), state, *runs, *counts]
 
 
 def server_title(server: Server) -> str:
@@ -114,10 +120,10 @@ def statistics_card(stats: StatisticsEntry) -> str:
         f"{f' {failed} failed.' if failed else ''}</p>"
     )
     entries = stats["batch_stats"]
-    longest = max((sum(_ms(entry[key]) for key, _, _ in PHASES) for entry in entries), default=0.0)
+    longest = max((sum(mean_ms(entry[key]) for key, _, _ in PHASES) for entry in entries), default=0.0)
     rows = []
     for entry in entries:
-        parts = [_ms(entry[key]) for key, _, _ in PHASES]
+        parts = [mean_ms(entry[key]) for key, _, _ in PHASES]
         total = sum(parts)
         rows.append(
             [
@@ -174,12 +180,8 @@ def _dimension(dim: int) -> str:
     return "any" if dim == -1 else str(dim)
 
 
-def _ms(duration: DurationEntry) -> float:
-    return duration["ns"] / duration["count"] / 1e6 if duration["count"] else 0.0
-
-
 def _mean_ms(duration: DurationEntry) -> str:
-    return f"{_ms(duration):.2f} ms"
+    return f"{mean_ms(duration):.2f} ms"
 
 
 def mean_batch_text(stats: StatisticsEntry) -> str:
@@ -195,11 +197,10 @@ def remote_card(remote: Remote) -> str:
         metadata, rows = remote.metadata(), _rows(remote)
     except TritonError as error:
         return f"<p><b>{html.escape(remote.url)}</b>: {html.escape(str(error))}</p>"
-    titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
     extensions = ", ".join(metadata.get("extensions", ()))
     return (
         f"<p><b>{html.escape(metadata['name'])} {html.escape(metadata['version'])}</b> at "
-        f"{html.escape(remote.url)}</p>{html_table(titles, rows) if rows else '<p>No models.</p>'}"
+        f"{html.escape(remote.url)}</p>{html_table(_VERSION_TITLES, rows) if rows else '<p>No models.</p>'}"
         f"<p>Extensions: {html.escape(extensions)}.</p>"
         + "".join(f"<p><b>{html.escape(text)}</b></p>" for text in findings_of(remote))
     )
@@ -215,15 +216,9 @@ def remote_model_card(model: RemoteModelHandle) -> str:
 
 def _rows(remote: Remote) -> list[list[Any]]:
     """A row for each model version that is or was loaded."""
-    stats = {(entry["name"], entry["version"]): entry for entry in remote.stats()["model_stats"]}
-    rows: list[list[Any]] = []
+    known = {_key(entry): entry for entry in remote.stats()["model_stats"]}
+    rows = []
     for entry in remote.index():
-        key = (entry["name"], entry.get("version", ""))
-        counts = stats.get(key)
-        cells: list[Any] = [""] * 5
-        if counts is not None:
-            config = remote.server.config(entry["name"])
-            runs = [config.backend or config.platform, describe_scheduling(config)]
-            cells = [*runs, counts["inference_count"], counts["execution_count"], mean_batch_text(counts)]
-        rows.append([*key, state_text(entry) if "state" in entry else "not loaded", *cells])
+        stats = known.get(_key(entry))
+        rows.append(_version_row(entry, stats, None if stats is None else remote.server.config(entry["name"])))
     return rows

@@ -14,6 +14,11 @@ class DurationEntry(TypedDict):
     ns: int
 
 
+def mean_ms(entry: DurationEntry) -> float:
+    """The mean duration in milliseconds; 0 if nothing happened."""
+    return entry["ns"] / entry["count"] / 1e6 if entry["count"] else 0.0
+
+
 class ComputeEntry(TypedDict):
     """The three parts of an execution."""
 
