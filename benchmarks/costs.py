@@ -18,7 +18,7 @@ from benchmarks.tricks import MODEL, Part, copy_package
 
 CONNECTIONS = 8
 _SERVED = "tritonnb/runtime/models"
-_ARRIVED = "decision_events.request_arrived(request, self._name, self._version, now)"
+_ARRIVED = "request_arrived(request, self._name, self._version, now)"
 PARTS = {
     "nothing": Part(),
     "events of requests and batches": Part(

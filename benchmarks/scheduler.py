@@ -15,12 +15,10 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
-from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 

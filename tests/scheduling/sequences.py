@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from tests.scheduling.harness import MS, Arrival, Play, members
-from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
 
 def direct(size: int, instances: int = 1, idle_ms: float = 10_000, **fields: float) -> SequenceBatcher:

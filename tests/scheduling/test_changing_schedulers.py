@@ -17,7 +17,7 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import SequenceBatcherSettings
 
 NONE = ""
 BATCHES = "dynamic_batching { }"

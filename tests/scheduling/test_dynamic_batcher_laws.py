@@ -15,11 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.scheduling.harness import Request
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scheduling.decisions import Decision, Execute
+from tritonnb.scheduling.decisions import Decision, Execute, ResponseOrder
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import explain
-from tritonnb.scheduling.response_order import ResponseOrder
 
 MAX_BATCH_SIZE = 8
 

@@ -12,17 +12,15 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import MS, Request, members
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scheduling.deadlines import Deadlines
+from tritonnb.scheduling.decisions import ResponseOrder
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
-from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.instances import Instances
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
-from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.queue import Deadlines
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
 
 def config(text: str) -> pb.ModelConfig:

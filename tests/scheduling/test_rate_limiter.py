@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.rate_limiter import InstanceKey, RateLimiter
+from tritonnb.scheduling.instances import InstanceKey, RateLimiter
 from tritonnb.scheduling.resources import Resource
 
 R = Resource("R", 1)

@@ -7,12 +7,10 @@ import pytest
 from tests.scheduling.harness import END, MS, START, Play, Request, members
 from tests.scheduling.sequences import direct, idle_error, oldest, steps
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import NO_SLOT_WAIT, SLOT_UTILIZATION
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
 
 def test_a_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:

@@ -16,12 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.harness import END, START, Begun, Request
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
-from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import (
+    DirectSettings,
+    OldestSettings,
+    OldestStrategy,
+    SequenceBatcherSettings,
+)
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot
 

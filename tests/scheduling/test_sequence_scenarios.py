@@ -13,10 +13,9 @@ import pytest
 from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tests.scheduling.sequences import TIMED_OUT, A, direct, idle_error, oldest, on_instances, slow, step, steps
 from tritonnb.scheduling.decisions import Execute, Schedulable
-from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 

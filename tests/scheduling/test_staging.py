@@ -8,10 +8,9 @@ import pytest
 
 from tests.scheduling.harness import MS, START, Request, members
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import OldestSettings, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 

@@ -10,7 +10,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.scheduling.description import describe_scheduling
+from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.server.index_text import models_of, state_text
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server

@@ -15,7 +15,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.notebook.interval_counters import Counters, Interval, ModelIntervals
 from tritonnb.recording.ensemble_graph import EnsembleGraph, ensemble_graph
-from tritonnb.scheduling.description import describe_scheduling
+from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.server import Server
 from tritonnb.simulation.run import instance_count

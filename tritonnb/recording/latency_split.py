@@ -25,8 +25,8 @@ from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
+from tritonnb.scheduling.sequence_strategies import OldestSettings
 from tritonnb.telemetry.lanes import count_overlaps
 
 RECEPTION = "reception"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, RequestRecord
-from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.scheduling.sequence_strategies import DirectSettings
 
 #: Recent batches kept for each instance, to find the one that ran at a given time.
 _REMEMBERED = 4096

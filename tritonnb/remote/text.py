@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.description import describe_scheduling
+from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.server.index_text import state_text
 
 if TYPE_CHECKING:

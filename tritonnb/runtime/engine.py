@@ -28,7 +28,7 @@ from tritonnb.runtime.repository.reconfigure import Reconfiguration
 from tritonnb.runtime.repository.repository import ModelRepository
 from tritonnb.runtime.repository.unloading import ExitTimeoutError, describe_unfinished
 from tritonnb.runtime.shared_memory import SharedMemory
-from tritonnb.scheduling.rate_limiter import RateLimiter
+from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.telemetry.log_settings import LogTable
 from tritonnb.telemetry.statistics_entry import StatisticsResponse
 from tritonnb.telemetry.stream import EventStream

@@ -1,4 +1,4 @@
-"""The contract of schedulers: requests, decisions and their reasons.
+"""The contract of schedulers: requests, decisions, their reasons, and the events that drivers emit for them.
 
 A scheduler is a state machine. Stimuli are method calls with the current time; they return lists of decisions, the
 small classes below. A scheduler never reads a clock and never runs a model.
@@ -6,12 +6,55 @@ small classes below. A scheduler never reads a clock and never runs a model.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.core.events import BatchSent, RequestRefused
+from tritonnb.core.packed_events import Packed, pack_request_arrived
+
+
+class ResponseOrder:
+    """Responses in the order in which their requests were batched (``preserve_ordering``).
+
+    Batches may finish in any order on several instances; a response waits here until every request before its own has
+    had its final response. Responses of the first request are sent immediately.
+
+    Requests are dict keys; responses have an attribute ``final``.
+    """
+
+    def __init__(self) -> None:
+        self._delayed: OrderedDict[Any, list[Any]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of requests whose final response was not sent."""
+        return len(self._delayed)
+
+    def add_request(self, request: Any) -> None:
+        """Add a request that is sent to an instance, after all previous ones."""
+        self._delayed[request] = []
+
+    def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
+        """Add a response; returns the ``(request, response)`` pairs to send now, in order.
+
+        Responses of a request that was not added are sent immediately.
+        """
+        delayed = self._delayed.get(request)
+        if delayed is None:
+            return [(request, response)]
+        delayed.append(response)
+        ready: list[tuple[Any, Any]] = []
+        while self._delayed:
+            head = next(iter(self._delayed))
+            responses = self._delayed[head]
+            ready += [(head, response) for response in responses]
+            if not (responses and responses[-1].final):
+                responses.clear()
+                break
+            del self._delayed[head]
+        return ready
 
 
 class Schedulable(Protocol):
@@ -199,3 +242,49 @@ class Scheduler(Protocol):
 
     def validate(self) -> None:
         """Assert the scheduler's invariants, for tests."""
+
+
+def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
+    """A packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
+    key = request.batch_key
+    return pack_request_arrived(
+        time_ns=now,
+        model=model,
+        version=version,
+        serial=request.serial,
+        size=request.batch_size,
+        priority=request.priority,
+        timeout_us=request.timeout_us,
+        id=request.id,
+        correlation_id=request.correlation_id,
+        flags=request.flags,
+        shape_key=0 if key is None else hash(key),
+    )
+
+
+def request_refused(
+    request: Schedulable, model: str, version: int, error: TritonError, counted_as: str, now: int
+) -> RequestRefused:
+    """The event of a refused request; ``counted_as`` is its failure reason in the statistics, empty for none."""
+    return RequestRefused(
+        now, model, version, request.serial, request.batch_size, request.received_ns, error.message, counted_as
+    )
+
+
+def batch_sent(
+    decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
+) -> BatchSent:
+    """The event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
+    return BatchSent(
+        now,
+        model,
+        version,
+        number,
+        instance,
+        decision.size,
+        decision.reason.rule,
+        queue_depth,
+        tuple([None if request is None else request.serial for request in decision.requests]),
+        decision.slots,
+        decision.reason.facts,
+    )

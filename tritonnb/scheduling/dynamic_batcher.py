@@ -46,15 +46,13 @@ from collections.abc import Collection, Sequence
 
 from tritonnb.core.errors import CancelledError, UnavailableError
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide, preview
-from tritonnb.scheduling.batching_strategy import BatchingStrategy, StrategyBatch
-from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, Schedulable, Stage
+from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, BatchingStrategy, StrategyBatch, decide, preview
+from tritonnb.scheduling.decisions import STOPPING, Decision, Execute, Reason, Refuse, ResponseOrder, Schedulable, Stage
+from tritonnb.scheduling.default_scheduler import StatelessScheduler
 from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
-from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.stateless_scheduler import StatelessScheduler
 
 #: Number of payloads per instance that may be formed ahead.
 PAYLOADS_AHEAD = 2

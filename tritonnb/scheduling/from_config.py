@@ -9,12 +9,11 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.normalize import DEFAULT_SEQUENCE_IDLE_US
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
-from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
 
 def make_scheduler(
@@ -174,3 +173,20 @@ def queue_delay_ns(config: pb.ModelConfig) -> int:
         sequences = config.sequence_batching
         batching = sequences.oldest if sequences.HasField("oldest") else sequences.direct
     return int(batching.max_queue_delay_microseconds) * 1000
+
+
+def describe_scheduling(config: pb.ModelConfig) -> str:
+    """Return a short description of a model's scheduler."""
+    if config.HasField("ensemble_scheduling"):
+        return "ensemble"
+    parts = [f"batches up to {config.max_batch_size}" if config.max_batch_size else "no batching"]
+    delay_ns = queue_delay_ns(config)
+    delay = f" with a delay of up to {delay_ns / 1e6:g} ms" if delay_ns else ""
+    if config.HasField("dynamic_batching"):
+        parts.append(f"dynamic batcher{delay}")
+    if config.HasField("sequence_batching"):
+        choice = config.sequence_batching.WhichOneof("strategy_choice") or "direct"
+        parts.append(f"sequence batcher, {choice}{delay}")
+    instances = sum(max(1, group.count) for group in config.instance_group)
+    parts.append(pluralize(instances, "instance"))
+    return ", ".join(parts)

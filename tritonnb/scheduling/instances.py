@@ -1,9 +1,15 @@
-"""The instances that a scheduler may use, and which of them are idle."""
+"""The instances that a scheduler may use, which of them are idle, and the rate limiter between all instances."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import final
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, final
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.scheduling.resources import Pool, Resource
 
 
 @final
@@ -80,3 +86,112 @@ class Instances:
         self.active_ids = set(instances)
         self._idle = {instance: since for instance, since in self._idle.items() if instance in self.active_ids}
         self._started &= self.active_ids
+
+
+#: An instance counts its own initialisation and warm-up as executions.
+_FIRST_COUNT = 2
+
+#: The number of the loaded model, and of its instance.
+InstanceKey = tuple[int, int]
+
+
+class _Instance:
+    __slots__ = ("executions", "needs", "priority")
+
+    def __init__(self, needs: Counter[Pool], priority: int) -> None:
+        self.needs = needs
+        self.priority = max(1, priority)
+        self.executions = _FIRST_COUNT
+
+
+class RateLimiter:
+    """The rate limiter: which of the ready batches of all models of a server may be executed now.
+
+    A batch with an instance is *staged*. Staged batches are ordered by the number of executions of their instance,
+    times the priority of the instance group: a group with priority 2 is executed half as often as one with priority 1.
+    Only the first is considered: it is executed if all resources that its instance needs are available; otherwise
+    nothing is executed until an execution ends and releases its resources.
+
+    Implements ``rate_limiter`` of ``ModelInstanceGroup`` with ``--rate-limit=execution_count``. Pure like every
+    scheduler: batches and instances are opaque values here.
+
+    Parameters
+    ----------
+    limits : sequence of Resource
+        Available resources (``--rate-limit-resource``). A resource without a device is available on the server and on
+        every device. Without any, each resource suffices for the most demanding instance.
+    """
+
+    def __init__(self, limits: Sequence[Resource] = ()) -> None:
+        self._limits: Mapping[Pool, int] = {resource.pool: resource.count for resource in limits}
+        self._instances: dict[InstanceKey, _Instance] = {}
+        self._staged: list[tuple[int, int, InstanceKey, Any]] = []
+        self._numbers = itertools.count()
+        self._in_use: Counter[Pool] = Counter()
+
+    def add(self, instance: InstanceKey, needs: Sequence[Resource], priority: int) -> None:
+        """Register an instance.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it could never be executed, or a resource is both global and device-specific.
+        """
+        needed: Counter[Pool] = Counter()
+        for resource in needs:
+            needed[resource.pool] += resource.count
+        self._check_scope([*needed, *(pool for known in self._instances.values() for pool in known.needs)])
+        for pool, count in needed.items():
+            if self._limits and count > self._limit(pool):
+                raise InvalidArgumentError(
+                    f'Resource count for "{pool[0]}" is limited to {self._limit(pool)} which will prevent scheduling '
+                    f"of one or more model instances, the minimum required count is {count}"
+                )
+        self._instances[instance] = _Instance(needed, priority)
+
+    def forget(self, instances: Iterable[InstanceKey]) -> None:
+        """Unregister instances without staged or running batches; unknown ones are ignored."""
+        for instance in instances:
+            self._instances.pop(instance, None)
+
+    def dispatch_key(self, instance: InstanceKey) -> int:
+        """The number of executions of an instance, times its priority; the lowest is next."""
+        known = self._instances[instance]
+        return known.executions * known.priority
+
+    def stage(self, instance: InstanceKey, batch: Any) -> None:
+        """A batch is ready for an idle instance."""
+        heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
+
+    def released(self, instance: InstanceKey) -> None:
+        """An execution has ended."""
+        known = self._instances[instance]
+        known.executions += 1
+        self._in_use.subtract(known.needs)
+
+    def grant(self) -> list[Any]:
+        """The batches to execute now; called after all that was staged or released at one time."""
+        granted = []
+        while self._staged:
+            _, _, instance, batch = self._staged[0]
+            needs = self._instances[instance].needs
+            if any(self._in_use[pool] + count > self._limit(pool) for pool, count in needs.items()):
+                break
+            heapq.heappop(self._staged)
+            self._in_use.update(needs)
+            granted.append(batch)
+        return granted
+
+    def _limit(self, pool: Pool) -> int:
+        if self._limits:
+            return self._limits.get(pool, self._limits.get((pool[0], None), 0))
+        return max((instance.needs[pool] for instance in self._instances.values()), default=0)
+
+    def _check_scope(self, pools: Sequence[Pool]) -> None:
+        of_server = {name for name, device in pools if device is None}
+        for name, device in pools:
+            if device is not None and name in of_server:
+                raise InvalidArgumentError(
+                    f'Resource "{name}" is present as both global and device-specific resource in the model '
+                    "configuration."
+                )

@@ -27,13 +27,17 @@ from tritonnb.scheduling.decisions import (
     Execute,
     Reason,
     Refuse,
+    ResponseOrder,
     Schedulable,
 )
-from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
-from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT, INSTANCE_LOST, WAIT
-from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
+from tritonnb.scheduling.sequence_strategies import (
+    DirectSettings,
+    DirectStrategy,
+    OldestSettings,
+    OldestStrategy,
+    SequenceBatcherSettings,
+)
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot, SlotTable
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from tritonnb.core.errors import CancelledError
 from tritonnb.core.sequence_flags import SEQUENCE_END
-from tritonnb.scheduling.deadlines import Deadlines
 from tritonnb.scheduling.decisions import Decision, Reason, Refuse, Schedulable
+from tritonnb.scheduling.queue import Deadlines
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable, Scheduler, Stage
-from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Schedulable, Scheduler, Stage
 
 #: The kinds of events, in the order in which those of one time are processed.
 _END, ARRIVAL, CANCEL, _WAKE = range(4)

@@ -20,8 +20,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.validate import check_scheduling
-from tritonnb.scheduling import decision_events
-from tritonnb.scheduling.decisions import Execute, Schedulable
+from tritonnb.scheduling.decisions import Execute, Schedulable, batch_sent, request_arrived, request_refused
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualClock, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
@@ -304,7 +303,7 @@ class _Simulation:
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns
         self._requests.append(request)
-        self._arrived.append(unpack(decision_events.request_arrived(request, self._name, 1, time_ns)))
+        self._arrived.append(unpack(request_arrived(request, self._name, 1, time_ns)))
         self._routed.arrive(time_ns, request)
         return request
 
@@ -320,10 +319,10 @@ class _Simulation:
             ]
         )
         start, end = batch.start_ns, batch.end_ns
-        sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
+        sent = batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, executed)
         return (sent, ran)
 
     def _refused(self, response: FinalResponse, error: TritonError) -> Event:
         counted_as = response.refusal.counted_as if response.refusal else ""
-        return decision_events.request_refused(response.request, self._name, 1, error, counted_as, response.time_ns)
+        return request_refused(response.request, self._name, 1, error, counted_as, response.time_ns)

@@ -51,7 +51,7 @@ def open_strategy(path: Path, context: ModelContext) -> NativeStrategy | None:
 
 
 class NativeStrategy:
-    """A `tritonnb.scheduling.batching_strategy.BatchingStrategy` that a library implements.
+    """A `tritonnb.scheduling.batch_pass.BatchingStrategy` that a library implements.
 
     It is used on the server's event loop. Errors of the library are logged, as on Triton; the request is then excluded.
     """

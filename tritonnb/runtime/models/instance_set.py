@@ -26,7 +26,7 @@ from tritonnb.runtime.load_errors import log_load_error, triton_errors
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warm_up, warmup_samples
-from tritonnb.scheduling.rate_limiter import InstanceKey, RateLimiter
+from tritonnb.scheduling.instances import InstanceKey, RateLimiter
 from tritonnb.scheduling.resources import Resource
 
 logger = logging.getLogger(__name__)

@@ -25,13 +25,21 @@ from tritonnb.runtime.models.batch_results import batch_numbers, complete_respon
 from tritonnb.runtime.models.instance_set import InstanceSet
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.scheduling import decision_events
-from tritonnb.scheduling.batching_strategy import BatchingStrategy
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
+from tritonnb.scheduling.batch_pass import BatchingStrategy
+from tritonnb.scheduling.decisions import (
+    Decision,
+    Execute,
+    Refuse,
+    ResponseOrder,
+    Scheduler,
+    Stage,
+    batch_sent,
+    request_arrived,
+    request_refused,
+)
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.rate_limiter import RateLimiter
-from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
 
@@ -137,11 +145,11 @@ class SchedulerDriver:
         if served.uses_cache and served.respond_from_cache(request):
             return
         self._wake_if_due(now)
-        served.stream.emit_packed(decision_events.request_arrived(request, self._name, self._version, now))
+        served.stream.emit_packed(request_arrived(request, self._name, self._version, now))
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
-            served.emit(decision_events.request_refused(request, self._name, self._version, error, "", now))
+            served.emit(request_refused(request, self._name, self._version, error, "", now))
             raise
         served.pin()
         self._carry_out(decisions, now)
@@ -210,9 +218,7 @@ class SchedulerDriver:
 
     def _refuse(self, decision: Refuse, now: int) -> None:
         request, error = decision.request, decision.error
-        self._served.emit(
-            decision_events.request_refused(request, self._name, self._version, error, decision.counted_as, now)
-        )
+        self._served.emit(request_refused(request, self._name, self._version, error, decision.counted_as, now))
         self._respond_in_order(request, InferResponse(error=error))
 
     def _stage(self, number: int) -> None:
@@ -237,9 +243,7 @@ class SchedulerDriver:
         instance = self.instances[decision.instance]
         number = next(batch_numbers)
         waiting = self.scheduler.queue_depth()
-        self._served.emit(
-            decision_events.batch_sent(decision, self._name, self._version, number, instance.spec.name, waiting, now)
-        )
+        self._served.emit(batch_sent(decision, self._name, self._version, number, instance.spec.name, waiting, now))
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
             self._orders.update((request, order) for request in decision.requests if request is not None)

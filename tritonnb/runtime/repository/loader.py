@@ -56,8 +56,8 @@ from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.directories import ModelSource
-from tritonnb.scheduling.batching_strategy import BatchingStrategy
-from tritonnb.scheduling.rate_limiter import RateLimiter
+from tritonnb.scheduling.batch_pass import BatchingStrategy
+from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
