@@ -12,8 +12,7 @@ import pytest
 from tests.backends.models import Loaded, request, rows
 from tests.backends.python_models import HEAD, SCRIPTED, Load, load_model, run, value_of
 from tritonnb.backends.isolation import instance as isolated_instance
-from tritonnb.backends.isolation.codec import Encoded, encode_request
-from tritonnb.backends.isolation.packer import Packer
+from tritonnb.backends.isolation.codec import Encoded, Packer, encode_request
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest
 

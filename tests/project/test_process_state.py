@@ -73,7 +73,6 @@ OWN_PROCESS = {
     "cli/main.py",
     "cli/signals.py",
     "backends/isolation/child/main.py",
-    "backends/isolation/child/lifetime.py",
 }
 #: What others may change; the how-to lists it.
 LISTED = {

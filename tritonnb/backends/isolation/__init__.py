@@ -1,7 +1,7 @@
 """Model instances in processes of their own: any backend, unchanged, behind a `BackendModelInstance` in the server.
 
 The server starts one child process for each instance (`process`). Two socket pairs carry messages: a header in
-MessagePack, and tensors behind it (`channel`, `codec`); large tensors are in shared memory without a name (`region`).
+MessagePack, and tensors behind it (`channel`, `codec`); large tensors are in shared memory without a name.
 On ``work`` the instance's thread sends a command, and reads what the model asks for until the command has returned.
 On ``calls`` both sides send whatever belongs to no command.
 

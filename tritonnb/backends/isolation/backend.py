@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
-from tritonnb.backends.isolation.connection import Connection, ProcessEndedError
 from tritonnb.backends.isolation.instance import IsolatedInstance
-from tritonnb.backends.isolation.launch import Launch, context_command
-from tritonnb.backends.isolation.settings import read_limits
+from tritonnb.backends.isolation.launch import Launch, context_command, read_limits
+from tritonnb.backends.isolation.process import Connection, ProcessEndedError
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -61,7 +60,7 @@ class IsolatedBackend(Backend):
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Complete the configuration in the child."""
         completed = self._run(context, *context_command("auto_complete", context))[1]
-        return None if completed is None else pb.ModelConfig.FromString(bytes.fromhex(completed))
+        return None if completed is None else pb.ModelConfig.FromString(completed)
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create the model, which owns the child from now on."""

@@ -1,17 +1,102 @@
-"""What a child needs to create the backend, the model and the instance."""
+"""The start of a child: the models that have one, its limits, and what it needs to create backend, model and instance."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.isolation.channel import Header
-from tritonnb.backends.isolation.settings import Limits
 from tritonnb.backends.location import BackendLocation
+from tritonnb.backends.parameters import integer_parameter
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+PROCESS = "EXECUTION_PROCESS"
+TIMEOUT = "EXECUTION_TIMEOUT"
+MEMORY_LIMIT = "EXECUTION_MEMORY_LIMIT"
+
+ISOLATED = "isolated"
+IN_PROCESS = "in_process"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of the process of an instance.
+
+    Attributes
+    ----------
+    execution_timeout_s : float or None
+        ``EXECUTION_TIMEOUT``: an execution that takes longer, in seconds, ends the process.
+    memory_bytes : int or None
+        ``EXECUTION_MEMORY_LIMIT``: the size of the address space in bytes.
+    """
+
+    execution_timeout_s: float | None = None
+    memory_bytes: int | None = None
+
+
+def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native: bool = False) -> bool:
+    """Whether the instances of a model run in processes of their own.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Its parameter ``EXECUTION_PROCESS`` decides, if it has one.
+    isolate : bool or sequence of str
+        The option of the server: all models of repositories, none, or models by name.
+    is_native : bool, optional
+        Whether the backend is a C++ library. Its models are isolated, too, unless the option is False: a crash in C++
+        ends the process.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the parameter has another value than ``isolated`` or ``in_process``.
+    """
+    if PROCESS not in config.parameters:
+        return isolate if isinstance(isolate, bool) else is_native or config.name in isolate
+    value = config.parameters[PROCESS].string_value
+    if value not in (ISOLATED, IN_PROCESS):
+        raise InvalidArgumentError(
+            f"model '{config.name}': parameter '{PROCESS}' expected '{ISOLATED}' or '{IN_PROCESS}', got '{value}'"
+        )
+    return bool(value == ISOLATED)
+
+
+def read_limits(context: ModelContext) -> Limits:
+    """The limits in a model's configuration.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a limit is not a positive number.
+    """
+    memory = integer_parameter(context, MEMORY_LIMIT, None)
+    if memory is not None and memory <= 0:
+        raise InvalidArgumentError(
+            f"model '{context.name}': parameter '{MEMORY_LIMIT}' expected a number of bytes > 0, got '{memory}'"
+        )
+    return Limits(_timeout(context), memory)
+
+
+def _timeout(context: ModelContext) -> float | None:
+    text = context.parameters.get(TIMEOUT)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgumentError(
+            f"model '{context.name}': parameter '{TIMEOUT}' expected a number of seconds > 0, got '{text}'"
+        )
+    return seconds
+
 
 #: The loggers whose levels a child takes over: the root, and that of this package.
 _LOGGERS = ("", "tritonnb")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import itertools
 import logging
@@ -18,13 +17,13 @@ from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.isolation.channel import Channel, Header, Message
 from tritonnb.backends.isolation.codec import (
+    Packer,
     decode_error,
     decode_request,
     decode_response,
     encode_error,
     encode_response,
 )
-from tritonnb.backends.isolation.packer import Packer
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.telemetry.custom_metrics import Kind, Metric, MetricFamily
@@ -251,9 +250,8 @@ class ModelCalls:
 
     # --- model control ------------------------------------------------------------------------
 
-    def _load_model(self, name: str, texts: dict[str, str], files: dict[str, str]) -> None:
-        contents = {key: base64.b64decode(value) for key, value in files.items()}
-        self._server_calls().load_model(name, {**texts, **contents})
+    def _load_model(self, name: str, parameters: dict[str, str | bytes]) -> None:
+        self._server_calls().load_model(name, parameters)
 
     def _unload_model(self, name: str, unload_dependents: bool) -> None:
         self._server_calls().unload_model(name, unload_dependents)

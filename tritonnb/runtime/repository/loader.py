@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
-from tritonnb.backends.isolation.settings import is_isolated
+from tritonnb.backends.isolation.launch import is_isolated
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.execution import Execution, ResponseSender
-from tritonnb.backends.isolation.codec import decode_request, encode_response
-from tritonnb.backends.isolation.packer import Packer, SharedOutput
+from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_request, encode_response
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, discard_response

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -18,12 +20,8 @@ from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstan
 from tritonnb.backends.failure_log import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
-from tritonnb.backends.isolation.child.lifetime import end_with_parent, limit_memory
-from tritonnb.backends.isolation.child.logs import forward_logs
-from tritonnb.backends.isolation.child.outbox import Outbox
-from tritonnb.backends.isolation.child.server_calls import ChildServerCalls
-from tritonnb.backends.isolation.codec import encode_error, encode_response
-from tritonnb.backends.isolation.packer import Packer, SharedOutput
+from tritonnb.backends.isolation.child.server import ChildServerCalls, Outbox, forward_logs
+from tritonnb.backends.isolation.codec import Packer, SharedOutput, encode_error, encode_response
 from tritonnb.backends.location import BackendLocation
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.failures import frames_to_notes
@@ -34,6 +32,27 @@ logger = logging.getLogger(__name__)
 
 #: The kinds of instances, for the default number of instances of each.
 KINDS = ("KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO")
+
+
+def end_with_parent(pipe: int) -> None:
+    """End this process when the server's process ends, even if the model holds the interpreter lock.
+
+    The server's process holds the other end of a pipe that is never written to. When it ends, in whatever way, the
+    kernel sends SIGIO, which ends this process.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        if not os.read(pipe, 1):  # it was closed before
+            os._exit(1)
+    except BlockingIOError:
+        pass
+
+
+def limit_memory(size: int) -> None:
+    """Limit the address space of this process to ``size`` bytes; allocations beyond it raise MemoryError."""
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def main(work: int, calls: int, alive: int, report: int) -> None:
@@ -124,7 +143,7 @@ class Child:
 
     def _auto_complete(self, message: Message) -> None:
         config = self._backend.auto_complete(self._context(message))
-        self._return([None if config is None else config.SerializeToString().hex()])
+        self._return([None if config is None else config.SerializeToString()])
 
     def _initialize(self, message: Message) -> None:
         """Create the model and the instance."""

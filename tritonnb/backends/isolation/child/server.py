@@ -1,0 +1,233 @@
+"""The server, as a child sees it: the calls, log records and metrics of the model are messages to the server's process."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.isolation.channel import Channel, Header
+from tritonnb.backends.isolation.codec import Packer, decode_error, decode_response, encode_request
+from tritonnb.core.messages import InferRequest
+from tritonnb.telemetry.custom_metrics import CustomMetrics, Kind, Labels, Metric, MetricFamily
+
+
+class Outbox:
+    """Sends messages of the model's code, and waits for replies.
+
+    Messages of the thread that runs a command are sent on ``work``: they arrive in order with its results, and the
+    server attributes them to the instance.
+
+    Parameters
+    ----------
+    work, calls : Channel
+
+    Attributes
+    ----------
+    runs_command : bool
+        Whether the main thread runs a command.
+    """
+
+    def __init__(self, work: Channel, calls: Channel) -> None:
+        self.work = work
+        self.calls = calls
+        self.runs_command = False
+        self._main = threading.get_ident()
+        self._numbers = itertools.count(1)
+        self._replies: dict[int, Future[Any]] = {}
+
+    def send(self, header: Header, packer: Packer | None = None) -> None:
+        """Send a message; the process ends if the server's does not exist any more."""
+        channel = self.work if self.runs_command and threading.get_ident() == self._main else self.calls
+        try:
+            if packer is None:
+                channel.send(header)
+            else:
+                packer.send(channel, header)
+        except OSError:
+            os._exit(1)
+
+    def ask(self, kind: str, *arguments: object) -> Any:
+        """Send a question and wait for the reply.
+
+        Raises
+        ------
+        TritonError
+            If the server replies with an error.
+        """
+        number = next(self._numbers)
+        reply = self._replies[number] = Future()
+        self.send([kind, number, *arguments])
+        return reply.result()
+
+    def settle(self, number: int, value: Any, error: list[Any] | None) -> None:
+        """Pass a reply to the thread that waits for it."""
+        reply = self._replies.pop(number)
+        if error is None:
+            reply.set_result(value)
+        else:
+            reply.set_exception(decode_error(error))
+
+
+class ForwardingHandler(logging.Handler):
+    """Sends every record to the server.
+
+    Parameters
+    ----------
+    outbox : Outbox
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; its traceback becomes part of the message."""
+        text = record.getMessage()
+        if record.exc_info:
+            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+        self._outbox.send(["log", record.name, record.levelno, text, record.pathname, record.lineno, record.created])
+
+
+def forward_logs(outbox: Outbox, levels: Mapping[str, int]) -> None:
+    """Send all records to the server.
+
+    Parameters
+    ----------
+    outbox : Outbox
+    levels : mapping of str to int
+        The levels of loggers in the server's process, by name; ``""`` is the root.
+    """
+    logging.getLogger().addHandler(ForwardingHandler(outbox))
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
+
+
+class ChildMetrics(CustomMetrics):
+    """The families that this child uses. Every change is sent to the server, which shares them with other instances."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox = outbox
+
+    def create_family(self, name: str, description: str, kind: Kind) -> MetricFamily:
+        """Open the family in the server."""
+        self._outbox.ask("open_family", name, description, kind.value)
+        return _Family(name, description, kind, self._lock, self._outbox)
+
+    def close(self, family: MetricFamily) -> None:
+        """Release a family, and close it in the server after the last user."""
+        super().close(family)
+        if not family.users:
+            self._outbox.send(["close_family", family.name])
+
+
+class _Family(MetricFamily):
+    def __init__(self, name: str, description: str, kind: Kind, lock: object, outbox: Outbox) -> None:
+        super().__init__(name, description, kind, lock)  # type: ignore[arg-type]
+        self._outbox = outbox
+
+    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> Metric:
+        """Create the metric in the server, too."""
+        self._outbox.ask("create_metric", self.name, labels, list(bounds) if self.kind is Kind.HISTOGRAM else None)
+        return _Metric(self, labels, bounds)
+
+
+class _Metric(Metric):
+    def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float]) -> None:
+        super().__init__(family.kind, labels, bounds, family._lock)
+        self._address = [family.name, labels]
+        self._outbox = family._outbox
+
+    def value(self) -> float:
+        """The value in the server, to which other instances contribute."""
+        super().value()
+        return float(self._outbox.ask("metric_value", *self._address))
+
+    def increment(self, amount: float) -> None:
+        """Add to a counter or gauge."""
+        self._change(super().increment, amount)
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        self._change(super().set, value)
+
+    def observe(self, value: float) -> None:
+        """Add an observation to a histogram."""
+        self._change(super().observe, value)
+
+    def _change(self, change: Callable[[float], None], value: float) -> None:
+        change(value)  # raises the error, if there is one
+        self._outbox.send(["change_metric", *self._address, change.__name__, float(value)])
+
+
+class ChildServerCalls:
+    """Calls from the model to the server; allowed from any thread.
+
+    Parameters
+    ----------
+    outbox : Outbox
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._metrics = ChildMetrics(outbox)
+        self._numbers = itertools.count(1)
+        self._requests: dict[int, InferRequest] = {}
+
+    @property
+    def metrics(self) -> CustomMetrics:
+        """Custom metrics that models define."""
+        return self._metrics
+
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
+        """Run a request; its responses are passed to ``request.respond`` on the thread that reads ``calls``."""
+        number = next(self._numbers)
+        self._requests[number] = request
+        packer = Packer()
+        encoded = encode_request(request, packer)
+        self._outbox.send(["infer", number, encoded, decoupled, 0 if cause is None else cause.serial], packer)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Cancel a request."""
+        number = next((number for number, sent in list(self._requests.items()) if sent is request), None)
+        if number is not None:
+            self._outbox.send(["cancel", number])
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model."""
+        self._outbox.ask("load_model", name, parameters)
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+        self._outbox.ask("unload_model", name, unload_dependents)
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Whether a model is ready."""
+        return bool(self._outbox.ask("is_model_ready", name, version))
+
+    def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: npt.NDArray[np.uint8]) -> None:
+        """Pass on a response to a request that the model sent."""
+        request = self._requests[number]
+        response = decode_response(encoded, payload, copy=False)
+        if response.final:
+            del self._requests[number]
+        request.accepted_by = _ACCEPTED if was_accepted else None
+        request.answer(response)
+
+
+class _Accepted:
+    """Stands for the served model, in another process, that accepted a request."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Do nothing: `ChildServerCalls.cancel` cancels it."""
+
+
+_ACCEPTED = _Accepted()
