@@ -1,4 +1,4 @@
-"""The start of a child: the models that have one, its limits, and what it needs to create backend, model and instance."""
+"""The start of a child: which models have one, its limits, and what it needs to create the model and the instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server, as a child sees it: the calls, log records and metrics of the model are messages to the server's process."""
+"""The server, as a child sees it: the calls, log records and metrics of its model are messages to the server."""
 
 from __future__ import annotations
 
