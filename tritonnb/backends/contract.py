@@ -79,6 +79,10 @@ class ServerCalls(Protocol):
         """Whether a model version is ready; -1 is the newest version."""
 
 
+#: The ``max_batch_size`` of a model that supports batching and has none in its configuration.
+DEFAULT_MAX_BATCH_SIZE = 4
+
+
 @dataclass(frozen=True, slots=True)
 class ModelContext:
     """The model version that a backend is to run.
@@ -107,6 +111,11 @@ class ModelContext:
     def version_directory(self) -> Path:
         """``REPOSITORY/NAME/VERSION``."""
         return self.directory / str(self.version)
+
+    @property
+    def default_max_batch_size(self) -> int:
+        """The ``default-max-batch-size`` of ``--backend-config``."""
+        return int(self.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE))
 
     @property
     def parameters(self) -> dict[str, str]:

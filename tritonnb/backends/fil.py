@@ -6,6 +6,7 @@ CPU. The input has the name ``input__0``, the output ``output__0``; both are FP3
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,14 @@ import treelite
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import ModelTensor, check_input_count, complete_config, find_tensor, shape_error
+from tritonnb.backends.model_checks import (
+    ModelTensor,
+    check_input_count,
+    complete_config,
+    find_model_file,
+    find_tensor,
+    shape_error,
+)
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnknownError, UnsupportedError
@@ -29,7 +37,7 @@ from tritonnb.model_config.schema import ModelSpec
 logger = logging.getLogger(__name__)
 
 INPUT, OUTPUT, SHAPLEY_OUTPUT = "input__0", "output__0", "treeshap_output"
-DEFAULT_MAX_BATCH_SIZE = 4
+
 #: The number of threads without ``cpu_nthread``, and treelite's number for as many as OpenMP allows.
 DEFAULT_THREADS, ALLOWED_THREADS = 1, -1
 
@@ -145,9 +153,7 @@ def load_trees(context: ModelContext) -> treelite.Model:
     kind = context.parameters.get("model_type", "xgboost")
     if kind not in _FORMATS:
         raise UnsupportedError(f"{kind} not recognized as a valid serialization format.")
-    path = context.version_directory / (context.config.default_model_filename or _FORMATS[kind].filename)
-    if not path.is_file():
-        raise UnavailableError(f"unable to find '{path}' for model '{context.name}'")
+    path = find_model_file(context, _FORMATS[kind].filename, error=UnavailableError)
     try:
         model = _FORMATS[kind].load(path, boolean_parameter(context, "xgboost_allow_unknown_field", False))
     except (treelite.TreeliteError, UnicodeDecodeError, RuntimeError) as error:
@@ -169,8 +175,7 @@ class FilBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching, which every tree model supports."""
-        config = pb.ModelConfig()
-        config.CopyFrom(context.config)
+        config = copy.deepcopy(context.config)
         if config.input and config.output:
             return config
         model, options = load_trees(context), FilOptions.from_context(context)
@@ -180,7 +185,7 @@ class FilBackend(Backend):
             [ModelTensor(INPUT, FP32, (-1, model.num_feature))],
             [ModelTensor(OUTPUT, FP32, (-1, size))],
             batching=True,
-            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+            default_max_batch_size=context.default_max_batch_size,
         )
         return config
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tritonnb.core.conversion import convert
 from tritonnb.core.errors import InternalError
+from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
@@ -63,9 +64,7 @@ def _read_output(spec: ModelSpec, output: TensorSpec, value: npt.ArrayLike, rows
         raise InternalError(f"{where} {error}") from None
     batch = (rows,) if spec.max_batch_size > 0 else ()
     expected = (*batch, *(output.dims if output.reshape is None else output.reshape))
-    if len(array.shape) != len(expected) or any(
-        dim not in (-1, size) for size, dim in zip(array.shape, expected, strict=True)
-    ):
+    if not fits(array.shape, expected):
         remedy = f", one row for each of the {rows} in the batch" if batch and array.shape[:1] != batch else ""
         raise InternalError(f"{where} expected shape {list(expected)}{remedy}, got {list(array.shape)}")
     return array

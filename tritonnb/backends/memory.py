@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tritonnb.backends.contract import MemoryPlace
@@ -14,6 +15,16 @@ except ImportError:  # the extra "gpu" is not installed
     pynvml = None
 
 _PAGES = Path("/proc/self/statm")
+CPU: MemoryPlace = ("CPU", 0)
+
+
+@contextmanager
+def memory_growth(*places: MemoryPlace) -> Iterator[dict[MemoryPlace, int]]:
+    """Context manager that measures by how many bytes the memory in use grows: a dict that is filled at the end."""
+    before = memory_in_use(places)
+    growth: dict[MemoryPlace, int] = {}
+    yield growth
+    growth.update((place, max(0, size - before[place])) for place, size in memory_in_use(places).items())
 
 
 def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:

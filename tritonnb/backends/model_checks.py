@@ -8,18 +8,16 @@ The error texts are those of Triton's backends.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
-
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.datatypes import DataType
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.shapes import shape_text
+from tritonnb.core.shapes import fits, shape_text
 from tritonnb.model_config.schema import TensorSpec
 
 T = TypeVar("T")
@@ -42,7 +40,14 @@ class ModelTensor:
     shape: tuple[int, ...]
 
 
-def find_model_file(context: ModelContext, default: str, *, in_directory: bool = False) -> Path:
+def find_model_file(
+    context: ModelContext,
+    default: str,
+    *,
+    in_directory: bool = False,
+    may_be_directory: bool = False,
+    error: type[TritonError] = NotFoundError,
+) -> Path:
     """The file of a model version: ``default_model_filename`` of the configuration, or the backend's default name.
 
     Parameters
@@ -52,24 +57,28 @@ def find_model_file(context: ModelContext, default: str, *, in_directory: bool =
         Such as ``"model.onnx"``.
     in_directory : bool, optional
         Whether the path may also be a directory that contains a file with the default name.
+    may_be_directory : bool, optional
+        Whether the path may also be a directory.
+    error : type of TritonError, optional
+        Raised if the file does not exist.
 
     Raises
     ------
-    NotFoundError
+    TritonError
         If the file does not exist.
     """
     path = context.version_directory / (context.config.default_model_filename or default)
     if in_directory and path.is_dir():
         path = path / default
-    if not path.is_file():
-        raise NotFoundError(f"unable to find '{path}' for model '{context.name}'")
+    if not (path.exists() if may_be_directory else path.is_file()):
+        raise error(f"unable to find '{path}' for model '{context.name}'")
     return path
 
 
 def complete_config(
     config: pb.ModelConfig,
-    inputs: Sequence[ModelTensor],
-    outputs: Sequence[ModelTensor],
+    inputs: Iterable[ModelTensor],
+    outputs: Iterable[ModelTensor],
     *,
     batching: bool,
     default_max_batch_size: int,
@@ -80,8 +89,8 @@ def complete_config(
     ----------
     config : inference.ModelConfig
         Keeps the inputs and the outputs that it has; the batch size is set only if it has none.
-    inputs, outputs : sequence of ModelTensor
-        Used where the configuration has no inputs, or no outputs.
+    inputs, outputs : iterable of ModelTensor
+        Read where the configuration has no inputs, or no outputs.
     batching : bool
         Whether the model supports batching: each of its tensors has a variable first dimension.
     default_max_batch_size : int
@@ -93,6 +102,9 @@ def complete_config(
     InvalidArgumentError
         If the configuration has a ``max_batch_size``, and the model does not support batching.
     """
+    # Only tensors that are missing are read: the others may have types that Triton does not have.
+    described = ((config.input, inputs), (config.output, outputs))
+    missing = [(target, list(tensors)) for target, tensors in described if not target]
     if config.max_batch_size > 0 and not batching:
         raise InvalidArgumentError(
             f"autofill failed for model '{config.name}': model does not support batching while non-zero "
@@ -102,18 +114,13 @@ def complete_config(
         config.max_batch_size = max(default_max_batch_size, 0)
         if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
             config.dynamic_batching.SetInParent()
-    if not config.input:
-        _add_tensors(config.input, inputs, config.max_batch_size > 0)
-    if not config.output:
-        _add_tensors(config.output, outputs, config.max_batch_size > 0)
-
-
-def _add_tensors(target: RepeatedCompositeFieldContainer, tensors: Sequence[ModelTensor], batching: bool) -> None:
-    for tensor in tensors:
-        dims = tensor.shape[1:] if batching else tensor.shape
-        added = target.add(name=tensor.name, data_type=tensor.datatype.number, dims=dims or [1])
-        if not dims and batching:
-            added.reshape.SetInParent()
+    has_batch = config.max_batch_size > 0
+    for target, tensors in missing:
+        for tensor in tensors:
+            dims = tensor.shape[1:] if has_batch else tensor.shape
+            added = target.add(name=tensor.name, data_type=tensor.datatype.number, dims=dims or [1])
+            if not dims and has_batch:
+                added.reshape.SetInParent()
 
 
 def check_input_count(model_name: str, configured: int, provided: int, required: int | None = None) -> None:
@@ -187,11 +194,8 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     shape = tensor.shape
     dims = tuple(spec.backend_dims)
     expected = (-1, *dims) if batching else dims
-    fits = len(shape) == len(expected) and all(
-        provided in (-1, configured) for configured, provided in zip(expected, shape, strict=True)
-    )
     is_scalar = not batching and not shape and math.prod(dims) == 1
-    if not (fits or is_scalar):
+    if not (fits(expected, shape) or is_scalar):
         raise shape_error(config.name, spec.name, shape, expected, batching)
 
 

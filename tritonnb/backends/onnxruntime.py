@@ -7,6 +7,7 @@ strings; on the CPU, the session takes and returns NumPy arrays.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -24,26 +26,22 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import (
     ModelTensor,
-    check_input_count,
     check_tensor,
     complete_config,
     find_model_file,
-    find_tensor,
 )
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.backends.onnxruntime_options import check_settings, providers, run_options, session_options
-from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import DATATYPES, INVALID, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
-from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.schema import TensorSpec
 
 MODEL_FILE = "model.onnx"
-DEFAULT_MAX_BATCH_SIZE = 4
 #: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
 _measuring = threading.Lock()
 
@@ -67,20 +65,18 @@ class OnnxRuntimeBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Add the tensors, and batching if the first dimension of every tensor is variable."""
-        config = pb.ModelConfig()
-        config.CopyFrom(context.config)
+        config = copy.deepcopy(context.config)
         if config.input and config.output:
             return config
         path = find_model_file(context, MODEL_FILE, in_directory=True)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         inputs, outputs = session.get_inputs(), session.get_outputs()
-        # Only tensors that are missing are converted: the others may have types that Triton does not have.
         complete_config(
             config,
-            [] if config.input else [_model_tensor(tensor) for tensor in inputs],
-            [] if config.output else [_model_tensor(tensor) for tensor in outputs],
+            map(_model_tensor, inputs),
+            map(_model_tensor, outputs),
             batching=all(tensor.shape and not isinstance(tensor.shape[0], int) for tensor in (*inputs, *outputs)),
-            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+            default_max_batch_size=context.default_max_batch_size,
         )
         return config
 
@@ -97,8 +93,7 @@ class OnnxModel(BackendModel):
     def initialize(self) -> None:
         """Read the options, so that a wrong one fails the load before a session is created."""
         self.path = find_model_file(self.context, MODEL_FILE, in_directory=True)
-        self.spec = ModelSpec.from_config(self.context.config)
-        self.batch = BatchTensors(self.context.config)
+        self.tensors = ConfiguredTensors(self.context.config)
         self.options = session_options(self.context)
         self.run_options = run_options(self.context)
 
@@ -113,9 +108,8 @@ class OnnxInstance(BackendModelInstance):
     def __init__(self, model: OnnxModel, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._batching = model.spec.max_batch_size > 0
         self._bound: BoundSession | None = None
-        self._places: list[MemoryPlace] = [("CPU", 0)]
+        self._places = [CPU]
         self.thread_agnostic = spec.kind == "KIND_CPU"
         if spec.kind == "KIND_GPU":
             self._places.append(("GPU", spec.device_id))
@@ -124,14 +118,11 @@ class OnnxInstance(BackendModelInstance):
         """Create the session and check the configuration against it."""
         model, spec = self._model, self._spec
         provider_list = providers(model.context, spec)
-        with _measuring:
-            before = memory_in_use(self._places)
+        with _measuring, memory_growth(*self._places) as self._memory:
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=provider_list)
             except Exception as error:
                 raise InternalError(f"onnx runtime error: {error}") from error
-            after = memory_in_use(self._places)
-            self._memory = {place: max(0, after[place] - before[place]) for place in self._places}
         _check_config(model, self._session)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
         has_strings = any(_DATATYPES.get(tensor.type, INVALID).variable_size for tensor in tensors)
@@ -150,19 +141,12 @@ class OnnxInstance(BackendModelInstance):
         """List the tensors that pass through the CPU: all except the bound states."""
         self._datatypes = {tensor.name: _datatype(tensor) for tensor in self._session.get_inputs()}
         self._inputs = [name for name in self._datatypes if name not in bound_states.values()]
-        produced = [tensor.name for tensor in self._session.get_outputs()]
-        self._outputs = {name: spec for name, spec in self._model.spec.outputs.items() if name in produced}
-        states = (state.output_name for state in self._model.context.config.sequence_batching.state)
-        self._states = [name for name in states if name not in bound_states]
-        self._fetched_names = list(dict.fromkeys((*self._outputs, *self._states)))
+        self._states = [name for name in self._model.tensors.states if name not in bound_states]
+        self._fetched_names = list(dict.fromkeys((*self._model.tensors.spec.outputs, *self._states)))
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        batch = self._model.batch
-        feeds = batch.inputs(execution)
-        for name in self._inputs:
-            if name not in feeds and (array := gather(execution, name, name in batch.ragged)) is not None:
-                feeds[name] = array
+        feeds = self._model.tensors.gather(execution, self._inputs, optional=True)
         for name, array in feeds.items():
             if self._datatypes[name].variable_size:
                 feeds[name] = decode_strings(execution, name, array)
@@ -178,12 +162,8 @@ class OnnxInstance(BackendModelInstance):
         except Exception as error:
             raise InternalError(f"onnx runtime error: {error}") from error
         execution.compute_ended()
-        results_by_name = dict(zip(self._fetched_names, results, strict=True))
-        if self._states:
-            states = {name: _as_bytes(results_by_name[name]) for name in self._states}
-            publish_states(execution, states, self._batching)
-        outputs = {name: (spec, _as_bytes(results_by_name[name])) for name, spec in self._outputs.items()}
-        scatter(execution, outputs, self._batching, batch.parts(execution))
+        produced = {name: _as_bytes(result) for name, result in zip(self._fetched_names, results, strict=True)}
+        self._model.tensors.respond(execution, produced, self._states)
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Growth of the process's memory, and of the GPU memory in use, when the session was created."""
@@ -214,25 +194,18 @@ def _shape(tensor: ort.NodeArg) -> tuple[int, ...]:
 
 def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
     """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
-    config, spec = model.context.config, model.spec
-    sequences = config.sequence_batching
-    inputs = {tensor.name: tensor for tensor in session.get_inputs()}
-    outputs = {tensor.name: tensor for tensor in session.get_outputs()}
-    controls = [control.name for control in sequences.control_input]
-    configured = {*spec.inputs, *model.batch.input_names, *controls, *(state.input_name for state in sequences.state)}
-    check_input_count(config.name, len(configured), len(inputs))
-    for name in configured:
-        find_tensor(name, inputs, "input")
-    for name in (*spec.outputs, *(state.output_name for state in sequences.state)):
-        find_tensor(name, outputs, "output")
-    for name, tensor in spec.inputs.items():
-        if name in model.batch.ragged:
-            _check_ragged(config, inputs[name])
+    config = model.context.config
+
+    def check(spec: TensorSpec, tensor: ort.NodeArg, kind: str) -> None:
+        if kind == "input" and spec.name in model.tensors.ragged:
+            _check_ragged(config, tensor)
         else:
-            check_tensor(config, tensor, _model_tensor(inputs[name]), "input")
-    for name, tensor in spec.outputs.items():
-        if name not in model.batch.shaped_like:
-            check_tensor(config, tensor, _model_tensor(outputs[name]), "output")
+            check_tensor(config, spec, _model_tensor(tensor), kind)
+
+    inputs, outputs = (
+        {tensor.name: tensor for tensor in tensors} for tensors in (session.get_inputs(), session.get_outputs())
+    )
+    model.tensors.check(inputs, outputs, check)
 
 
 def _check_ragged(config: pb.ModelConfig, tensor: ort.NodeArg) -> None:

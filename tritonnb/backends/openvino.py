@@ -7,6 +7,7 @@ follow Triton's OpenVINO backend. The instances of a model share one compiled mo
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -24,10 +25,9 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import complete_config
 from tritonnb.backends.openvino_model import (
-    CPU,
     OpenVinoOptions,
     check_device_properties,
     device_properties,
@@ -39,9 +39,6 @@ from tritonnb.backends.openvino_model import (
 )
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import ModelSpec
-
-DEFAULT_MAX_BATCH_SIZE = 4
 
 
 class OpenVinoBackend(Backend):
@@ -51,18 +48,16 @@ class OpenVinoBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors, and batching if the layouts of all tensors in the file name a batch dimension."""
-        config = pb.ModelConfig()
-        config.CopyFrom(context.config)
+        config = copy.deepcopy(context.config)
         model = read_model(ov.Core(), context)
         has_batch = has_batch_layout(model)
-        limit = max(1, int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)))
         complete_config(
             config,
-            [] if config.input else [model_tensor(port) for port in model.inputs],
-            [] if config.output else [model_tensor(port) for port in model.outputs],
+            map(model_tensor, model.inputs),
+            map(model_tensor, model.outputs),
             # Many models have no layouts: with a configured max_batch_size they batch nevertheless.
             batching=has_batch or config.max_batch_size > 0,
-            default_max_batch_size=limit,
+            default_max_batch_size=max(1, context.default_max_batch_size),
         )
         if has_batch and config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
             config.dynamic_batching.SetInParent()
@@ -79,20 +74,19 @@ class OpenVinoModel(BackendModel):
     def initialize(self) -> None:
         """Read the file, check the configuration against it, and compile it."""
         context = self.context
-        self.spec = ModelSpec.from_config(context.config)
+        self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
         self.options = OpenVinoOptions.from_context(context)
         _check_config(context)
         properties = device_properties(context)
         core = ov.Core()
-        before = memory_in_use([CPU])[CPU]
-        if self.options.extension:
-            with openvino_error(" loading custom CPU extensions"):
-                core.add_extension(self.options.extension)
-        model = prepare_model(read_model(core, context), context, self.spec, self.options)
-        with openvino_error("loading model"):
-            check_device_properties(core, context, self.options.device, properties)
-            self.compiled = core.compile_model(model, self.options.device, properties)
-        self._memory = max(0, memory_in_use([CPU])[CPU] - before)
+        with memory_growth(CPU) as self._memory:
+            if self.options.extension:
+                with openvino_error(" loading custom CPU extensions"):
+                    core.add_extension(self.options.extension)
+            model = prepare_model(read_model(core, context), context, self.tensors.spec, self.options)
+            with openvino_error("loading model"):
+                check_device_properties(core, context, self.options.device, properties)
+                self.compiled = core.compile_model(model, self.options.device, properties)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance with its own infer request."""
@@ -102,9 +96,9 @@ class OpenVinoModel(BackendModel):
             )
         return OpenVinoInstance(self)
 
-    def take_memory(self) -> int:
+    def take_memory(self) -> Mapping[MemoryPlace, int]:
         """The growth of the process's memory when the model was compiled; 0 after the first call."""
-        memory, self._memory = self._memory, 0
+        memory, self._memory = self._memory, {CPU: 0}
         return memory
 
     def finalize(self) -> None:
@@ -120,7 +114,7 @@ class OpenVinoInstance(BackendModelInstance):
     def __init__(self, model: OpenVinoModel) -> None:
         self._model = model
         self._options = model.options
-        self._max_batch_size = model.spec.max_batch_size
+        self._max_batch_size = model.tensors.spec.max_batch_size
         self._has_fixed_batch_size = self._max_batch_size > 0 and model.compiled.input(0).partial_shape[0].is_static
 
     def initialize(self) -> None:
@@ -132,25 +126,19 @@ class OpenVinoInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
         padding = self._padding(execution.size)
-        feeds: dict[str, npt.NDArray[Any]] = {}
-        for name in self._model.spec.inputs:
-            array = gather(execution, name)
-            if array is None:
-                raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
-            feeds[name] = _pad(array, padding) if padding else array
+        tensors = self._model.tensors
+        gathered = tensors.gather(execution, tensors.spec.inputs)
+        feeds = {name: _pad(array, padding) if padding else array for name, array in gathered.items()}
         execution.compute_started()
         with openvino_error("running inference"):
             # Without copies: the arrays live until the responses have been copied.
             self._request.infer(feeds, share_inputs=True, share_outputs=True)
         execution.compute_ended()
-        outputs = {
-            name: (spec, self._output(name, execution.size, padding)) for name, spec in self._model.spec.outputs.items()
-        }
-        scatter(execution, outputs, self._max_batch_size > 0)
+        tensors.respond(execution, {name: self._output(name, execution.size, padding) for name in tensors.spec.outputs})
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Growth of the process's memory when the model was compiled, for the first instance."""
-        return {CPU: self._memory}
+        return self._memory
 
     def finalize(self) -> None:
         """Release the infer request."""

@@ -5,36 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openvino as ov
 
-from tritonnb.backends.contract import MemoryPlace, ModelContext
-from tritonnb.backends.model_checks import ModelTensor, check_input_count, find_tensor, shape_error
-from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.model_checks import ModelTensor, check_input_count, find_model_file, find_tensor, shape_error
+from tritonnb.core.datatypes import BF16, BYTES, DATATYPES, FP64
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnsupportedError
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 MODEL_FILE = "model.xml"
-CPU: MemoryPlace = ("CPU", 0)
 
-#: The element types of Triton's OpenVINO backend; it has neither FP64 nor strings.
-_ELEMENTS = {
-    "TYPE_BOOL": ov.Type.boolean,
-    "TYPE_UINT8": ov.Type.u8,
-    "TYPE_UINT16": ov.Type.u16,
-    "TYPE_UINT32": ov.Type.u32,
-    "TYPE_UINT64": ov.Type.u64,
-    "TYPE_INT8": ov.Type.i8,
-    "TYPE_INT16": ov.Type.i16,
-    "TYPE_INT32": ov.Type.i32,
-    "TYPE_INT64": ov.Type.i64,
-    "TYPE_FP16": ov.Type.f16,
-    "TYPE_FP32": ov.Type.f32,
-}
-_DATATYPES = {element.get_type_name(): name for name, element in _ELEMENTS.items()}
+
+#: The element types of Triton's OpenVINO backend; it has neither FP64 nor BF16 nor strings.
+_ELEMENTS = {datatype: ov.Type(datatype.numpy) for datatype in DATATYPES if datatype not in (FP64, BF16, BYTES)}
+_DATATYPES = {element.get_type_name(): datatype for datatype, element in _ELEMENTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +126,6 @@ def openvino_error(activity: str) -> Iterator[None]:
         raise InternalError(f"openvino error in {activity} : {text}") from error
 
 
-def find_artifact(context: ModelContext) -> Path:
-    """The model file, or the directory of a SavedModel.
-
-    Raises
-    ------
-    UnavailableError
-        If it does not exist.
-    """
-    path = context.version_directory / (context.config.default_model_filename or MODEL_FILE)
-    if not path.exists():
-        raise UnavailableError(f"unable to find '{path}' for model '{context.name}'")
-    return path
-
-
 def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
     """Read the model file.
 
@@ -163,7 +136,7 @@ def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
     InternalError
         If OpenVINO cannot read it.
     """
-    path = find_artifact(context)
+    path = find_model_file(context, MODEL_FILE, may_be_directory=True, error=UnavailableError)
     with openvino_error(f"reading model '{path}'"):
         return core.read_model(path)
 
@@ -209,7 +182,7 @@ def model_tensor(port: Any) -> ModelTensor:
     if shape.rank.is_dynamic:
         raise InvalidArgumentError(f"tensor '{name}': expected a fixed number of dimensions, got {shape}")
     dims = tuple(dim.get_length() if dim.is_static else -1 for dim in shape)
-    return ModelTensor(name, BY_NUMBER[pb.DataType.Value(_DATATYPES[element])], dims)
+    return ModelTensor(name, _DATATYPES[element], dims)
 
 
 def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, options: OpenVinoOptions) -> ov.Model:
@@ -258,30 +231,29 @@ def _by_name(ports: Any) -> dict[str, Any]:
 
 
 def _check_datatype(context: ModelContext, tensor: TensorSpec, kind: str) -> None:
-    name = tensor.datatype.config_name
-    if name not in _ELEMENTS:
-        raise InternalError(f"unsupported datatype {name} for {kind} '{tensor.name}' for model '{context.name}'")
+    datatype = tensor.datatype
+    if datatype not in _ELEMENTS:
+        raise InternalError(
+            f"unsupported datatype {datatype.config_name} for {kind} '{tensor.name}' for model '{context.name}'"
+        )
 
 
 def _check_input_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
     """Check the dims of an input; -1 in the configuration of a model that batches fits every dim, as on Triton."""
     batching = spec.max_batch_size > 0
     dims = tensor.backend_dims
-    fits = len(shape) == len(dims) + batching and all(
+    is_same = len(shape) == len(dims) + batching and all(
         provided in (-1, configured) or (batching and configured == -1)
         for configured, provided in zip(dims, shape[batching:], strict=True)
     )
-    if not fits:
+    if not is_same:
         raise shape_error(spec.name, tensor.name, shape, _full_shape(spec, tensor), batching)
 
 
 def _check_output_dims(spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]) -> None:
     """Check the dims of an output after the batch size of the inputs was set."""
     expected = _full_shape(spec, tensor)
-    fits = len(shape) == len(expected) and all(
-        provided in (-1, configured) for configured, provided in zip(expected, shape, strict=True)
-    )
-    if not fits:
+    if not fits(expected, shape):
         raise shape_error(spec.name, tensor.name, shape, expected, spec.max_batch_size > 0)
 
 
@@ -294,10 +266,10 @@ def _convert(model: ov.Model, spec: ModelSpec) -> ov.Model:
     processor = ov.preprocess.PrePostProcessor(model)
     for name, tensor in spec.inputs.items():
         with openvino_error(f"setting precision for {name}"):
-            processor.input(name).tensor().set_element_type(_ELEMENTS[tensor.datatype.config_name])
+            processor.input(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
     for name, tensor in spec.outputs.items():
         with openvino_error(f"setting precision for {name}"):
-            processor.output(name).tensor().set_element_type(_ELEMENTS[tensor.datatype.config_name])
+            processor.output(name).tensor().set_element_type(_ELEMENTS[tensor.datatype])
     with openvino_error("apply model input preprocessing"):
         return processor.build()
 

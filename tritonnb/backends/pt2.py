@@ -21,18 +21,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, MemoryPlace
 from tritonnb.backends.device_states import DTYPES
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import find_tensor
 from tritonnb.backends.parameters import boolean_parameter
 from tritonnb.backends.pt2_probe import check_program, least_rows, name_inputs
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +48,14 @@ class Pt2Model(BackendModel):
         """Find the archive and check the names and datatypes of the configuration."""
         os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")
         context = self.context
-        self.spec = ModelSpec.from_config(context.config)
+        self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
         self.path = context.version_directory / (context.config.default_model_filename or MODEL_FILE)
         if not self.path.is_file():
             raise UnavailableError(f'PyTorch inductor model file "{self.path}" is unreachable or inaccessible.')
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self._share = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
         self._shared: dict[int, Any] = {}
-        sequences = context.config.sequence_batching
-        self.states = {state.output_name: state.input_name for state in sequences.state}
-        controls = (control.name for control in sequences.control_input)
-        self.inputs = list(dict.fromkeys((*self.spec.inputs, *controls, *self.states.values())))
-        self.outputs = list(dict.fromkeys((*self.spec.outputs, *self.states)))
+
         _check_datatypes(context.config)
 
     def load(self, device_index: int) -> Any:
@@ -88,17 +83,16 @@ class Pt2Instance(BackendModelInstance):
     def __init__(self, model: Pt2Model, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._batching = model.spec.max_batch_size > 0
+
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
-        self._place: MemoryPlace = ("GPU", spec.device_id) if cuda else ("CPU", 0)
+        self._place: MemoryPlace = ("GPU", spec.device_id) if cuda else CPU
 
     def initialize(self) -> None:
         """Load the archive, find the position of each tensor, and check the program with an input of zeros."""
         model = self._model
-        before = memory_in_use([self._place])[self._place]
-        self._loader = model.load(self._spec.device_id if self._device.type == "cuda" else -1).loader
-        self._memory = max(0, memory_in_use([self._place])[self._place] - before)
+        with memory_growth(self._place) as self._memory:
+            self._loader = model.load(self._spec.device_id if self._device.type == "cuda" else -1).loader
         built_for = self._loader.get_metadata().get("AOTI_DEVICE_KEY", self._device.type)
         if built_for != self._device.type:
             raise InvalidArgumentError(
@@ -108,19 +102,17 @@ class Pt2Instance(BackendModelInstance):
         inputs, outputs = argument_names(self._loader.get_call_spec())
         self._positions = _positions(model, inputs)
         known = numbered(outputs, "OUTPUT__")
-        self._results = {name: find_tensor(name, known, "output") for name in model.outputs}
+        self._results = {name: find_tensor(name, known, "output") for name in model.tensors.outputs}
         self._minimum_rows = check_program(
             model.context.config, self._run, self._positions, self._results, least_rows(model.path)
         )
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        arrays: list[npt.NDArray[np.generic]] = []
-        for name in self._positions:
-            array = gather(execution, name)
-            if array is None:
-                raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
-            arrays.append(_pad(array, self._minimum_rows) if self._batching else array)
+        tensors = self._model.tensors
+        gathered = tensors.gather(execution, self._positions)
+        minimum = self._minimum_rows if tensors.batching else 0
+        arrays = [_pad(gathered[name], minimum) for name in self._positions]
         execution.compute_started()
         try:
             results = self._run(arrays)
@@ -128,14 +120,11 @@ class Pt2Instance(BackendModelInstance):
             text = name_inputs(first_line(error), list(self._positions))
             raise InternalError(f'Inductor model instance "{self._spec.name}" execution failure: {text}') from error
         execution.compute_ended()
-        produced = {name: results[position] for name, position in self._results.items()}
-        publish_states(execution, {name: produced[name] for name in self._model.states}, self._batching)
-        outputs = {name: (spec, produced[name]) for name, spec in self._model.spec.outputs.items()}
-        scatter(execution, outputs, self._batching)
+        tensors.respond(execution, {name: results[position] for name, position in self._results.items()})
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Growth of the memory in use when the archive was loaded."""
-        return {self._place: self._memory}
+        return self._memory
 
     def finalize(self) -> None:
         """Release the archive."""
@@ -154,7 +143,7 @@ class Pt2Instance(BackendModelInstance):
 
 def _pad(array: npt.NDArray[np.generic], minimum: int) -> npt.NDArray[np.generic]:
     """The array with rows of zeros at the end, if it has fewer rows than the program needs."""
-    missing = minimum - len(array)
+    missing = minimum - len(array) if minimum else 0
     return array if missing <= 0 else np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
 
 
@@ -210,7 +199,7 @@ def first_line(error: Exception) -> str:
 
 def _positions(model: Pt2Model, inputs: list[str]) -> dict[str, int]:
     known = numbered(inputs, "INPUT__")
-    positions = {name: find_tensor(name, known, "input") for name in model.inputs}
+    positions = {name: find_tensor(name, known, "input") for name in model.tensors.inputs}
     if missing := [name for index, name in enumerate(inputs) if index not in positions.values()]:
         raise InvalidArgumentError(
             f"unable to load model '{model.context.name}', configuration expects {len(positions)} inputs, model "

@@ -7,21 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.write import write_text
 
 #: ``data_type`` in a configuration by the name of the PyTorch type.
 _DATA_TYPES = {
-    "torch.bool": "TYPE_BOOL",
-    "torch.uint8": "TYPE_UINT8",
-    "torch.int8": "TYPE_INT8",
-    "torch.int16": "TYPE_INT16",
-    "torch.int32": "TYPE_INT32",
-    "torch.int64": "TYPE_INT64",
-    "torch.float16": "TYPE_FP16",
-    "torch.float32": "TYPE_FP32",
-    "torch.float64": "TYPE_FP64",
+    f"torch.{datatype.torch}": datatype.config_name
+    for datatype in DATATYPES
+    if datatype.torch and datatype.in_torchscript
 }
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.model_checks import shape_error
 from tritonnb.core.datatypes import BY_NUMBER, DataType, datatype_of
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.shapes import fits
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 Array = npt.NDArray[Any]
@@ -165,8 +166,5 @@ def _check_output(spec: ModelSpec, tensor: TensorSpec, array: Array, rows: int) 
             f"{datatype_of(array.dtype).config_name}"
         )
     expected = (rows, *tensor.backend_dims) if rows else tensor.backend_dims
-    fits = len(array.shape) == len(expected) and all(
-        configured in (-1, provided) for configured, provided in zip(expected, array.shape, strict=True)
-    )
-    if not fits:
+    if not fits(array.shape, expected):
         raise shape_error(spec.name, tensor.name, array.shape, expected, rows > 0)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -31,11 +32,9 @@ from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
 from tritonnb.backends.pt2 import Pt2Model
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
-from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +98,7 @@ class TorchModel(BackendModel):
     def initialize(self) -> None:
         """Check the file and the parameters."""
         context = self.context
-        self.spec = ModelSpec.from_config(context.config)
-        self.batch = BatchTensors(context.config)
+        self.tensors = ConfiguredTensors(context.config)
         self.path = find_model_file(context, "model.pt")
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self.optimized = not boolean_parameter(context, "DISABLE_OPTIMIZED_EXECUTION", False)
@@ -161,7 +159,6 @@ class TorchInstance(BackendModelInstance):
     def __init__(self, model: TorchModel, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._batching = model.spec.max_batch_size > 0
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
         self._stream = torch.cuda.Stream(self._device) if cuda else None  # type: ignore[no-untyped-call]
@@ -174,19 +171,17 @@ class TorchInstance(BackendModelInstance):
         self._module = self._model.module(self._device)
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
-        sequences = config.sequence_batching
-        controls = (control.name for control in sequences.control_input)
-        strings = [state for state in sequences.state if state.output_name not in self._states.by_output]
-        self._inputs = [*self._model.spec.inputs, *controls, *(state.input_name for state in strings)]
-        self._string_states = [state.output_name for state in strings]
+        tensors = self._model.tensors
+        self._inputs = [name for name in tensors.inputs if name not in self._states.inputs]
+        self._string_states = [name for name in tensors.states if name not in self._states.by_output]
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        batch = self._model.batch
-        arrays = batch.inputs(execution)
-        for name in self._inputs:
-            if (array := gather(execution, name, name in batch.ragged)) is not None:
-                arrays[name] = decode_strings(execution, name, array) if array.dtype.kind == "O" else array
+        configured = self._model.tensors
+        arrays = configured.gather(execution, self._inputs, optional=True)
+        for name, array in arrays.items():
+            if array.dtype.kind == "O":
+                arrays[name] = decode_strings(execution, name, array)
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             tensors |= self._states.gather(execution)
@@ -202,10 +197,8 @@ class TorchInstance(BackendModelInstance):
             execution.compute_ended()
             picked = self._pick(result)
             self._states.publish(execution, picked)  # type: ignore[arg-type]
-            produced = self._to_cpu({name: picked[name] for name in (*self._model.spec.outputs, *self._string_states)})
-        publish_states(execution, {name: produced[name] for name in self._string_states}, self._batching)
-        outputs = {name: (spec, produced[name]) for name, spec in self._model.spec.outputs.items()}
-        scatter(execution, outputs, self._batching, batch.parts(execution))
+            produced = self._to_cpu({name: picked[name] for name in (*configured.spec.outputs, *self._string_states)})
+        configured.respond(execution, produced, self._string_states)
         if self._model.clean_cache and self._stream is not None:
             torch.cuda.empty_cache()
 

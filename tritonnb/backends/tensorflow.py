@@ -6,13 +6,14 @@ Parameters, auto-completion and checks follow Triton's TensorFlow backend. Each 
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -22,10 +23,9 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_in_use
-from tritonnb.backends.model_checks import check_input_count, check_tensor, complete_config, find_tensor
+from tritonnb.backends.memory import CPU, memory_growth
+from tritonnb.backends.model_checks import check_tensor, complete_config
 from tritonnb.backends.parameters import integer_parameter
-from tritonnb.backends.ragged import BatchTensors
 from tritonnb.backends.tensorflow_model import (
     SAVED_MODEL,
     GraphTensor,
@@ -38,9 +38,7 @@ from tritonnb.backends.tensorflow_model import (
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
-from tritonnb.model_config.schema import ModelSpec, TensorSpec
-
-DEFAULT_MAX_BATCH_SIZE = 4
+from tritonnb.model_config.schema import TensorSpec
 
 
 class TensorFlowBackend(Backend):
@@ -61,8 +59,7 @@ class TensorFlowBackend(Backend):
 
         None for a GraphDef, which does not list its inputs and outputs.
         """
-        config = pb.ModelConfig()
-        config.CopyFrom(context.config)
+        config = copy.deepcopy(context.config)
         if check_platform(context) != SAVED_MODEL:
             return None
         tensors = read_signature(context)
@@ -77,14 +74,10 @@ class TensorFlowBackend(Backend):
             return config
         complete_config(
             config,
-            []
-            if config.input
-            else [_rank_known(context, tensor).as_model_tensor() for tensor in tensors.inputs.values()],
-            []
-            if config.output
-            else [_rank_known(context, tensor).as_model_tensor() for tensor in tensors.outputs.values()],
+            (_rank_known(context, tensor).as_model_tensor() for tensor in tensors.inputs.values()),
+            (_rank_known(context, tensor).as_model_tensor() for tensor in tensors.outputs.values()),
             batching=batching,
-            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+            default_max_batch_size=context.default_max_batch_size,
         )
         return config
 
@@ -100,8 +93,7 @@ class TensorFlowModel(BackendModel):
         """Check the parameters, and load the operations that the model brings along."""
         context = self.context
         check_platform(context)
-        self.spec = ModelSpec.from_config(context.config)
-        self.batch = BatchTensors(context.config)
+        self.tensors = ConfiguredTensors(context.config)
         if context.config.optimization.execution_accelerators.cpu_execution_accelerator:
             raise InvalidArgumentError("CPU Execution Accelerator is not supported in TensorFlow backend")
         if states := context.config.sequence_batching.state:
@@ -125,14 +117,13 @@ class TensorFlowModel(BackendModel):
         self._session: tuple[Any, Tensors] | None = None
         self._users = 0
 
-    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, int]:
+    def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, Mapping[MemoryPlace, int]]:
         """A session for an instance, the tensors of the model, and the growth of the process's memory."""
         with self._lock:
-            memory = 0
+            memory = {CPU: 0}
             if self._session is None or self._users == self._share_count:
-                before = memory_in_use([("CPU", 0)])["CPU", 0]
-                self._session = open_session(self.context, session_config(self.context, spec))
-                memory = max(0, memory_in_use([("CPU", 0)])["CPU", 0] - before)
+                with memory_growth(CPU) as memory:
+                    self._session = open_session(self.context, session_config(self.context, spec))
                 self._users = 0
             self._users += 1
             return (*self._session, memory)
@@ -152,46 +143,35 @@ class TensorFlowInstance(BackendModelInstance):
     def __init__(self, model: TensorFlowModel, spec: InstanceSpec) -> None:
         self._model = model
         self._spec = spec
-        self._batching = model.spec.max_batch_size > 0
 
     def initialize(self) -> None:
         """Load the model, and check the configuration against it."""
         model = self._model
         session, tensors, self._memory = model.session(self._spec)
         _check_config(model, tensors)
-        controls = (control.name for control in model.context.config.sequence_batching.control_input)
-        self._inputs = list(dict.fromkeys((*model.spec.inputs, *controls, *model.batch.input_names)))
         graph = session.graph
         self._call = session.make_callable(
-            [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.spec.outputs],
-            [graph.get_tensor_by_name(tensors.inputs[name].graph_name) for name in self._inputs],
+            [graph.get_tensor_by_name(tensors.outputs[name].graph_name) for name in model.tensors.outputs],
+            [graph.get_tensor_by_name(tensors.inputs[name].graph_name) for name in model.tensors.inputs],
         )
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        model = self._model
-        arrays = model.batch.inputs(execution)
-        for name in self._inputs:
-            if name not in arrays:
-                array = gather(execution, name, name in model.batch.ragged)
-                if array is None:
-                    raise InvalidArgumentError(f"model '{model.context.name}': expected input '{name}', got none")
-                arrays[name] = array
+        tensors = self._model.tensors
+        arrays = tensors.gather(execution, tensors.inputs)
         execution.compute_started()
         try:
-            results = self._call(*(arrays[name] for name in self._inputs))
+            results = self._call(*(arrays[name] for name in tensors.inputs))
         except (tf.errors.OpError, ValueError, TypeError) as error:
             text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-            raise InternalError(f"model '{model.context.name}': TensorFlow failed: {' '.join(text.split())}") from error
+            name = self._model.context.name
+            raise InternalError(f"model '{name}': TensorFlow failed: {' '.join(text.split())}") from error
         execution.compute_ended()
-        outputs = {
-            name: (spec, result) for (name, spec), result in zip(model.spec.outputs.items(), results, strict=True)
-        }
-        scatter(execution, outputs, self._batching, model.batch.parts(execution))
+        tensors.respond(execution, dict(zip(tensors.outputs, results, strict=True)))
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Growth of the process's memory when the session was opened; 0 for an instance that shares a session."""
-        return {("CPU", 0): self._memory}
+        return self._memory
 
     def finalize(self) -> None:
         """Release the session."""
@@ -209,19 +189,14 @@ def _rank_known(context: ModelContext, tensor: GraphTensor) -> GraphTensor:
 
 def _check_config(model: TensorFlowModel, tensors: Tensors) -> None:
     """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
-    config, spec = model.context.config, model.spec
-    controls = [control.name for control in config.sequence_batching.control_input]
-    configured = {*spec.inputs, *model.batch.input_names, *controls}
-    if config.platform == SAVED_MODEL:
-        check_input_count(config.name, len(configured), len(tensors.inputs))
-    for name in configured:
-        find_tensor(name, tensors.inputs, "input")
-    for name in spec.outputs:
-        find_tensor(name, tensors.outputs, "output")
-    for kind, specs, known in (("input", spec.inputs, tensors.inputs), ("output", spec.outputs, tensors.outputs)):
-        for name, tensor in specs.items():
-            if name not in model.batch.ragged and name not in model.batch.shaped_like:
-                _check_tensor(config, tensor, known[name], kind)
+    config = model.context.config
+
+    def check(spec: TensorSpec, tensor: GraphTensor, kind: str) -> None:
+        if spec.name not in model.tensors.ragged:
+            _check_tensor(config, spec, tensor, kind)
+
+    is_saved_model = config.platform == SAVED_MODEL
+    model.tensors.check(tensors.inputs, tensors.outputs, check, has_other_inputs=not is_saved_model)
 
 
 def _check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: GraphTensor, kind: str) -> None:

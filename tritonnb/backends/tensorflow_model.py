@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 # TensorFlow's C++ library writes to stderr: 2 leaves errors only.
@@ -21,11 +20,10 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.model_checks import ModelTensor
+from tritonnb.backends.model_checks import ModelTensor, find_model_file
 from tritonnb.backends.parameters import integer_parameter
-from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
-from tritonnb.core.protobuf import model_config_pb2 as pb
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
@@ -34,19 +32,7 @@ _FILES = {SAVED_MODEL: "model.savedmodel", GRAPH_DEF: "model.graphdef"}
 DEFAULT_TAG, DEFAULT_SIGNATURE = "serve", "serving_default"
 
 _DATATYPES = {
-    types_pb2.DT_BOOL: "TYPE_BOOL",
-    types_pb2.DT_UINT8: "TYPE_UINT8",
-    types_pb2.DT_UINT16: "TYPE_UINT16",
-    types_pb2.DT_UINT32: "TYPE_UINT32",
-    types_pb2.DT_UINT64: "TYPE_UINT64",
-    types_pb2.DT_INT8: "TYPE_INT8",
-    types_pb2.DT_INT16: "TYPE_INT16",
-    types_pb2.DT_INT32: "TYPE_INT32",
-    types_pb2.DT_INT64: "TYPE_INT64",
-    types_pb2.DT_HALF: "TYPE_FP16",
-    types_pb2.DT_FLOAT: "TYPE_FP32",
-    types_pb2.DT_DOUBLE: "TYPE_FP64",
-    types_pb2.DT_STRING: "TYPE_STRING",
+    tf.as_dtype(datatype.numpy).as_datatype_enum: datatype for datatype in DATATYPES if not datatype.bit_pattern
 }
 
 
@@ -79,11 +65,11 @@ class GraphTensor:
         InvalidArgumentError
             If Triton does not have the datatype.
         """
-        name = _DATATYPES.get(self.data_type)
-        if name is None:
+        datatype = _DATATYPES.get(self.data_type)
+        if datatype is None:
             kind = types_pb2.DataType.Name(self.data_type)
             raise InvalidArgumentError(f"tensor '{self.name}': expected a datatype that Triton has, got {kind}")
-        return ModelTensor(self.name, BY_NUMBER[pb.DataType.Value(name)], self.shape or ())
+        return ModelTensor(self.name, datatype, self.shape or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +94,6 @@ def check_platform(context: ModelContext) -> str:
     return platform
 
 
-def find_file(context: ModelContext) -> Path:
-    """The SavedModel directory or GraphDef file of a model version.
-
-    Raises
-    ------
-    NotFoundError
-        If it does not exist.
-    """
-    path = context.version_directory / (context.config.default_model_filename or _FILES[check_platform(context)])
-    if not path.exists():
-        raise NotFoundError(f"unable to find '{path}' for model '{context.name}'")
-    return path
-
-
 def graph_tag(context: ModelContext) -> str:
     """The tag of the graph in a SavedModel."""
     return context.parameters.get("TF_GRAPH_TAG") or DEFAULT_TAG
@@ -137,7 +109,7 @@ def read_signature(context: ModelContext) -> Tensors:
     InvalidArgumentError
         If it does not have the tag or the signature.
     """
-    path = find_file(context)
+    path = find_model_file(context, _FILES[check_platform(context)], may_be_directory=True)
     content = saved_model_pb2.SavedModel()
     try:
         content.ParseFromString((path / "saved_model.pb").read_bytes())
@@ -227,7 +199,8 @@ def open_session(context: ModelContext, config: Any) -> tuple[Any, Tensors]:
     TritonError
         If the file cannot be loaded.
     """
-    path, platform = find_file(context), check_platform(context)
+    platform = check_platform(context)
+    path = find_model_file(context, _FILES[platform], may_be_directory=True)
     graph = tf.Graph()
     session = tf.compat.v1.Session(graph=graph, config=config)
     try:

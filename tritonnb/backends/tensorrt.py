@@ -7,6 +7,8 @@ instance group names; no CUDA graphs; and no tensors whose shape depends on valu
 
 from __future__ import annotations
 
+import copy
+import functools
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorrt as trt
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -26,19 +28,16 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.cuda_stream import CudaStream
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.memory import memory_growth
 from tritonnb.backends.model_checks import (
-    check_input_count,
     check_tensor,
     complete_config,
     find_model_file,
-    find_tensor,
 )
 from tritonnb.backends.tensorrt_engine import Engine, EngineLog, read_engine
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
-from tritonnb.model_config.schema import ModelSpec
 
 MODEL_FILE = "model.plan"
 
@@ -63,16 +62,15 @@ class TensorRtBackend(Backend):
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig:
         """Add the tensors of the engine, and batching up to the limit of its profile if it has a batch dimension."""
-        config = pb.ModelConfig()
-        config.CopyFrom(context.config)
+        config = copy.deepcopy(context.config)
         if config.input and config.output:
             return config
         engine = self.read(context)
         profile = profile_index(context)
         complete_config(
             config,
-            [] if config.input else list(engine.inputs.values()),
-            [] if config.output else list(engine.outputs.values()),
+            engine.inputs.values(),
+            engine.outputs.values(),
             batching=engine.batching,
             default_max_batch_size=engine.max_batch_size(profile) if engine.batching else 0,
         )
@@ -99,13 +97,8 @@ class TensorRtModel(BackendModel):
     def initialize(self) -> None:
         """Read the tensors of the configuration; engines are loaded on the devices of the instances."""
         context = self.context
-        self.spec = ModelSpec.from_config(context.config)
+        self.tensors = ConfiguredTensors(context.config, takes_ragged=False)
         self.profile = profile_index(context)
-        sequences = context.config.sequence_batching
-        self.states = {state.output_name: state.input_name for state in sequences.state}
-        controls = (control.name for control in sequences.control_input)
-        self.inputs = list(dict.fromkeys((*self.spec.inputs, *controls, *self.states.values())))
-        self.outputs = list(dict.fromkeys((*self.spec.outputs, *self.states)))
         find_model_file(context, MODEL_FILE)
 
     def engine(self, device_id: int) -> Engine:
@@ -137,36 +130,28 @@ class TensorRtInstance(BackendModelInstance):
         self._model = model
         self._place: MemoryPlace = ("GPU", spec.device_id)
         self._name = model.context.name
-        self._batching = model.spec.max_batch_size > 0
 
     def initialize(self) -> None:
         """Load the engine on the device, and create the context."""
-        before = memory_in_use([self._place])[self._place]
-        self._stream = CudaStream(self._place[1])
-        self._engine = self._model.engine(self._place[1])
-        self._context = self._engine.new_context(self._model.profile, self._stream.handle)
-        self._stream.wait()
-        self._memory = max(0, memory_in_use([self._place])[self._place] - before)
+        with memory_growth(self._place) as self._memory:
+            self._stream = CudaStream(self._place[1])
+            self._engine = self._model.engine(self._place[1])
+            self._context = self._engine.new_context(self._model.profile, self._stream.handle)
+            self._stream.wait()
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        model = self._model
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for name in model.inputs:
-            array = gather(execution, name)
-            if array is None:
-                raise InvalidArgumentError(f"model '{self._name}': expected input '{name}', got none")
-            arrays[name] = np.ascontiguousarray(array)
+        tensors = self._model.tensors
+        gathered = tensors.gather(execution, tensors.inputs)
+        arrays = {name: np.ascontiguousarray(array) for name, array in gathered.items()}
         execution.compute_started()
         results = self._run(arrays)
         execution.compute_ended()
-        publish_states(execution, {name: results[name] for name in model.states}, self._batching)
-        outputs = {name: (spec, results[name]) for name, spec in model.spec.outputs.items()}
-        scatter(execution, outputs, self._batching)
+        tensors.respond(execution, results)
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
         """Growth of the memory in use when the engine was loaded and the context created."""
-        return {self._place: self._memory}
+        return self._memory
 
     def finalize(self) -> None:
         """Release the context and the stream."""
@@ -195,7 +180,7 @@ class TensorRtInstance(BackendModelInstance):
             context.set_tensor_address(name, stream.reserve(name, results[name].nbytes))
         if not context.execute_async_v3(stream.handle):
             raise InternalError(f"model '{self._name}': TensorRT failed: {self._engine.log.take()}")
-        for name in self._model.outputs:
+        for name in self._model.tensors.outputs:
             stream.receive(name, results[name])
         stream.wait()
         return results
@@ -225,25 +210,18 @@ def profile_index(context: ModelContext) -> int:
 
 def _check_config(model: TensorRtModel, engine: Engine) -> None:
     """Check that the configured tensors are those of the engine, and that its profile allows ``max_batch_size``."""
-    config, spec = model.context.config, model.spec
+    config, tensors = model.context.config, model.tensors
     if model.profile >= engine.profile_count:
         raise InvalidArgumentError(
             f"model '{config.name}': profile expected a number below {engine.profile_count}, got {model.profile}"
         )
-    check_input_count(config.name, len(model.inputs), len(engine.inputs))
-    for name in model.inputs:
-        find_tensor(name, engine.inputs, "input")
-    for name in model.outputs:
-        find_tensor(name, engine.outputs, "output")
-    for kind, specs, known in (("input", spec.inputs, engine.inputs), ("output", spec.outputs, engine.outputs)):
-        for name, tensor in specs.items():
-            check_tensor(config, tensor, known[name], kind)
-    if not spec.max_batch_size:
+    tensors.check(engine.inputs, engine.outputs, functools.partial(check_tensor, config))
+    if not tensors.batching:
         return
-    for name in model.inputs:
+    for name in tensors.inputs:
         limit = engine.limits(name, model.profile)[1][0]
-        if spec.max_batch_size > limit:
+        if config.max_batch_size > limit:
             raise InvalidArgumentError(
-                f"unexpected configuration maximum batch size {spec.max_batch_size} for '{config.name}', input "
+                f"unexpected configuration maximum batch size {config.max_batch_size} for '{config.name}', input "
                 f"'{name}' of the engine has batches of at most {limit} rows in profile {model.profile}"
             )

@@ -1,0 +1,138 @@
+"""The tensors of a model configuration for a framework: checked against the model, gathered, and scattered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.execution import Execution
+from tritonnb.backends.model_checks import check_input_count, find_tensor
+from tritonnb.backends.ragged import BatchTensors
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+T = TypeVar("T")
+
+
+class ConfiguredTensors:
+    """The tensors that a model has according to its configuration.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+    takes_ragged : bool, optional
+        Whether the framework takes ragged inputs (``allow_ragged_batch``).
+
+    Attributes
+    ----------
+    spec : ModelSpec
+    batching : bool
+        Whether the tensors have a batch dimension.
+    batch : BatchTensors
+        The inputs that describe a batch.
+    ragged : frozenset of str
+        Names of the ragged inputs.
+    states : dict
+        The name of the state input for each state output.
+    inputs, outputs : list of str
+        Names of all tensors, including those that describe a batch, controls and states.
+    """
+
+    def __init__(self, config: pb.ModelConfig, *, takes_ragged: bool = True) -> None:
+        sequences = config.sequence_batching
+        self.spec = ModelSpec.from_config(config)
+        self.batching = config.max_batch_size > 0
+        self.batch = BatchTensors(config)
+        self.ragged = self.batch.ragged if takes_ragged else frozenset()
+        self.states: dict[str, str] = {state.output_name: state.input_name for state in sequences.state}
+        controls = [control.name for control in sequences.control_input]
+        names = (*self.spec.inputs, *self.batch.input_names, *controls, *self.states.values())
+        self.inputs: list[str] = list(dict.fromkeys(names))
+        self.outputs: list[str] = list(dict.fromkeys((*self.spec.outputs, *self.states)))
+
+    def check(
+        self,
+        inputs: Mapping[str, T],
+        outputs: Mapping[str, T],
+        check: Callable[[TensorSpec, T, str], None],
+        *,
+        has_other_inputs: bool = False,
+    ) -> None:
+        """Check that the model has the tensors.
+
+        Parameters
+        ----------
+        inputs, outputs : mapping of str to object
+            The tensors of the model by name, in any form.
+        check : callable
+            Checks datatype and dims of an input or output of the configuration against the one of the model; the third
+            argument is ``"input"`` or ``"output"``.
+        has_other_inputs : bool, optional
+            Whether the model may have more inputs than the configuration.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it has not.
+        """
+        if not has_other_inputs:
+            check_input_count(self.spec.name, len(self.inputs), len(inputs))
+        for name in self.inputs:
+            find_tensor(name, inputs, "input")
+        for name in self.outputs:
+            find_tensor(name, outputs, "output")
+        for name, spec in self.spec.inputs.items():
+            check(spec, inputs[name], "input")
+        for name, spec in self.spec.outputs.items():
+            if name not in self.batch.shaped_like:
+                check(spec, outputs[name], "output")
+
+    def gather(
+        self, execution: Execution, names: Iterable[str], *, optional: bool = False
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        """The arrays of a batch by name: those that describe it, and inputs.
+
+        Parameters
+        ----------
+        execution : Execution
+        names : iterable of str
+            The inputs.
+        optional : bool, optional
+            Whether the requests may lack inputs, which are then missing in the result.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an input is missing.
+        """
+        arrays = self.batch.inputs(execution)
+        for name in names:
+            if name in arrays:
+                continue
+            array = gather(execution, name, name in self.ragged)
+            if array is not None:
+                arrays[name] = array
+            elif not optional:
+                raise InvalidArgumentError(f"model '{self.spec.name}': expected input '{name}', got none")
+        return arrays
+
+    def respond(self, execution: Execution, produced: Mapping[str, Any], states: Iterable[str] | None = None) -> None:
+        """Respond to the requests of a batch with their rows of the outputs, and update their states.
+
+        Parameters
+        ----------
+        execution : Execution
+        produced : mapping of str to array
+            What the model has produced, by name.
+        states : iterable of str, optional
+            The state outputs to publish; all of them if omitted.
+        """
+        published = {name: produced[name] for name in (self.states if states is None else states)}
+        publish_states(execution, published, self.batching)
+        outputs = {name: (spec, produced[name]) for name, spec in self.spec.outputs.items()}
+        scatter(execution, outputs, self.batching, self.batch.parts(execution))
