@@ -35,6 +35,7 @@ An instance can be tested without a server:
 """
 
 from tritonnb.backends.batching import decode_strings, gather, output_tensor, publish_states, scatter
+from tritonnb.backends.configured_tensors import BatchTensors
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -48,14 +49,14 @@ from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import (
     ModelTensor,
+    boolean_parameter,
     check_input_count,
     check_tensor,
     complete_config,
     find_model_file,
     find_tensor,
+    integer_parameter,
 )
-from tritonnb.backends.parameters import boolean_parameter, integer_parameter
-from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import DataType, datatype_of
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.model_config.schema import ModelSpec, TensorSpec

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from tests.backends.models import Loaded, config_of, request
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.onnxruntime_binding import BoundSession
+from tritonnb.backends.onnxruntime import BoundSession
 from tritonnb.core.datatypes import BOOL, FP32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor

@@ -13,8 +13,8 @@ from onnx import TensorProto, ValueInfoProto, helper, save_model
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.backends.models import Loaded, config_of, request, save_scripted
+from tritonnb.backends.configured_tensors import BatchTensors
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.errors import InvalidArgumentError
 
 #: IN is ragged; ENDS says where each request ends; TWICE is divided like IN; TOTAL has one row each.

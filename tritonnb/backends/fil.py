@@ -22,13 +22,14 @@ from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstan
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.model_checks import (
     ModelTensor,
+    boolean_parameter,
     check_input_count,
     complete_config,
     find_model_file,
     find_tensor,
+    integer_parameter,
     shape_error,
 )
-from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnknownError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb

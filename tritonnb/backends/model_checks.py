@@ -20,6 +20,60 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import fits, shape_text
 from tritonnb.model_config.schema import TensorSpec
 
+D = TypeVar("D")
+
+
+def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
+    """Read a parameter as an integer.
+
+    Parameters
+    ----------
+    context : ModelContext
+    name : str
+    default : object
+        Returned if the configuration does not have the parameter.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the parameter is not an integer.
+    """
+    value = context.parameters.get(name)
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"model '{context.name}': parameter '{name}' expected an integer, got '{value}'"
+        ) from None
+
+
+def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
+    """Read a parameter as a boolean: ``true`` or ``false``, in upper or lower case.
+
+    Parameters
+    ----------
+    context : ModelContext
+    name : str
+    default : bool
+        Returned if the configuration does not have the parameter.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the parameter is neither ``true`` nor ``false``.
+    """
+    value = context.parameters.get(name)
+    if value is None:
+        return default
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgumentError(
+            f"model '{context.name}': parameter '{name}' expected 'true' or 'false', got '{value}'"
+        )
+    return value.lower() == "true"
+
+
 T = TypeVar("T")
 
 

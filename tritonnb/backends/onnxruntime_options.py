@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import onnxruntime as ort
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.parameters import integer_parameter
+from tritonnb.backends.model_checks import integer_parameter
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 #: ONNX Runtime's levels by ``optimization.graph.level``; by default all optimizations are enabled.

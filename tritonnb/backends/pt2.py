@@ -26,8 +26,7 @@ from tritonnb.backends.contract import BackendModel, BackendModelInstance, Insta
 from tritonnb.backends.device_states import DTYPES
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import CPU, memory_growth
-from tritonnb.backends.model_checks import find_tensor
-from tritonnb.backends.parameters import boolean_parameter
+from tritonnb.backends.model_checks import boolean_parameter, find_tensor
 from tritonnb.backends.pt2_probe import check_program, least_rows, name_inputs
 from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError

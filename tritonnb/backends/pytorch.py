@@ -27,8 +27,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.model_checks import find_model_file
-from tritonnb.backends.parameters import boolean_parameter, integer_parameter
+from tritonnb.backends.model_checks import boolean_parameter, find_model_file, integer_parameter
 from tritonnb.backends.pt2 import PLATFORM as AOTI_PLATFORM
 from tritonnb.backends.pt2 import Pt2Model
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions

@@ -24,8 +24,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import CPU, memory_growth
-from tritonnb.backends.model_checks import check_tensor, complete_config
-from tritonnb.backends.parameters import integer_parameter
+from tritonnb.backends.model_checks import check_tensor, complete_config, integer_parameter
 from tritonnb.backends.tensorflow_model import (
     SAVED_MODEL,
     GraphTensor,

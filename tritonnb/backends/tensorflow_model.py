@@ -20,8 +20,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.model_checks import ModelTensor, find_model_file
-from tritonnb.backends.parameters import integer_parameter
+from tritonnb.backends.model_checks import ModelTensor, find_model_file, integer_parameter
 from tritonnb.core.datatypes import DATATYPES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
 

@@ -26,7 +26,6 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
-from tritonnb.backends.cuda_stream import CudaStream
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.memory import memory_growth
 from tritonnb.backends.model_checks import (
@@ -34,7 +33,7 @@ from tritonnb.backends.model_checks import (
     complete_config,
     find_model_file,
 )
-from tritonnb.backends.tensorrt_engine import Engine, EngineLog, read_engine
+from tritonnb.backends.tensorrt_engine import CudaStream, Engine, EngineLog, read_engine
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text

@@ -11,7 +11,7 @@ from typing import Any
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.isolation.channel import Header
 from tritonnb.backends.location import BackendLocation
-from tritonnb.backends.parameters import integer_parameter
+from tritonnb.backends.model_checks import integer_parameter
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tritonnb.backends.completion import merge_completed
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -20,12 +20,71 @@ from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
 from tritonnb.backends.native.batch import Batch
 from tritonnb.backends.native.events import EventThread, log_messages
-from tritonnb.backends.native.model import NativeModelObject, log_error
 from tritonnb.backends.native.tensors import RequestWriter, ResponseReader
 from tritonnb.core.errors import TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.diff import merge_completed
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.to_json import config_to_json
+
+logger = logging.getLogger("tritonnb.native")
+
+
+class NativeModelObject:
+    """A ``TRITONBACKEND_Model`` of the shim.
+
+    Parameters
+    ----------
+    backend : int or None
+        The handle of the backend; None for a model that only a batching library sees.
+    context : ModelContext
+    auto_complete : bool, optional
+        Whether the backend may change the configuration.
+
+    Attributes
+    ----------
+    handle : int
+    """
+
+    def __init__(self, backend: int | None, context: ModelContext, auto_complete: bool = False) -> None:
+        self._library = library.load_shim()
+        self._name = context.name
+        self._initialized = False
+        config = context.config
+        self.handle: int = self._library.tnb_model_new(
+            backend,
+            context.name.encode(),
+            context.version,
+            str(context.directory).encode(),
+            config_to_json(config).encode(),
+            auto_complete,
+            config.model_transaction_policy.decoupled,
+        )
+        for state in config.sequence_batching.state:
+            self._library.tnb_model_add_state(self.handle, state.output_name.encode())
+
+    def initialize(self) -> None:
+        """Call ``TRITONBACKEND_ModelInitialize``."""
+        library.check(self._library.tnb_model_initialize(self.handle))
+        self._initialized = True
+
+    def config(self) -> str:
+        """The configuration as JSON, with what the backend changed."""
+        text: bytes = self._library.tnb_model_config(self.handle)
+        return text.decode(errors="surrogateescape")
+
+    def finalize(self) -> None:
+        """Call ``TRITONBACKEND_ModelFinalize``, if the model was initialised, and free the object."""
+        error = self._library.tnb_model_finalize(self.handle, self._initialized)
+        log_error(error, f"finalizing model '{self._name}' failed")
+
+
+def log_error(error: int | None, what: str) -> None:
+    """Log the error that a function of the shim has returned, if it has; the error is deleted."""
+    if error is not None:
+        logger.error("%s: %s", what, library.take_error(error).message)
+
 
 #: At most this many entries of a memory report are read.
 _MEMORY_ENTRIES = 64

@@ -10,8 +10,8 @@ from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.native import library
+from tritonnb.backends.native.backend import NativeModelObject
 from tritonnb.backends.native.events import log_messages
-from tritonnb.backends.native.model import NativeModelObject
 from tritonnb.backends.native.tensors import RequestWriter
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.schema import ModelSpec

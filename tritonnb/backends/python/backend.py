@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from tritonnb.backends.completion import merge_completed
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.python import module_import, pb_utils
@@ -23,6 +22,7 @@ from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnsupportedError
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.diff import merge_completed
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.to_json import config_to_dict, config_to_json
 

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tritonnb.backends.python.instance_binding import InstanceBinding
-from tritonnb.backends.python.parameters import find_parameter_error
-from tritonnb.backends.python.response import InferenceResponse, from_core_response
+from tritonnb.backends.python.response import InferenceResponse, find_parameter_error, from_core_response
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response

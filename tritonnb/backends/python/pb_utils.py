@@ -5,7 +5,9 @@ Names and behaviour are those of Triton's Python backend, so a *model.py* runs u
 
 from __future__ import annotations
 
+import enum
 import functools
+import logging
 from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec, TypeVar
@@ -15,10 +17,7 @@ import numpy.typing as npt
 
 from tritonnb.backends.python.error import TritonError, TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
-from tritonnb.backends.python.logger import Logger
-from tritonnb.backends.python.metrics import MetricFamily
 from tritonnb.backends.python.model_config import ConfigDict, ModelConfig
-from tritonnb.backends.python.model_control import is_model_ready, load_model, unload_model
 from tritonnb.backends.python.request import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -35,8 +34,56 @@ from tritonnb.backends.python.response import (
     InferenceResponse,
     InferenceResponseSender,
 )
+from tritonnb.backends.python.server_calls import MetricFamily, is_model_ready, load_model, unload_model
 from tritonnb.backends.python.tensor import Tensor
 from tritonnb.core import datatypes
+
+
+class Logger:
+    """Writes to the server's log."""
+
+    class LogLevel(enum.Enum):
+        """Log levels; their values are those of `logging`."""
+
+        INFO = logging.INFO
+        WARNING = logging.WARNING
+        ERROR = logging.ERROR
+        VERBOSE = logging.DEBUG
+
+    INFO, WARNING, ERROR, VERBOSE = LogLevel
+
+    _log = logging.getLogger("tritonnb.model")
+
+    @classmethod
+    def log(cls, message: str, level: LogLevel = INFO) -> None:
+        """Write a message with a log level."""
+        if not isinstance(message, str) or not isinstance(level, cls.LogLevel):
+            raise TypeError(
+                "Logger.log: expected a str and one of Logger.INFO, WARNING, ERROR, VERBOSE, got "
+                f"{type(message).__name__} and {level!r}"
+            )
+        cls._log.log(level.value, "%s", message, stacklevel=2)
+
+    @classmethod
+    def log_info(cls, message: str) -> None:
+        """Write an information message."""
+        cls.log(message, cls.INFO)
+
+    @classmethod
+    def log_warn(cls, message: str) -> None:
+        """Write a warning."""
+        cls.log(message, cls.WARNING)
+
+    @classmethod
+    def log_error(cls, message: str) -> None:
+        """Write an error message."""
+        cls.log(message, cls.ERROR)
+
+    @classmethod
+    def log_verbose(cls, message: str) -> None:
+        """Write a message that is shown with ``--log-verbose``."""
+        cls.log(message, cls.VERBOSE)
+
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",

@@ -15,8 +15,7 @@ from tritonnb.backends.execution import ResponseSender
 from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
-from tritonnb.backends.python.parameters import check_types
-from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
+from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender, check_types
 from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 

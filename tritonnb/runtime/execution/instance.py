@@ -17,8 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
-from tritonnb.backends.execution import Execution
-from tritonnb.backends.failure_log import FailureLog
+from tritonnb.backends.execution import Execution, FailureLog
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, strip_traceback
 from tritonnb.runtime.execution.readiness import ReadinessCheck
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tritonnb.backends.contract import EXECUTE_ON_ANY_THREAD, BackendModel, InstanceSpec, MemoryPlace
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.parameters import boolean_parameter
+from tritonnb.backends.model_checks import boolean_parameter
 from tritonnb.core.errors import TritonError, error_message
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance, InstanceObserver

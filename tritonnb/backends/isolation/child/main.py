@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, InstanceSpec, ModelContext
-from tritonnb.backends.failure_log import FailureLog
+from tritonnb.backends.execution import FailureLog
 from tritonnb.backends.isolation.channel import Channel, Message
 from tritonnb.backends.isolation.child.execution import ChildExecution
 from tritonnb.backends.isolation.child.server import ChildServerCalls, Outbox, forward_logs
