@@ -45,8 +45,8 @@ from tritonnb.backends.contract import (
     ModelContext,
     ServerCalls,
 )
+from tritonnb.backends.devices import memory_in_use
 from tritonnb.backends.execution import Execution, ResponseSender
-from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.model_checks import (
     ModelTensor,
     boolean_parameter,

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tritonnb.backends import memory
-from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends import devices
+from tritonnb.backends.devices import memory_in_use
 
 
 class NoDriver(Exception):
@@ -31,7 +31,7 @@ def test_the_memory_of_a_gpu_is_read_through_its_driver(monkeypatch: pytest.Monk
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1000 + handle),
     )
-    monkeypatch.setattr(memory, "pynvml", driver)
+    monkeypatch.setattr(devices, "pynvml", driver)
     assert memory_in_use([("GPU", 3)]) == {("GPU", 3): 1003}
 
     def refuse() -> None:

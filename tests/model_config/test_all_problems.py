@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tritonnb.model_config.all_problems import syntax_errors
-from tritonnb.model_config.diagnose import diagnose
+from tritonnb.model_config.diagnose import diagnose, syntax_errors
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.tokens import tokens_before
 from tritonnb.model_config.validate import validate

@@ -6,8 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.problems import Problem
+from tritonnb.core.errors import InvalidArgumentError, Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.validate import validate

@@ -11,7 +11,7 @@ import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.editable_fields import EditableFields
+from tritonnb.model_config.editable_config import EditableFields
 from tritonnb.model_config.parse import parse_text
 
 TEXT = """

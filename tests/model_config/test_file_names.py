@@ -13,7 +13,7 @@ import pytest
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import find_library
-from tritonnb.model_config.file_names import check_override
+from tritonnb.model_config.load import check_override
 from tritonnb.server.server import Server
 
 OUTPUT = {"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}

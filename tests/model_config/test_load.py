@@ -16,8 +16,7 @@ from tritonnb.core.errors import (
     TritonError,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import find_library
-from tritonnb.model_config.batch_strategy import find_batch_strategy
+from tritonnb.model_config.backend_selection import find_batch_strategy, find_library
 from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 
 TENSORS = """

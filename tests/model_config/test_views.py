@@ -13,7 +13,7 @@ from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
-from tritonnb.model_config.unsupported import check_batch_tensors
+from tritonnb.model_config.validate import check_batch_tensors
 
 
 def config(text: str) -> pb.ModelConfig:

@@ -17,7 +17,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from tritonnb.runtime.execution import readiness
+from tritonnb.runtime.execution import instance
 from tritonnb.server.server import Server
 
 IDENTITY = """
@@ -187,12 +187,12 @@ def test_concurrent_requests_share_one_check_which_runs_beside_executions(
 def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
+    monkeypatch.setattr(instance, "TIME_LIMIT_S", 0.05)
     with Server(write_model("m", model(COUNTED)), port=0, isolate=isolate) as server, ThreadPoolExecutor() as threads:
         assert not server["m"].ready
         assert not server["m"].ready
         assert infer(server, "m") == [1.0]
-        monkeypatch.setattr(readiness, "TIME_LIMIT_S", 30)
+        monkeypatch.setattr(instance, "TIME_LIMIT_S", 30)
         later = threads.submit(lambda: server["m"].ready)
         probe.may_answer.set()
         assert later.result(30)
@@ -202,7 +202,7 @@ def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
 def test_a_server_stops_although_a_check_does_not_end(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "TIME_LIMIT_S", 0.05)
+    monkeypatch.setattr(instance, "TIME_LIMIT_S", 0.05)
     with Server(write_model("m", model(COUNTED)), port=0, isolate=isolate) as server:
         assert not server["m"].ready
     assert not server.ready()

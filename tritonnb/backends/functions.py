@@ -24,7 +24,7 @@ from tritonnb.core.datatypes import DataType, TensorType
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import fits
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 

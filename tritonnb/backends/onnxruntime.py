@@ -26,8 +26,8 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import (
     ModelTensor,
     check_tensor,

@@ -24,8 +24,8 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import complete_config
 from tritonnb.backends.openvino_model import (
     OpenVinoOptions,

@@ -24,8 +24,8 @@ import torch
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, MemoryPlace
 from tritonnb.backends.device_states import DTYPES
+from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import boolean_parameter, find_tensor
 from tritonnb.backends.pt2_probe import check_program, least_rows, name_inputs
 from tritonnb.core.datatypes import BY_NUMBER, INVALID

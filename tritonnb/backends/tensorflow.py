@@ -22,8 +22,8 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.devices import CPU, memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import CPU, memory_growth
 from tritonnb.backends.model_checks import check_tensor, complete_config, integer_parameter
 from tritonnb.backends.tensorflow_model import (
     SAVED_MODEL,

@@ -26,8 +26,8 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.devices import memory_growth
 from tritonnb.backends.execution import Execution
-from tritonnb.backends.memory import memory_growth
 from tritonnb.backends.model_checks import (
     check_tensor,
     complete_config,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonnb import compiled
+from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.location import REQUIREMENTS
 from tritonnb.backends.native.build import find_compiler
 from tritonnb.backends.native.library import find_shim
 from tritonnb.core.version import TRITON_VERSION, VERSION
-from tritonnb.runtime.devices import cuda_devices
 
 #: The packages that the server uses, and their purpose.
 _PACKAGES = {

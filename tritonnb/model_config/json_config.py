@@ -17,12 +17,10 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.problems import Problem
+from tritonnb.core.errors import InvalidArgumentError, Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
-from tritonnb.model_config.expected import expected_value, hint_for, shown_value
-from tritonnb.model_config.fields import Scalar, is_map
+from tritonnb.model_config.fields import Scalar, expected_value, hint_for, is_map, shown_value
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, ParsedJson, json_value, read_json
 
 _RANGES = {

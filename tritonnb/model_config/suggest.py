@@ -8,12 +8,11 @@ from importlib.metadata import entry_points
 
 from google.protobuf.descriptor import EnumDescriptor
 
-from tritonnb.core.problems import Fix
+from tritonnb.core.errors import Fix
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
-from tritonnb.model_config.expected import similar_constant
-from tritonnb.model_config.fields import MESSAGES, fields_of
+from tritonnb.model_config.fields import MESSAGES, fields_of, similar_constant
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, all_tokens, tokens_before
 

@@ -6,9 +6,10 @@ backend may still complete them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, check_backend
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
@@ -174,3 +175,34 @@ def _check_correlation_control(config: pb.ModelConfig) -> None:
             f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
             "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
         )
+
+
+def check_batch_tensors(config: pb.ModelConfig, takes_batch_tensors: bool) -> None:
+    """Reject ``batch_input`` and ``batch_output`` for a backend that does not support them.
+
+    Raises
+    ------
+    UnsupportedError
+        If the configuration has them.
+    """
+    if not takes_batch_tensors and (config.batch_input or config.batch_output):
+        raise UnsupportedError(
+            f"model '{config.name}': the backend '{config.backend}' does not support 'batch_input' and 'batch_output'"
+        )
+
+
+def find_oddities(config: pb.ModelConfig) -> Iterator[str]:
+    """What is odd about the tensors of a complete configuration, and what to do.
+
+    Examples
+    --------
+    >>> list(find_oddities(pb.ModelConfig(input=[{"name": "X"}, {"name": "X"}], output=[{"name": "Y"}])))
+    ["input 'X' is declared 2 times: remove one of them, or rename it"]
+    """
+    for kind, result in (("input", "it gets no data"), ("output", "its responses are empty")):
+        tensors = getattr(config, kind)
+        if not tensors:
+            yield f"the configuration has no {kind}, so that {result}: add `{kind} {{ name: … data_type: … dims: … }}`"
+        for name, count in Counter(tensor.name for tensor in tensors).items():
+            if count > 1:
+                yield f"{kind} '{name}' is declared {count} times: remove one of them, or rename it"

@@ -8,8 +8,8 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from tritonnb.core.errors import Problem
 from tritonnb.core.json_types import Json
-from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
 from tritonnb.model_config.normalize import without_defaults

@@ -18,8 +18,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from tritonnb.backends.native.build import CompileError, compile_library, find_compiler
-from tritonnb.core.errors import TritonError
-from tritonnb.core.problems import Problem
+from tritonnb.core.errors import Problem, TritonError
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.write import write_text
 from tritonnb.server.serve import serve

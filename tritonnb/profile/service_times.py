@@ -24,7 +24,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import AnyModel, config_of, find_model
 from tritonnb.profile.load import load

@@ -21,7 +21,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.examples import Inputs, Shapes

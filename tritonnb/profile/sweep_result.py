@@ -16,7 +16,7 @@ from tritonnb.client.address import ModelAddress
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_tracebacks
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.export import export, perf_analyzer_command
 from tritonnb.profile.find_model import config_of

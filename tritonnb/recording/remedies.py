@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.sequences import slot_count

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
-from tritonnb.model_config.field_overrides import with_overrides
+from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.continuous import GenerationWorkload, generation_workload, with_batching
 from tritonnb.recording.recording import Recording

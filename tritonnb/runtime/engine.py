@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.v2_json import IndexEntry, ModelMetadata, ServerMetadata
 from tritonnb.core.version import TRITON_VERSION
-from tritonnb.model_config.file_names import check_model_name, check_override
+from tritonnb.model_config.load import check_model_name, check_override
+from tritonnb.runtime.execution.instance import readiness_text
 from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tritonnb.core.v2_json import IndexEntry
+from tritonnb.core.json_types import IndexEntry
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
+from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.v2_json import ModelMetadata
 from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.inprocess.inference import Outputs

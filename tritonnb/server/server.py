@@ -16,9 +16,9 @@ from tritonnb.backends.functions import Function, FunctionBackend, function_conf
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
+from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.core.v2_json import IndexEntry, ServerMetadata
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import ListenOptions

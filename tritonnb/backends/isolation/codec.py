@@ -16,9 +16,8 @@ import numpy.typing as npt
 from tritonnb.backends.isolation.channel import ONCE, Channel, Header, Region, create_region
 from tritonnb.core import errors
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, decode_bytes, encode_bytes
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import Fix, Problem, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
-from tritonnb.core.problems import Fix, Problem
 
 #: Payloads up to this size are part of the message: copying them through a socket costs less than sharing memory.
 INLINE = 1 << 15

@@ -13,8 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 from tornado import web
 
 from tritonnb.core.datatypes import BY_NAME
-from tritonnb.core.json_types import Json
-from tritonnb.core.v2_json import IndexEntry, ModelMetadata, ServerMetadata, TensorMetadata
+from tritonnb.core.json_types import IndexEntry, Json, ModelMetadata, ServerMetadata, TensorMetadata
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.http.routes import PARAMETERS, V2_ROUTES, Route
 from tritonnb.telemetry.log_settings import FORMATS

@@ -18,11 +18,59 @@ from typing import TYPE_CHECKING, Protocol
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceLostError, InstanceSpec
 from tritonnb.backends.execution import Execution, FailureLog
-from tritonnb.core.errors import InternalError, TritonError, UnsupportedError, strip_traceback
-from tritonnb.runtime.execution.readiness import ReadinessCheck
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError, strip_traceback
+from tritonnb.runtime.execution.loop import run_in_thread, settle
 
 if TYPE_CHECKING:
     from tritonnb.runtime.models.served_model import ServedModel
+
+#: How long a check may take, in seconds, as on Triton.
+TIME_LIMIT_S = 5.0
+
+
+class ReadinessCheck:
+    """Calls the readiness check of a backend instance; one call at a time, which concurrent callers share.
+
+    Parameters
+    ----------
+    check : callable
+        Raises an exception if the instance is not ready. Called on a thread of its own, since it may be slow.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Return if the instance is ready.
+
+        Raises
+        ------
+        Exception
+            What the check raised.
+        UnavailableError
+            If it takes too long; it continues, and later calls wait for the same result.
+        """
+        in_flight = self._running is not None
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(run_in_thread(self._check))
+            self._running.add_done_callback(self._ended)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._running), TIME_LIMIT_S)
+        except TimeoutError:
+            kind = "in-flight" if in_flight else "user-defined"
+            raise UnavailableError(f"Timed out waiting for {kind} is_ready() response") from None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running = None
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs an error that is never retrieved
+
+
+def readiness_text(error: BaseException) -> str:
+    """The reason why an instance is not ready, for the log."""
+    return error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -204,9 +252,9 @@ class Instance:
         except BaseException as error:
             # Frees what the backend has allocated, even if this object continues to exist.
             del self.backend_instance
-            self._loop.call_soon_threadsafe(_settle, started, strip_traceback(error))
+            self._loop.call_soon_threadsafe(settle, started, strip_traceback(error))
             return
-        self._loop.call_soon_threadsafe(_settle, started, None)
+        self._loop.call_soon_threadsafe(settle, started, None)
         while (work := self._work.get()) is not None:
             if isinstance(work, InstanceLostError):  # it was lost, or is to try again
                 self._recover()
@@ -222,7 +270,7 @@ class Instance:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
-        self._loop.call_soon_threadsafe(_settle, self._ended, None)
+        self._loop.call_soon_threadsafe(settle, self._ended, None)
 
     def _execute(self, execution: Execution) -> TritonError | None:
         execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
@@ -283,12 +331,3 @@ def instance_that_waits() -> Instance | None:
     if instance is not None:
         instance.check_may_wait()
     return instance
-
-
-def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)

@@ -119,7 +119,7 @@ class BackgroundLoop:
         with self._stopping:
             if not self._stopped:
                 self._stopped = True
-                self.loop.call_soon_threadsafe(_settle, self._stop_requested, None)
+                self.loop.call_soon_threadsafe(settle, self._stop_requested, None)
         if threading.current_thread() is not self._thread:  # no thread can wait for itself
             self._thread.join()
 
@@ -173,7 +173,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         except BaseException as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(_settle, done, failure)
+            loop.call_soon_threadsafe(settle, done, failure)
 
     try:
         threading.Thread(target=work, name="tritonnb", daemon=True).start()
@@ -183,7 +183,8 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     return results.pop()
 
 
-def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
+def settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    """Set the result or the exception of a future, unless it was cancelled."""
     if done.cancelled():
         return
     if failure is None:

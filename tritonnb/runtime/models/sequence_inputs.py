@@ -8,21 +8,41 @@ document; ``sequence_batching`` in *model_config.proto*).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, discard_response, read_only_tensors, zeros
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.model_files import model_file
-from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.scheduling.decisions import Execute
+
+
+def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+    """Read the first elements of a file in the wire form of a datatype; the rest of the file is ignored.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there are too few strings. For other datatypes `check_data_files` checks the size of the file.
+    """
+    count = math.prod(shape)
+    if datatype.variable_size:
+        elements = decode_bytes(path.read_bytes())[:count]
+        if len(elements) < count:
+            raise InvalidArgumentError(f"file '{path}' expected {count} elements, got {len(elements)}")
+        return elements.reshape(shape)
+    if not datatype.itemsize:
+        return zeros(datatype, shape)  # unknown datatypes are reported elsewhere
+    return np.frombuffer(path.read_bytes(), datatype.numpy, count=count).reshape(shape)
+
 
 Control = pb.ModelSequenceBatching.Control
 

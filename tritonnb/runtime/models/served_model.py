@@ -15,8 +15,8 @@ from typing import Protocol
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.json_types import ModelMetadata, TensorMetadata
 from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, RequestTrace, Respond
-from tritonnb.core.v2_json import ModelMetadata, TensorMetadata
 from tritonnb.model_config.model_files import model_file
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.model_config.to_json import config_to_json

@@ -34,9 +34,8 @@ from tritonnb.model_config.model_files import check_warmup_sample, model_file
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.batch_results import batch_numbers, complete_responses, executed_event
-from tritonnb.runtime.models.sequence_inputs import SequenceInputs
+from tritonnb.runtime.models.sequence_inputs import SequenceInputs, read_array
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.runtime.models.validation import RequestValidator
 
 logger = logging.getLogger(__name__)

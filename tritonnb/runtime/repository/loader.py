@@ -32,20 +32,18 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, ModelContext, ServerCalls
+from tritonnb.backends.devices import cuda_devices
 from tritonnb.backends.isolation.launch import is_isolated
 from tritonnb.backends.native.strategy import open_strategy
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import NotFoundError, TritonError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import ENSEMBLE, find_library
-from tritonnb.model_config.batch_strategy import find_batch_strategy
+from tritonnb.model_config.backend_selection import ENSEMBLE, find_batch_strategy, find_library
 from tritonnb.model_config.chat_template import find_template_problem
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_initial_states
-from tritonnb.model_config.oddities import find_oddities
-from tritonnb.model_config.unsupported import check_batch_tensors
-from tritonnb.runtime.devices import cuda_devices
+from tritonnb.model_config.validate import check_batch_tensors, find_oddities
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.load_errors import triton_errors
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver, ModelLookup

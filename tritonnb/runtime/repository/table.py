@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tritonnb.core.errors import NotFoundError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
-from tritonnb.core.v2_json import IndexEntry
+from tritonnb.core.json_types import IndexEntry
 from tritonnb.model_config.ensemble import StepModel
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.directories import Fingerprint, ModelSource

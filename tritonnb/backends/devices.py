@@ -1,9 +1,11 @@
-"""Measuring the memory in use, before and after a model is loaded."""
+"""The CUDA devices, and the memory in use on the CPU and on them."""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,3 +60,18 @@ def _gpu_memory(number: int) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(number)).used)
     except pynvml.NVMLError:
         return 0
+
+
+@functools.cache
+def cuda_devices() -> Sequence[int]:
+    """Indices of the CUDA devices that models can use.
+
+    Importing torch takes seconds, so it is used only if NVIDIA's driver is installed.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    try:
+        import torch
+    except ImportError:
+        return ()
+    return tuple(range(torch.cuda.device_count()))
