@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tritonnb.backends.execution import Execution
+from tritonnb.backends.execution import Execution, complete_responses, executed_event
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.runtime.models.batch_results import complete_responses, executed_event
 
 RAISED = InvalidArgumentError("raised")
 NOTHING = "model 'm', instance 'm_0_0': no response to the request"

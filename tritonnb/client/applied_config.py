@@ -7,12 +7,12 @@ the applied configuration. Backends ignore parameters that they do not know.
 
 from __future__ import annotations
 
+import copy
 import difflib
 
 from google.protobuf import json_format, text_format
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.editable_config import copy_of
 from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.read import config_json
 
@@ -23,7 +23,7 @@ _MAX_LINES = 8
 
 def with_previous(config: pb.ModelConfig, previous: pb.ModelConfig) -> pb.ModelConfig:
     """A copy of a configuration that contains the one that the model had before."""
-    applied = copy_of(config)
+    applied = copy.deepcopy(config)
     applied.parameters[PARAMETER].string_value = config_json(previous)
     return applied
 
@@ -41,7 +41,7 @@ def split(applied: pb.ModelConfig) -> tuple[pb.ModelConfig, pb.ModelConfig | Non
     """
     if PARAMETER not in applied.parameters:
         return applied, None
-    running = copy_of(applied)
+    running = copy.deepcopy(applied)
     text = running.parameters.pop(PARAMETER).string_value
     try:
         previous: pb.ModelConfig = json_format.Parse(text, pb.ModelConfig(), ignore_unknown_fields=True)

@@ -7,6 +7,7 @@ by itself: it does not disappear when another one is fixed. A configuration with
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -219,8 +220,7 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") ->
 
 def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str) -> Iterator[Problem]:
     """The problems that remain when the first one is fixed; only those with a position in the text."""
-    config = type(parsed.config)()
-    config.CopyFrom(parsed.config)
+    config = copy.deepcopy(parsed.config)
     config.name = config.name or name
     for message in violated_rules(config, _paths):
         problem = problem_of(message, text, parsed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
@@ -32,8 +34,7 @@ def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
 
 def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
     """A copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
-    result = type(config)()
-    result.CopyFrom(config)
+    result = copy.deepcopy(config)
     result.ClearField("dynamic_batching")
     if result.HasField("sequence_batching"):
         for name in _SEQUENCE_SCHEDULING:
@@ -82,9 +83,7 @@ def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> pb.Mode
 
 def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> pb.ModelConfig:
     """A copy of ``config`` with some top-level fields taken from ``other``."""
-    result, part = type(config)(), type(config)()
-    result.CopyFrom(config)
-    part.CopyFrom(other)
+    result, part = copy.deepcopy(config), copy.deepcopy(other)
     for field in config.DESCRIPTOR.fields:
         (result if field.name in names else part).ClearField(field.name)
     result.MergeFrom(part)

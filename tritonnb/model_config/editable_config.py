@@ -199,13 +199,6 @@ class EditableConfig(EditableFields, ABC):
         return self.text
 
 
-def copy_of(message: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy of a configuration."""
-    copy = pb.ModelConfig()
-    copy.CopyFrom(message)
-    return copy
-
-
 def _to_text(message: pb.ModelConfig) -> str:
     text: str = text_format.MessageToString(message)
     return text

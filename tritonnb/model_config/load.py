@@ -6,6 +6,7 @@ has completed the configuration.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -138,8 +139,7 @@ def load_config(
 
 def _complete(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
     """A valid copy of the configuration as written, with backend fields and defaults."""
-    config = pb.ModelConfig()
-    config.CopyFrom(written)
+    config = copy.deepcopy(written)
     _check_agents(config)
     fill_in_backend(config, directory, name)
     normalize(config)
@@ -176,8 +176,7 @@ def with_instance_groups(
     TritonError
         For the first rule that is violated.
     """
-    result = pb.ModelConfig()
-    result.CopyFrom(config)
+    result = copy.deepcopy(config)
     normalize_instance_groups(result, gpus, default_instance_count)
     return result
 
@@ -197,8 +196,7 @@ def finalize_config(config: pb.ModelConfig, directory: Path) -> pb.ModelConfig:
     TritonError
         For the first rule that is violated.
     """
-    result = pb.ModelConfig()
-    result.CopyFrom(config)
+    result = copy.deepcopy(config)
     normalize(result)
     validate(result)
     check_tensors(result)

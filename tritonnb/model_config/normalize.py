@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, MutableSequence, Sequence
 
@@ -45,15 +46,12 @@ def normalize(config: pb.ModelConfig) -> None:
 
 def without_defaults(config: pb.ModelConfig) -> pb.ModelConfig:
     """A copy of a normalised configuration without the values that `normalize` would set again."""
-    result = pb.ModelConfig()
-    result.CopyFrom(config)
+    result = copy.deepcopy(config)
     for *parents, name in _NORMALIZED:
         if all(result.HasField(parent) for parent in parents):
-            trial = pb.ModelConfig()
-            trial.CopyFrom(result)
+            trial = copy.deepcopy(result)
             functools.reduce(getattr, parents, trial).ClearField(name)
-            normalized = pb.ModelConfig()
-            normalized.CopyFrom(trial)
+            normalized = copy.deepcopy(trial)
             normalize(normalized)
             if normalized == config:
                 result = trial
@@ -76,8 +74,7 @@ def without_outdated_sizes(edited: pb.ModelConfig, running: pb.ModelConfig) -> p
     >>> without_outdated_sizes(edited, running).dynamic_batching.preferred_batch_size
     []
     """
-    result = pb.ModelConfig()
-    result.CopyFrom(edited)
+    result = copy.deepcopy(edited)
     for batching in (result.dynamic_batching, result.sequence_batching.oldest):
         is_derived = list(batching.preferred_batch_size) == [running.max_batch_size]
         if is_derived and result.max_batch_size < running.max_batch_size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -140,8 +141,7 @@ def fix_for(text: str, config: pb.ModelConfig, message: str) -> Fix | None:
     cause = _LOAD_PREFIX.sub("", message)
     for pattern, fix in _FIXES:
         if match := re.search(pattern, cause):
-            fixed = pb.ModelConfig()
-            fixed.CopyFrom(config)
+            fixed = copy.deepcopy(config)
             label = fix(fixed, match)
             if fixed != config:
                 return Fix(label, edit_text(text, fixed), _hint_of(label))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,7 +12,7 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.diff import require_tensors
-from tritonnb.model_config.editable_config import EditableConfig, copy_of
+from tritonnb.model_config.editable_config import EditableConfig
 from tritonnb.model_config.validate import validate
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | 
     TritonError
         If the configuration is invalid, or omits the inputs or outputs of the model.
     """
-    checked = copy_of(config)
+    checked = copy.deepcopy(config)
     checked.name = checked.name or running.name
     if not (checked.backend or checked.platform):
         checked.backend, checked.platform = running.backend, running.platform

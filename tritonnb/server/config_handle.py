@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
-from tritonnb.model_config.editable_config import EditableConfig, copy_of
+from tritonnb.model_config.editable_config import EditableConfig
 from tritonnb.runtime.load_errors import raised_here
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ class ConfigHandle(EditableConfig):
         return outcome
 
     def _running(self) -> pb.ModelConfig:
-        return copy_of(self._server.call(self._server.engine.config, self._name))
+        return copy.deepcopy(self._server.call(self._server.engine.config, self._name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
@@ -16,7 +17,6 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.inprocess import inference
 from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.inprocess.inference import Outputs
-from tritonnb.model_config.editable_config import copy_of
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.config_handle import ConfigHandle
 from tritonnb.server.options import inference_parameters, with_parameters_of
@@ -203,7 +203,7 @@ class ModelHandle:
 
     def running_config(self) -> pb.ModelConfig:
         """A copy of the running configuration."""
-        return copy_of(self._server.call(self._server.engine.model, self.name).config)
+        return copy.deepcopy(self._server.call(self._server.engine.model, self.name).config)
 
     def load_failure(self) -> str:
         """Why the model failed to load; empty if it is served."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from tritonnb.backends.contract import BackendModel, InstanceLostError
-from tritonnb.backends.execution import Execution
+from tritonnb.backends.execution import Execution, batch_numbers, complete_responses, executed_event
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import InstanceStateChanged, RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -21,7 +21,6 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.timer import EarliestTimer
-from tritonnb.runtime.models.batch_results import batch_numbers, complete_responses, executed_event
 from tritonnb.runtime.models.instance_set import InstanceSet
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_model import ServedModel

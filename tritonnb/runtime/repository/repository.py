@@ -8,12 +8,12 @@ unloaded, and loaded again with it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, models_outside_cycles
 from tritonnb.model_config.load import ConfigError
@@ -265,8 +265,7 @@ class ModelRepository:
 
     def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
         """Check an ensemble together with its steps, which determine whether it is decoupled."""
-        config = pb.ModelConfig()
-        config.CopyFrom(source.config)
+        config = copy.deepcopy(source.config)
         try:
             config.model_transaction_policy.decoupled = check_ensemble(config, self._step_model)
         except TritonError as error:
