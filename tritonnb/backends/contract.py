@@ -20,7 +20,7 @@ Rules:
 * ``execute`` responds to every request of the batch exactly once, in any order. An error response to one
   request does not affect the other requests of the batch.
 * If ``execute`` raises an exception, every request without a response gets that error.
-* Decoupled models respond through a `ResponseSender`, zero or more times, also after ``execute`` has returned.
+* Decoupled models respond through a `ResponseSender`, zero or more times, even after ``execute`` has returned.
 * If `execute` raises `InstanceLostError`, what the instance keeps between executions is lost: sequences in its slots
   end with an error, and `recover` is called on its thread before the next execution.
 * A writeable input array belongs to its request alone; a read-only array is shared and must not be written to
@@ -189,19 +189,19 @@ class BackendModelInstance(ABC):
         return {}
 
     def readiness_check(self) -> Callable[[], None] | None:
-        """What reports whether the instance is ready; None, the default, if it always is.
+        """Return a readiness check; None, the default, if the instance is always ready.
 
         Returns
         -------
         callable or None
-            Called for each readiness request, on another thread, also during `execute`, and given 5 seconds. It raises
+            Called for each readiness request, on another thread, even during `execute`, and given 5 seconds. It raises
             an exception if the instance is not ready. ``TRITONBACKEND_ModelInstanceReady`` of the backend API.
         """
         return None
 
     @property
     def process_id(self) -> int | None:
-        """The process of its own in which the model runs; None, the default, if it runs in the server's process."""
+        """The ID of the dedicated process in which the model runs; None, the default, if it runs in the server's process."""
         return None
 
     def cancel(self, request: InferRequest) -> None:

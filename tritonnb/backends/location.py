@@ -1,4 +1,4 @@
-"""Where the class of a backend is, so that any process can create it.
+"""The location of the class of a backend, from which any process can create it.
 
 Backends are found by name, through the entry point group ``tritonnb.backends``: the built-in ones are registered in the
 same way as those of other packages. A backend written in Python, as on Triton, is a directory with a *model.py* in the
@@ -38,7 +38,7 @@ _PYTHON, _NATIVE = "tritonnb.backends.python.backend:PythonBackend", "tritonnb.b
 
 @dataclass(frozen=True, slots=True)
 class BackendLocation:
-    """Where the class of a backend is: all that another process needs to create it.
+    """The location of the class of a backend: all that another process needs to create it.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class BackendLocation:
 
 
 def find_backend(name: str, directory: Path | None = None, library: Path | None = None) -> BackendLocation:
-    """Where the class of a backend is.
+    """Find the class of a backend.
 
     Parameters
     ----------

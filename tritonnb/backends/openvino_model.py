@@ -1,4 +1,4 @@
-"""What the configuration of an OpenVINO model says, applied to the model file: options, tensors, batch size."""
+"""The configuration of an OpenVINO model, applied to the model file: options, tensors, batch size."""
 
 from __future__ import annotations
 

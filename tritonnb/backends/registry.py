@@ -64,7 +64,7 @@ class BackendRegistry:
         self._backends.clear()
 
     def isolated(self, name: str, library: Path | None = None) -> IsolatedBackend:
-        """A backend for one model whose instances run in processes of their own; parameters as for `get`.
+        """A backend for one model whose instances run in their own processes; parameters as for `get`.
 
         Raises
         ------

@@ -186,7 +186,7 @@ def session_config(context: ModelContext, spec: InstanceSpec) -> Any:
 
 
 def open_session(context: ModelContext, config: Any) -> tuple[Any, Tensors]:
-    """Load a model file into a session of its own, and run its initialisation.
+    """Load a model file into a new session, and run its initialisation.
 
     Returns
     -------

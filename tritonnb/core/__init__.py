@@ -1,1 +1,1 @@
-"""What every other package uses: datatypes, tensors, requests, errors, events."""
+"""The foundation of every other package: datatypes, tensors, requests, errors, events."""

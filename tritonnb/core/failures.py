@@ -1,4 +1,4 @@
-"""How failures and warnings are reported: with the lines of user code, and without those of this package."""
+"""Reports of failures and warnings: with the lines of user code, and without those of this package."""
 
 from __future__ import annotations
 

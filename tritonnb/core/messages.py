@@ -134,7 +134,7 @@ Respond = Callable[["InferRequest", InferResponse], None]
 
 
 class EnsembleStepRequest(Protocol):
-    """How a model reports on a request that an ensemble sent for one of its steps."""
+    """Reports of a model on a request that an ensemble sent for one of its steps."""
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
         """The request was part of an execution with these times; called on the server's loop."""

@@ -35,7 +35,7 @@ _END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
 
 
 def positions(kind: type[Event]) -> SimpleNamespace:
-    """Where the fields of a type of event are in its packed form.
+    """The positions of the fields of a type of event in its packed form.
 
     Parameters
     ----------

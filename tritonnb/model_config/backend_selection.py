@@ -1,4 +1,4 @@
-"""Which backend runs a model: completing name, platform, backend and model file.
+"""Selecting the backend that runs a model: completing name, platform, backend and model file.
 
 Missing fields follow from the others, or from the files in the first version directory; afterwards platform and backend
 must agree.
@@ -101,7 +101,7 @@ def check_backend(config: pb.ModelConfig) -> None:
         raise InvalidArgumentError(f"unexpected platform type '{platform}' for {name}")
     if backend and platform == ENSEMBLE:
         raise InvalidArgumentError(f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type")
-    # Backends without platforms of their own accept any platform.
+    # Backends without their own platforms accept any platform.
     if backend in _BACKEND_OF_PLATFORM.values() and _BACKEND_OF_PLATFORM.get(platform) != backend:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
@@ -153,7 +153,7 @@ def find_library(config: pb.ModelConfig, directory: Path, version: int, backends
             f"backend library name '{runtime}' escapes backend directory '{place}', for model "
             f"'{name}', check model config runtime field"
         )
-    # Triton's Python backend starts processes of its own; the one here runs its models.
+    # Triton's Python backend starts dedicated processes; the one here runs its models.
     return None if backend == "python" else Path(f"{place}/{file}")
 
 

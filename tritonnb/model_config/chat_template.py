@@ -107,7 +107,7 @@ def _compile(path: Path, changed_ns: int) -> Any:
 
 
 def find_template_problem(model_directory: Path, version: int) -> str:
-    """What is wrong with the chat template of a model; empty if nothing is, or there is none."""
+    """The error in the chat template of a model; empty if there is no error, or no template."""
     template = ChatTemplate.find(model_directory, version)
     try:
         if template is not None:

@@ -1,4 +1,4 @@
-"""How two configurations differ, and whether the change requires loading the model again."""
+"""The differences of two configurations, and whether the change requires loading the model again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def effect_of(running: pb.ModelConfig, wanted: pb.ModelConfig) -> str:
-    """What changing the configuration does to the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+    """The effect of changing the configuration on the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
 
     Parameters
     ----------

@@ -311,7 +311,7 @@ def _type_name(tensor: _Tensor) -> str:
 
 
 def _is_decoupled(config: pb.ModelConfig, models: dict[str, pb.ModelConfig], tensors: dict[str, _Tensor]) -> bool:
-    """Follow the data: every decoupled step starts a stream of its own, and no step may read from two streams."""
+    """Follow the data: every decoupled step starts a new stream, and no step may read from two streams."""
     stream_of = {tensor.name: 0 for tensor in config.input}
     streams = 0
 

@@ -75,7 +75,7 @@ def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -
     message : Message
         `inference.ModelConfig` or a part of it.
     fields : mapping of str to object
-        Numbers, strings, lists and dicts, also NumPy scalars and arrays.
+        Numbers, strings, lists and dicts, even NumPy scalars and arrays.
     path : str, optional
         Path of the message in the configuration, for error messages.
 

@@ -27,7 +27,7 @@ def check_labels(config: pb.ModelConfig, directory: Path) -> None:
 
 
 def model_file(directory: Path, name: str) -> Path:
-    """The path of a file that a configuration names: also below the directory if the name begins with a slash."""
+    """The path of a file that a configuration names: below the directory even if the name begins with a slash."""
     return directory / name.lstrip("/")
 
 

@@ -229,7 +229,7 @@ def all_tokens(text: str) -> Iterator[Token]:
 
 
 def string_value(literal: str) -> bytes:
-    """What a string token says, its quotes and escapes resolved."""
+    """The value of a string token, its quotes and escapes resolved."""
     raw = literal[1:-1].encode("utf-8", "surrogateescape")
 
     def resolve(match: re.Match[bytes]) -> bytes:

@@ -192,7 +192,7 @@ def check_batch_tensors(config: pb.ModelConfig, takes_batch_tensors: bool) -> No
 
 
 def find_oddities(config: pb.ModelConfig) -> Iterator[str]:
-    """What is odd about the tensors of a complete configuration, and what to do.
+    """Find oddities among the tensors of a complete configuration, and their remedies.
 
     Examples
     --------

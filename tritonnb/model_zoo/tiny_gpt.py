@@ -195,7 +195,7 @@ def _network_path() -> Path:
 
 
 def _cache_directory() -> Path:
-    """Where other programs of this user keep what can be made again."""
+    """The directory in which programs of this user keep what can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritonnb"
 
 

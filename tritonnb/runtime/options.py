@@ -51,7 +51,7 @@ class EngineOptions:
     rate_limit_resources : sequence of Resource
         ``--rate-limit-resource=<name>:<count>[:<device>]``.
     isolate : bool or sequence of str
-        ``--isolate-models``: models whose instances run in processes of their own, by name, in addition to those of C++
+        ``--isolate-models``: models whose instances run in their own processes, by name, in addition to those of C++
         backends; True for all models of the repositories, False for none. The parameter ``EXECUTION_PROCESS`` of a
         model takes precedence.
     strict_readiness : bool

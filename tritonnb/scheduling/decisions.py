@@ -58,7 +58,7 @@ class ResponseOrder:
 
 
 class Schedulable(Protocol):
-    """What a scheduler knows about a request; `InferRequest` implements it."""
+    """A request, as far as a scheduler knows it; `InferRequest` implements it."""
 
     id: str
     batch_size: int

@@ -116,7 +116,7 @@ _MAX_PLANS = 64
 
 @dataclass(frozen=True, slots=True)
 class TensorArrival:
-    """What follows when the tensors of the request, or the outputs of a step, arrive.
+    """The consequences when the tensors of the request, or the outputs of a step, arrive.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class TensorArrival:
 
 
 class Plan:
-    """What has to run for the requested outputs of an ensemble.
+    """The steps that have to run for the requested outputs of an ensemble.
 
     Attributes
     ----------

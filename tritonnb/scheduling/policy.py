@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 class TimeoutAction(enum.Enum):
-    """What happens to a request whose timeout passes in the queue."""
+    """The action on a request whose timeout passes in the queue."""
 
     REJECT = 0
     DELAY = 1

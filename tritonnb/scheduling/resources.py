@@ -8,7 +8,7 @@ from dataclasses import dataclass
 Pool = tuple[str, int | None]
 
 
-# A module of its own: mypyc drops the docstrings of the classes that it compiles, and this one is public.
+# A separate module: mypyc drops the docstrings of the classes that it compiles, and this one is public.
 @dataclass(frozen=True, slots=True)
 class Resource:
     """An amount of a resource, as ``--rate-limit-resource`` sets it.

@@ -26,7 +26,7 @@ from tritonnb.scheduling.slots import Slot, SlotTable
 
 @dataclass(frozen=True, slots=True)
 class DirectSettings:
-    """What ``sequence_batching.direct`` configures.
+    """The settings of ``sequence_batching.direct``.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ def _single(number: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OldestSettings:
-    """What ``sequence_batching.oldest`` configures.
+    """The settings of ``sequence_batching.oldest``.
 
     Attributes
     ----------

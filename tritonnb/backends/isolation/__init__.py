@@ -1,4 +1,4 @@
-"""Model instances in processes of their own: any backend, unchanged, behind a `BackendModelInstance` in the server.
+"""Model instances in their own processes: any backend, unchanged, behind a `BackendModelInstance` in the server.
 
 The server starts one child process for each instance (`process`). Two socket pairs carry messages: a header in
 MessagePack, and tensors behind it (`channel`, `codec`); large tensors are in shared memory without a name.

@@ -1,4 +1,4 @@
-"""A backend whose models run in processes of their own; the server's process does not import it."""
+"""A backend whose models run in their own processes; the server's process does not import it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class IsolatedBackend(Backend):
 
 
 class IsolatedModel(BackendModel):
-    """A model version whose instances have processes of their own; the child of each has the backend's model, too."""
+    """A model version whose instances have their own processes; the child of each has the backend's model, too."""
 
     parallel_instances = True  # they share nothing
 

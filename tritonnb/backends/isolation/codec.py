@@ -152,7 +152,7 @@ def unpack(place: Place, payload: npt.NDArray[np.uint8], *, copy: bool = False) 
         From `Packer.add`.
     payload : numpy.ndarray of uint8
     copy : bool
-        Whether the array gets memory of its own; otherwise it shares that of the payload.
+        Whether the array gets its own memory; otherwise it shares that of the payload.
     """
     name, number, shape, offset, length = place
     datatype = BY_NUMBER.get(number, INVALID)
@@ -257,7 +257,7 @@ def encode_response(response: InferResponse, packer: Packer) -> Encoded:
 
 
 def decode_response(encoded: Encoded, payload: npt.NDArray[np.uint8], *, copy: bool) -> InferResponse:
-    """Decode a response; ``copy`` gives its outputs memory of their own."""
+    """Decode a response; ``copy`` gives its outputs their own memory."""
     outputs, error, parameters, final, empty = encoded
     return InferResponse(
         [unpack(place, payload, copy=copy) for place in outputs],

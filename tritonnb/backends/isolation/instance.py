@@ -81,7 +81,7 @@ _FINALIZE_S = 10.0
 
 
 class IsolatedInstance(BackendModelInstance):
-    """The server's side of an instance in a process of its own.
+    """The server's side of an instance in its own process.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class IsolatedInstance(BackendModelInstance):
         self._lost = lost
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the instance in the child reported."""
+        """The memory that the instance in the child reported."""
         return self._memory
 
     @property

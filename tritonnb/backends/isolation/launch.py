@@ -40,7 +40,7 @@ class Limits:
 
 
 def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native: bool = False) -> bool:
-    """Whether the instances of a model run in processes of their own.
+    """Whether the instances of a model run in their own processes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the model in a child asks of the server: requests to other models, responses, metrics, logs, model control."""
+"""The calls of the model in a child: requests to other models, responses, metrics, logs, model control."""
 
 from __future__ import annotations
 

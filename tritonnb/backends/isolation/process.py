@@ -147,7 +147,7 @@ class ChildProcess:
             return self._process.wait()
 
     def describe_end(self) -> str:
-        """How the process ended, for which it waits: ``exit code 3``, or a signal and where the model was."""
+        """Wait until the process has ended, and describe how: ``exit code 3``, or a signal and where the model was."""
         code = self._end(_GRACE_S)
         if code >= 0:
             return f"exit code {code}"
@@ -156,7 +156,7 @@ class ChildProcess:
         return f"signal {signal.Signals(-code).name}{place}"
 
     def _crash_report(self) -> str:
-        """What `faulthandler` wrote when the process crashed; empty if it has not, or after `close`."""
+        """The report of `faulthandler` when the process crashed; empty if it has not, or after `close`."""
         with self._closing:
             if self._report not in self._open:
                 return ""
@@ -346,5 +346,5 @@ class Connection:
         self.model_calls.close(error)
 
     def describe_end(self) -> str:
-        """How the process ended; waits until it has."""
+        """Wait until the process has ended, and describe how."""
         return self._process.describe_end()

@@ -253,7 +253,7 @@ class NativeInstance(BackendModelInstance):
             raise failure
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the backend reported for the instance and its model."""
+        """The memory that the backend reported for the instance and its model."""
         types = (ctypes.c_int32 * _MEMORY_ENTRIES)()
         devices = (ctypes.c_int64 * _MEMORY_ENTRIES)()
         sizes = (ctypes.c_uint64 * _MEMORY_ENTRIES)()

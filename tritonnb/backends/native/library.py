@@ -188,7 +188,7 @@ def shim_path() -> Path:
 
 
 def find_shim() -> Path:
-    """Where the compiled shim is: beside its sources, or in the user's cache, where it need not exist yet."""
+    """The path of the compiled shim: beside its sources, or in the user's cache, where it need not exist yet."""
     sources = build.shim_sources()
     compiled = build.INCLUDE.parent / build.SHIM
     # Elsewhere an installer wrote the files, in whatever order.

@@ -28,7 +28,7 @@ TRITONSERVER_MEMORY_GPU = 1
 
 
 class PreferredMemory:
-    """Where a model prefers the outputs of another model; ignored here, since they are always in CPU memory.
+    """The preferred memory for the outputs of another model; ignored here, since they are always in CPU memory.
 
     Parameters
     ----------

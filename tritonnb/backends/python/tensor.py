@@ -21,7 +21,7 @@ _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
 
 
 def decode_text(value: object) -> str:
-    """A ``str``, also from UTF-8 bytes, such as an element of a string tensor."""
+    """A ``str``, even from UTF-8 bytes, such as an element of a string tensor."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -41,7 +41,7 @@ class Tensor:
 
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
-    # The compiled class would refuse a name of another type with a message of its own.
+    # The compiled class would refuse a name of another type with its own message.
     def __init__(self, name: object, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")

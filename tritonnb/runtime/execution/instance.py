@@ -34,7 +34,7 @@ class ReadinessCheck:
     Parameters
     ----------
     check : callable
-        Raises an exception if the instance is not ready. Called on a thread of its own, since it may be slow.
+        Raises an exception if the instance is not ready. Called on a dedicated thread, since it may be slow.
     """
 
     def __init__(self, check: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ Done = Callable[["Instance", Execution, TritonError | None], None]
 
 
 class InstanceObserver(Protocol):
-    """What is called, on the event loop, when an instance loses what it keeps between executions."""
+    """The methods that are called, on the event loop, when an instance loses what it keeps between executions."""
 
     def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
         """The instance was lost between executions."""
@@ -220,7 +220,7 @@ class Instance:
             self._done = done
 
     async def check_ready(self) -> None:
-        """Return if the backend's instance is ready; also while it executes a batch.
+        """Return if the backend's instance is ready; even while it executes a batch.
 
         Raises
         ------
@@ -276,7 +276,7 @@ class Instance:
         execution.exec_start_ns = execution.exec_start_ns or time.monotonic_ns()
         try:
             self.backend_instance.execute(execution)
-        except BaseException as error:  # also SystemExit, which must not end the instance's thread
+        except BaseException as error:  # even SystemExit, which must not end the instance's thread
             return self._convert(error, execution)
         finally:
             execution.exec_end_ns = execution.exec_end_ns or time.monotonic_ns()

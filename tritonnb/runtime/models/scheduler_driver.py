@@ -222,7 +222,7 @@ class SchedulerDriver:
 
     def _stage(self, number: int) -> None:
         assert self._limiter is not None
-        self.instances[number].busy = True  # also while it waits for the rate limiter
+        self.instances[number].busy = True  # even while it waits for the rate limiter
         run = functools.partial(self._start_staged_batch, self.scheduler, number)
         self._limiter.stage(self.instances.key(number), run)
 

@@ -41,7 +41,7 @@ class ModelSource:
         The versions that the version policy selects.
     backend : Backend or None
         None for the backend that the configuration names.
-    holder : object or None
+    keepalive : object or None
         An object that keeps a temporary directory in existence.
     is_config_given : bool
         False if there is no *config.pbtxt*, so that the backend must complete the whole configuration.
@@ -54,7 +54,7 @@ class ModelSource:
     config: pb.ModelConfig
     versions: tuple[int, ...]
     backend: Backend | None = None
-    holder: object = None
+    keepalive: object = None
     is_config_given: bool = True
     config_text: str | None = None
 
@@ -175,7 +175,7 @@ class ModelDirectories:
             raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
         return self.read_directory(name, directory, override, temporary)
 
-    def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:
+    def read_directory(self, name: str, directory: Path, override: str | None, keepalive: object = None) -> ModelSource:
         """Read a model from a directory; ``override`` is a configuration as JSON, instead of the configuration file.
 
         Raises
@@ -196,7 +196,7 @@ class ModelDirectories:
             directory,
             loaded.config,
             versions,
-            holder=holder,
+            keepalive=keepalive,
             is_config_given=loaded.is_given,
             config_text=loaded.text,
         )

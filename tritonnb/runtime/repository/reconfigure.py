@@ -36,7 +36,7 @@ class Reconfiguration:
         self._options = options
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model, also of one that failed to load; None if it does not come from a repository.
+        """The *config.pbtxt* of a model, even of one that failed to load; None if it does not come from a repository.
 
         Raises
         ------
@@ -46,7 +46,7 @@ class Reconfiguration:
         source = self._current_source(name)
         if source is None:
             directory = self._repository.directories.find(name)
-        elif source.backend is None and source.holder is None:
+        elif source.backend is None and source.keepalive is None:
             directory = source.directory
         else:
             return None
@@ -121,10 +121,12 @@ class Reconfiguration:
             normalize(requested.config)
             return requested
         directories = self._repository.directories
-        directory, holder = (directories.find(name), None) if source is None else (source.directory, source.holder)
+        directory, keepalive = (
+            (directories.find(name), None) if source is None else (source.directory, source.keepalive)
+        )
         try:
             return await self._repository.loader.run_in_pool(
-                directories.read_directory, name, directory, override, holder
+                directories.read_directory, name, directory, override, keepalive
             )
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error

@@ -1,4 +1,4 @@
-"""Which models are loaded: loading, polling and unloading them, and the consequences for ensembles.
+"""The loaded models: loading, polling and unloading them, and the consequences for ensembles.
 
 The steps of loading a model are listed in `tritonnb.runtime.repository.loader`. Existing versions serve until all new
 versions are ready, so that no request is rejected in between. An ensemble is unloaded when a model of its steps is
@@ -186,7 +186,7 @@ class ModelRepository:
             logger.error(ConfigError.not_polled(name).log_lines[0])
             return
         model = self.table.entry(name)
-        if model.source is not None and (model.source.backend is not None or model.source.holder is not None):
+        if model.source is not None and (model.source.backend is not None or model.source.keepalive is not None):
             return
         try:
             async with model.loading:

@@ -40,7 +40,7 @@ class Version:
     reason : str
         The reason why it is not ready.
     served : ServedModel or None
-        The object that serves it, also while the same version is reloaded.
+        The object that serves it, even while the same version is reloaded.
     """
 
     state: State

@@ -1,1 +1,1 @@
-"""What runs in the child process: the backend itself, and the server's side of its contract."""
+"""The child process: the backend itself, and the server's side of its contract."""

@@ -168,7 +168,7 @@ class Child:
 
     def _execute(self, message: Message) -> None:
         assert self._instance is not None
-        # An array of its own, to find out whether the model keeps inputs that are in shared memory.
+        # Its own array, to find out whether the model keeps inputs that are in shared memory.
         payload = message.payload if message.region is None else message.region.view()
         inputs = weakref.ref(payload)
         execution = ChildExecution(message.header, payload, self._state_names, self._output, self._send_response)
@@ -181,7 +181,7 @@ class Child:
             self._instance.execute(execution)
         except TritonError as raised:
             error = raised
-        except BaseException as raised:  # also SystemExit: it ends the batch, not the process
+        except BaseException as raised:  # even SystemExit: it ends the batch, not the process
             error = self._failures.convert(raised, execution)
         encoded = None if error is None else encode_error(error)
         senders = execution.used_senders(self._is_decoupled and error is None)
