@@ -201,7 +201,7 @@ class BackendModelInstance(ABC):
 
     @property
     def process_id(self) -> int | None:
-        """The ID of the dedicated process in which the model runs; None, the default, if it runs in the server's process."""
+        """The ID of the process in which the model runs; None, the default, if that is the server's process."""
         return None
 
     def cancel(self, request: InferRequest) -> None:
