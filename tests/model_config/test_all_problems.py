@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tritonnb.model_config.diagnose import diagnose, syntax_errors
-from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.tokens import tokens_before
-from tritonnb.model_config.validate import validate
+from tritonnb.model_config.validate import check_tensors, validate
 
 
 def check(config: Any) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonnb.model_config.model_files import select_versions, version_directories
 from tritonnb.model_config.parse import parse_text
-from tritonnb.model_config.versions import select_versions, version_directories
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ from tritonnb.core.errors import Problem, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
-from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Tokenizer, tokens_before
-from tritonnb.model_config.validate import check_scheduling
+from tritonnb.model_config.validate import check_scheduling, check_tensors
 
 #: More problems than this are not listed.
 MOST = 20

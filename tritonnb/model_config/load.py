@@ -20,8 +20,7 @@ from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError
-from tritonnb.model_config.tensors import check_tensors
-from tritonnb.model_config.validate import validate
+from tritonnb.model_config.validate import check_tensors, validate
 
 __all__ = ["ConfigError", "LoadedConfig", "config_path", "finalize_config", "load_config", "with_instance_groups"]
 

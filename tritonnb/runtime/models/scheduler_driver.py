@@ -19,8 +19,7 @@ from tritonnb.core.events import InstanceStateChanged, RequestCancelled, Respons
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
-from tritonnb.runtime.execution.loop import run_in_thread
-from tritonnb.runtime.execution.timer import EarliestTimer
+from tritonnb.runtime.execution.loop import EarliestTimer, run_in_thread
 from tritonnb.runtime.models.instance_set import InstanceSet
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_model import ServedModel

@@ -19,7 +19,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
-from tritonnb.model_config.versions import select_versions, version_directories
+from tritonnb.model_config.model_files import select_versions, version_directories
 from tritonnb.runtime.options import EngineOptions
 
 #: A file's path in the model's directory, its modification time in ns, and its size.

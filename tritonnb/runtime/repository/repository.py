@@ -17,8 +17,8 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, models_outside_cycles
 from tritonnb.model_config.load import ConfigError
+from tritonnb.model_config.model_files import expected_versions
 from tritonnb.model_config.normalize import normalize
-from tritonnb.model_config.versions import expected_versions
 from tritonnb.runtime.load_errors import log_load_error
 from tritonnb.runtime.models.ensemble_driver import EnsembleDriver
 from tritonnb.runtime.models.served_model import ServedModel
