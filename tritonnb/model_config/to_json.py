@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 
-import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
@@ -88,8 +88,8 @@ def _float(value: float, single: bool) -> str | int | float:
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     # As C++ prints it: few digits if they parse as the same number, else as many as needed.
-    few, enough, rounded = (6, 9, np.float32) if single else (15, 17, np.float64)
+    few, enough, form = (6, 9, "f") if single else (15, 17, "d")
     text = f"{value:.{few}g}"
-    if rounded(text) != value:
+    if struct.unpack(form, struct.pack(form, float(text))) != (value,):
         text = f"{value:.{enough}g}"
     return float(text) if any(character in text for character in ".e") else int(text)
