@@ -80,32 +80,6 @@ class BatchSent:
     slots: tuple[int, ...] | None
     facts: dict[str, Any]
 
-    def __init__(  # the one that `dataclass` writes is not compiled
-        self,
-        time_ns: int,
-        model: str,
-        version: int,
-        batch: int,
-        instance: str,
-        size: int,
-        rule: str,
-        queue_depth: int,
-        members: tuple[int | None, ...],
-        slots: tuple[int, ...] | None,
-        facts: dict[str, Any],
-    ) -> None:
-        self.time_ns = time_ns
-        self.model = model
-        self.version = version
-        self.batch = batch
-        self.instance = instance
-        self.size = size
-        self.rule = rule
-        self.queue_depth = queue_depth
-        self.members = members
-        self.slots = slots
-        self.facts = facts
-
 
 #: One request of an executed batch: serial, rows, time received (ns), time queued (ns), and the failure reason of
 #: the statistics, empty for a success.
@@ -127,32 +101,6 @@ class BatchExecuted:
     compute_end_ns: int
     exec_end_ns: int
     requests: tuple[ExecutedRequest, ...]
-
-    def __init__(  # the one that `dataclass` writes is not compiled
-        self,
-        time_ns: int,
-        model: str,
-        version: int,
-        batch: int,
-        instance: str,
-        size: int,
-        exec_start_ns: int,
-        compute_start_ns: int,
-        compute_end_ns: int,
-        exec_end_ns: int,
-        requests: tuple[ExecutedRequest, ...],
-    ) -> None:
-        self.time_ns = time_ns
-        self.model = model
-        self.version = version
-        self.batch = batch
-        self.instance = instance
-        self.size = size
-        self.exec_start_ns = exec_start_ns
-        self.compute_start_ns = compute_start_ns
-        self.compute_end_ns = compute_end_ns
-        self.exec_end_ns = exec_end_ns
-        self.requests = requests
 
 
 @dataclass(slots=True)
@@ -232,34 +180,6 @@ class EnsembleExecuted:
     compute_infer_ns: int
     compute_output_ns: int
     failed: str
-
-    def __init__(  # the one that `dataclass` writes is not compiled
-        self,
-        time_ns: int,
-        model: str,
-        version: int,
-        serial: int,
-        size: int,
-        received_ns: int,
-        queued_ns: int,
-        started_ns: int,
-        compute_input_ns: int,
-        compute_infer_ns: int,
-        compute_output_ns: int,
-        failed: str,
-    ) -> None:
-        self.time_ns = time_ns
-        self.model = model
-        self.version = version
-        self.serial = serial
-        self.size = size
-        self.received_ns = received_ns
-        self.queued_ns = queued_ns
-        self.started_ns = started_ns
-        self.compute_input_ns = compute_input_ns
-        self.compute_infer_ns = compute_infer_ns
-        self.compute_output_ns = compute_output_ns
-        self.failed = failed
 
 
 @dataclass(slots=True)
