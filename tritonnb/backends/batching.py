@@ -196,6 +196,18 @@ def scatter(
         row += rows
 
 
+def append_zeros(array: Array, rows: int) -> Array:
+    """The array with rows of zeros at the end, for models that need batches of a size."""
+    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)]) if rows > 0 else array
+
+
+def with_configured_shape(tensor: Tensor, spec: TensorSpec | None, batching: bool) -> Tensor:
+    """An output that a model creates itself: its ``reshape`` is undone if it has the datatype of the configuration."""
+    if spec is None or spec.reshape is None or spec.datatype is not tensor.datatype:
+        return tensor
+    return output_tensor(spec, tensor.array, batching)
+
+
 def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     """Convert a model's output to the tensor that clients receive: undo the ``reshape`` of the configuration.
 

@@ -11,10 +11,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
+from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import (
     Backend,
@@ -128,7 +128,7 @@ class OpenVinoInstance(BackendModelInstance):
         padding = self._padding(execution.size)
         tensors = self._model.tensors
         gathered = tensors.gather(execution, tensors.spec.inputs)
-        feeds = {name: _pad(array, padding) if padding else array for name, array in gathered.items()}
+        feeds = {name: append_zeros(array, padding) for name, array in gathered.items()}
         execution.compute_started()
         with openvino_error("running inference"):
             # Without copies: the arrays live until the responses have been copied.
@@ -167,11 +167,6 @@ class OpenVinoInstance(BackendModelInstance):
                 f"{array.shape[0] if array.ndim else 0} (output '{name}')"
             )
         return array
-
-
-def _pad(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-    """The array with rows of zeros at the end."""
-    return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)])
 
 
 def _check_config(context: ModelContext) -> None:

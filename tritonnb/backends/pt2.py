@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tritonnb.backends.batching import append_zeros
 from tritonnb.backends.configured_tensors import ConfiguredTensors
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, MemoryPlace
 from tritonnb.backends.device_states import DTYPES
@@ -110,8 +111,8 @@ class Pt2Instance(BackendModelInstance):
         """Gather, run, scatter."""
         tensors = self._model.tensors
         gathered = tensors.gather(execution, self._positions)
-        minimum = self._minimum_rows if tensors.batching else 0
-        arrays = [_pad(gathered[name], minimum) for name in self._positions]
+        missing = self._minimum_rows - execution.size if tensors.batching else 0
+        arrays = [append_zeros(gathered[name], missing) for name in self._positions]
         execution.compute_started()
         try:
             results = self._run(arrays)
@@ -138,12 +139,6 @@ class Pt2Instance(BackendModelInstance):
         with torch.inference_mode() if self._model.inference_mode else torch.no_grad():
             # The list is emptied by the call.
             return [result.detach().cpu().contiguous().numpy() for result in self._loader.boxed_run(flat)]
-
-
-def _pad(array: npt.NDArray[np.generic], minimum: int) -> npt.NDArray[np.generic]:
-    """The array with rows of zeros at the end, if it has fewer rows than the program needs."""
-    missing = minimum - len(array) if minimum else 0
-    return array if missing <= 0 else np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
 
 
 def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.batching import output_tensor
+from tritonnb.backends.batching import with_configured_shape
 from tritonnb.backends.native import library
 from tritonnb.core.datatypes import BY_NUMBER, decode_bytes, encode_bytes
 from tritonnb.core.errors import InternalError, TritonError
@@ -137,10 +137,7 @@ class ResponseReader:
 
     def _output(self, native: library.NativeTensor) -> Tensor:
         tensor = read_tensor(native, f"model '{self._spec.name}': output")
-        spec = self._spec.outputs.get(tensor.name)
-        if spec is None or spec.reshape is None or spec.datatype is not tensor.datatype:
-            return tensor
-        return output_tensor(spec, tensor.array, self._batching)
+        return with_configured_shape(tensor, self._spec.outputs.get(tensor.name), self._batching)
 
 
 def read_tensor(native: library.NativeTensor, what: str) -> Tensor:

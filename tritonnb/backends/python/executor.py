@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tritonnb.backends.batching import output_tensor
+from tritonnb.backends.batching import with_configured_shape
 from tritonnb.backends.execution import Execution, ResponseSender
 from tritonnb.backends.python import module_import
 from tritonnb.backends.python.coroutines import CoroutineRunner
@@ -19,7 +19,7 @@ from tritonnb.backends.python.response import InferenceResponse, to_core_respons
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.failures import frames_to_notes
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
@@ -260,14 +260,11 @@ class ModelExecutor:
 
     def _configure(self, response: InferResponse) -> InferResponse:
         if self._reshaped:
-            response.outputs = [self._undo_reshape(output) for output in response.outputs]
+            response.outputs = [
+                with_configured_shape(output, self._reshaped.get(output.name), self._batching)
+                for output in response.outputs
+            ]
         return response
-
-    def _undo_reshape(self, tensor: Tensor) -> Tensor:
-        spec = self._reshaped.get(tensor.name)
-        if spec is None or spec.datatype is not tensor.datatype:
-            return tensor
-        return output_tensor(spec, tensor.array, self._batching)
 
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
         for tensor in response.output_tensors():
