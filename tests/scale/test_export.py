@@ -17,8 +17,15 @@ import yaml
 
 from tritonnb.cli.main import main
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.scale.manifests import TRITON_IMAGE, Workload, dockerfile, kserve, kubernetes
-from tritonnb.scale.serve_config import ray_service, serve_config
+from tritonnb.scale.manifests import (
+    TRITON_IMAGE,
+    Workload,
+    dockerfile,
+    kserve,
+    kubernetes,
+    ray_service,
+    serve_config,
+)
 from tritonnb.scale.yaml import write_documents
 
 #: What the platforms document about the kinds that are written here; unknown fields are refused.

@@ -6,8 +6,15 @@ import argparse
 from pathlib import Path
 
 from tritonnb.core.json_types import Json
-from tritonnb.scale.manifests import TRITON_IMAGE, Workload, dockerfile, kserve, kubernetes
-from tritonnb.scale.serve_config import ray_service, serve_config
+from tritonnb.scale.manifests import (
+    TRITON_IMAGE,
+    Workload,
+    dockerfile,
+    kserve,
+    kubernetes,
+    ray_service,
+    serve_config,
+)
 from tritonnb.scale.yaml import write_documents
 
 

@@ -1,26 +1,30 @@
-"""Manifests for Kubernetes and KServe that serve a model repository: Triton's image by default, or another.
+"""Manifests that serve a model repository on Kubernetes, KServe or Ray, with Triton's image by default, or another.
 
-A pod has no access to a directory of this machine, so the repository is the URI of a place that pods can read.
+A pod has no access to a directory of this machine, so the repository is the URI of a place that pods can read. What
+the manifests contain is in ``templates/``.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
 from tritonnb.core.version import TRITON_VERSION, VERSION
-from tritonnb.scale.affinity import INGRESSES, Backend
-
-Manifest = Json
+from tritonnb.scale.yaml import fill_template, read_template, write_documents
 
 #: Triton's image of the release whose behaviour this server has.
 TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
+#: Of Ray's own image, with Python and Ray at versions that `tritonnb.scale.ray` needs.
+RAY_VERSION = "2.60.0"
 _MOUNT = "/models"
-_PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+#: The proxies that send requests with the same value of a header to the same pod, and their images.
+INGRESSES = {"envoy": "envoyproxy/envoy:v1.32.1", "nginx": "nginx:1.27"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Workload:
             raise InvalidArgumentError(f"replicas: expected at least 1, got {self.replicas}")
 
     @property
-    def resources(self) -> Manifest:
+    def resources(self) -> Json:
         """Requests and limits of a container."""
         quantities = {"cpu": self.cpus, "memory": self.memory}
         if self.gpus:
@@ -95,7 +99,7 @@ class Workload:
         return [*server, f"--model-repository={repository}", *foreign, *self.arguments]
 
 
-def kubernetes(workload: Workload) -> list[Manifest]:
+def kubernetes(workload: Workload) -> list[Json]:
     """A Deployment and a Service, and a proxy in front of them if sequences are routed by a header.
 
     Parameters
@@ -107,35 +111,48 @@ def kubernetes(workload: Workload) -> list[Manifest]:
     list of dict
         Manifests, in the order in which to apply them.
     """
-    labels = {"app.kubernetes.io/name": workload.name}
-    pod = {"containers": [_container(workload)], "terminationGracePeriodSeconds": 60, **_volumes(workload)}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": workload.name, "labels": labels},
-        "spec": {
-            "replicas": workload.replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": _scraped()}, "spec": pod},
-        },
+    claim, path = workload.claim
+    values: Json = {
+        "name": workload.name,
+        "replicas": workload.replicas,
+        "max_replicas": workload.max_replicas,
+        "image": workload.image,
+        "command": workload.command,
+        "resources": workload.resources,
+        "mounts": [_mount(_MOUNT, path)] if claim else None,
+        "volumes": [_volume(claim)] if claim else None,
+        # The proxy has to see the pods, not one virtual address.
+        "cluster_ip": "None" if workload.sequence_header else None,
     }
-    service: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": workload.name, "labels": labels},
-        "spec": {"selector": labels, "ports": [_service_port(name, port) for name, port in _PORTS.items()]},
-    }
-    manifests = [deployment, service]
+    manifests = read_template("kubernetes.yaml", values)
     if workload.max_replicas > workload.replicas:
-        manifests.append(_autoscaler(workload))
-    if workload.sequence_header:
-        service["spec"]["clusterIP"] = "None"  # the proxy has to see the pods, not one virtual address
-        backend = Backend(workload.name, _PORTS["http"], _PORTS["grpc"], workload.sequence_header)
-        manifests += INGRESSES[workload.ingress](backend)
-    return manifests
+        manifests += read_template("autoscaler.yaml", values)
+    return manifests + (_proxy(workload) if workload.sequence_header else [])
 
 
-def kserve(workload: Workload) -> list[Manifest]:
+def _proxy(workload: Workload) -> list[Json]:
+    """A proxy that hashes a header onto a ring of the pods of a headless service.
+
+    That is weaker than `tritonnb.scale.ray`: a live sequence moves, and fails, when pods are added or removed next to
+    it on the ring; nothing drains; a gRPC stream is routed as a whole by the header that it begins with; and clients
+    have to send the header. nginx resolves the pods when it starts, and must be restarted when pods are added.
+    """
+    header = workload.sequence_header.lower()
+    values = {"service": workload.name, "header": header, "variable": "$http_" + header.replace("-", "_")}
+    if workload.ingress == "envoy":
+        file, text = "envoy.yaml", json.dumps(read_template("envoy.yaml", values)[0], indent=2)
+    else:
+        file, text = "nginx.conf", fill_template("nginx.conf", values)
+    values = {
+        "name": f"{workload.name}-affinity",
+        "image": INGRESSES[workload.ingress],
+        "file": file,
+        "mount_path": f"/etc/{workload.ingress}/{file}",
+    }
+    return read_template("proxy.yaml", {**values, "files": {file: text}})
+
+
+def kserve(workload: Workload) -> list[Json]:
     """An InferenceService of KServe; with another image than Triton's, with a ServingRuntime of its own.
 
     Parameters
@@ -155,109 +172,84 @@ def kserve(workload: Workload) -> list[Manifest]:
         raise InvalidArgumentError(
             "KServe's router has no consistent hash: export kubernetes with --sequence-header, or ray"
         )
-    model: Manifest = {
-        "modelFormat": {"name": "triton"},
-        "protocolVersion": "v2",
-        "storageUri": workload.repository,
-        "resources": workload.resources,
-    }
-    if workload.arguments:
-        model["args"] = list(workload.arguments)
-    manifests: list[Manifest] = []
-    if workload.image == TRITON_IMAGE:
-        model["runtimeVersion"] = TRITON_IMAGE.partition(":")[2]
-    else:
-        model["runtime"] = f"{workload.name}-runtime"
-        manifests.append(_serving_runtime(workload))
-    predictor: Manifest = {"minReplicas": workload.replicas, "model": model}
-    if workload.max_replicas > workload.replicas:
-        predictor["maxReplicas"] = workload.max_replicas
-    service = {
-        "apiVersion": "serving.kserve.io/v1beta1",
-        "kind": "InferenceService",
-        "metadata": {"name": workload.name},
-        "spec": {"predictor": predictor},
-    }
-    return [*manifests, service]
-
-
-def _container(workload: Workload) -> Manifest:
-    container: Manifest = {
-        "name": "server",
+    is_triton = workload.image == TRITON_IMAGE
+    values = {
+        "name": workload.name,
+        "repository": workload.repository,
         "image": workload.image,
-        "command": workload.command,
-        "ports": [{"name": name, "containerPort": port} for name, port in _PORTS.items()],
+        "command": [part for part in workload.command if not part.startswith("--model-repository=")],
         "resources": workload.resources,
-        "startupProbe": _probe("live", 120),
-        "readinessProbe": _probe("ready", 3),
-        "livenessProbe": _probe("live", 6),
+        "arguments": list(workload.arguments) or None,
+        "runtime_version": TRITON_IMAGE.partition(":")[2] if is_triton else None,
+        "runtime": None if is_triton else f"{workload.name}-runtime",
+        "replicas": workload.replicas,
+        "max_replicas": workload.max_replicas if workload.max_replicas > workload.replicas else None,
     }
-    claim, path = workload.claim
-    if claim:
-        mount: Manifest = {"name": "models", "mountPath": _MOUNT, "readOnly": True}
-        container["volumeMounts"] = [mount | ({"subPath": path} if path else {})]
-    return container
+    runtime, service = read_template("kserve.yaml", values)
+    return [service] if is_triton else [runtime, service]
 
 
-def _volumes(workload: Workload) -> Manifest:
-    claim, _ = workload.claim
-    if not claim:
-        return {}
-    return {"volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]}
+def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) -> Json:
+    """The configuration of Ray Serve: for ``serve deploy``, or KubeRay's ``serveConfigV2``.
+
+    Parameters
+    ----------
+    model_repository : str
+        Its path on the nodes.
+    name : str, optional
+        Of the application.
+    **options
+        Arguments of `tritonnb.scale.ray.app`.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> serve_config("/models", replicas=3)["applications"][0]["args"]
+    {'model_repository': '/models', 'replicas': 3}
+    """
+    arguments = {"model_repository": model_repository, **options}
+    return read_template("serve.yaml", {"name": name, "arguments": arguments})[0]
 
 
-def _probe(state: str, failures: int) -> Manifest:
-    return {
-        "httpGet": {"path": f"/v2/health/{state}", "port": "http"},
-        "periodSeconds": 5,
-        "failureThreshold": failures,
+def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> Json:
+    """KubeRay's RayService with a configuration of Serve.
+
+    Parameters
+    ----------
+    config : mapping
+        Of `serve_config`.
+    name : str
+    claim : str, optional
+        A persistent volume claim, mounted at the path of the repository on every node.
+    workers : int, optional
+        Pods of the cluster besides the head.
+
+    Returns
+    -------
+    dict
+    """
+    values = {
+        "name": name,
+        "config": write_documents([config]),
+        "version": RAY_VERSION,
+        "image": f"rayproject/ray:{RAY_VERSION}-py312",
+        "workers": workers,
+        "max_workers": max(workers, 1),
+        "mount": _mount(config["applications"][0]["args"]["model_repository"]) if claim else None,
+        "volume": _volume(claim) if claim else None,
     }
+    return read_template("ray_service.yaml", values)[0]
 
 
-def _service_port(name: str, port: int) -> Manifest:
-    return {"name": name, "port": port, "targetPort": name}
+def _mount(path: str, sub_path: str = "") -> Json:
+    return {"name": "models", "mountPath": path, "readOnly": True, **({"subPath": sub_path} if sub_path else {})}
 
 
-def _scraped() -> Manifest:
-    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(_PORTS["metrics"])}
-
-
-def _autoscaler(workload: Workload) -> Manifest:
-    target = {"type": "Utilization", "averageUtilization": 70}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": workload.name},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name},
-            "minReplicas": workload.replicas,
-            "maxReplicas": workload.max_replicas,
-            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-        },
-    }
-
-
-def _serving_runtime(workload: Workload) -> Manifest:
-    command = [part for part in workload.command if not part.startswith("--model-repository=")]
-    return {
-        "apiVersion": "serving.kserve.io/v1alpha1",
-        "kind": "ServingRuntime",
-        "metadata": {"name": f"{workload.name}-runtime"},
-        "spec": {
-            "supportedModelFormats": [{"name": "triton", "version": "2", "autoSelect": False}],
-            "protocolVersions": ["v2", "grpc-v2"],
-            "containers": [
-                {
-                    "name": "kserve-container",
-                    "image": workload.image,
-                    "command": command,
-                    "args": ["--model-repository=/mnt/models", "--http-port=8080", "--grpc-port=9000"],
-                    "resources": workload.resources,
-                    "ports": [{"containerPort": 8080, "protocol": "TCP"}],
-                }
-            ],
-        },
-    }
+def _volume(claim: str) -> Json:
+    return {"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
 #: Of the user in the image. A number, since Kubernetes cannot check that the user of a name is not root.
