@@ -22,8 +22,7 @@ from tests.remote.test_from_trace import ids_of_batches
 from tests.remote.traffic import send
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.remote.from_trace import recording_of
-from tritonnb.remote.otlp import Span, SpanCollector
-from tritonnb.remote.otlp_messages import ExportTraceServiceRequest
+from tritonnb.remote.otlp import ExportTraceServiceRequest, Span, SpanCollector
 
 STAMPS = {"REQUEST_START": 0, "QUEUE_START": 1, "REQUEST_END": 9}
 COMPUTE = {"COMPUTE_START": 2, "COMPUTE_INPUT_END": 3, "COMPUTE_OUTPUT_START": 7, "COMPUTE_END": 8}

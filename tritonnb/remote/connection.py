@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.options import ConnectionOptions
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
@@ -18,9 +19,8 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.changed_configs import ChangedConfigs
 from tritonnb.remote.check import find_configs, find_tracing, findings, put_back, ready_models, warn_of
-from tritonnb.remote.metrics import read_metrics
+from tritonnb.remote.config import ChangedConfigs
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.record import record
@@ -28,6 +28,38 @@ from tritonnb.remote.replicas import is_deployment, record_replicas, replicas_of
 from tritonnb.remote.text import CLOSED, remote_text
 from tritonnb.remote.trace_state import TRACE_COUNT
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
+
+
+def read_metrics(access: ConnectionOptions, url: str) -> dict[str, float]:
+    """Read metrics in the text format of Prometheus.
+
+    Parameters
+    ----------
+    access : ConnectionOptions
+    url : str
+        Such as ``http://HOST:8002/metrics``.
+
+    Returns
+    -------
+    dict of str to float
+        By name with labels.
+
+    Raises
+    ------
+    UnavailableError
+        If nothing responds there.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    content, _ = access.fetch(url)
+    samples = (sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples)
+    return {f"{sample.name}{_labels(sample.labels)}": float(sample.value) for sample in samples}
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
+
 
 _CRASH_WARNING = (
     "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "

@@ -15,10 +15,9 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.trace_source import Agreement, TraceSource
-from tritonnb.remote.counted_rows import CountedRows, ModelVersion
 from tritonnb.remote.otlp import Span, SpanCollector, spans_of_json, spans_of_protobuf
 from tritonnb.remote.replay import replay
-from tritonnb.remote.trace_events import TracedModel, events_of, models_of
+from tritonnb.remote.trace_events import CountedRows, ModelVersion, TracedModel, events_of, models_of
 from tritonnb.remote.trace_file import content_of, read_entries, requests_of
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.from_config import queue_delay_ns

@@ -1,24 +1,176 @@
-"""Record a remote server: switch its traces on, collect them, and restore its settings."""
+"""Record a remote server: switch its traces on, collect them, and restore its settings.
+
+The traces are read from the files to which the server writes them, or are spans that it sends.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
 
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.recording.recording import Recording
-from tritonnb.remote.counted_rows import counted_rows
 from tritonnb.remote.from_trace import recording_of
 from tritonnb.remote.otlp_receiver import OtlpReceiver
-from tritonnb.remote.trace_readers import trace_reader
+from tritonnb.remote.trace_events import counted_rows
+from tritonnb.remote.trace_file import read_entries, requests_of
 from tritonnb.remote.trace_state import TRACE_COUNT, changed_settings, end_recordings
 from tritonnb.remote.traced_request import TracedRequest
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import require_positive
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
+from tritonnb.telemetry.trace_entry import TraceEntry
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY
+
+
+class TraceReader(Protocol):
+    """Reads the requests that a server traces from the construction of this object on."""
+
+    def collect(self) -> list[TracedRequest]:
+        """The requests so far."""
+
+    def explain_nothing(self) -> str:
+        """Why no request was traced, as far as it is known, and what to do."""
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+def trace_reader(
+    url: str,
+    settings: Mapping[str, Any],
+    trace_file: str | os.PathLike[str] | None,
+    receiver: OtlpReceiver | None,
+) -> TraceReader:
+    """Begin to read the traces of a server.
+
+    Parameters
+    ----------
+    url : str
+        Of the server.
+    settings : mapping
+        Its trace settings.
+    trace_file, receiver
+        As for `Remote.record`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the server traces in another mode, or to a file in a directory that cannot be read.
+    """
+    is_sending = settings.get("trace_mode") == OPENTELEMETRY
+    if is_sending != (receiver is not None):
+        mode = settings.get("trace_mode", "triton")
+        remedy = (
+            "pass receiver=tnb.otlp_receiver(…)"
+            if is_sending
+            else "start it with --trace-config mode=opentelemetry, or record without a receiver"
+        )
+        raise InvalidArgumentError(f"record: {url} traces in the mode '{mode}': {remedy}")
+    if receiver is not None:
+        if not receiver.alive:
+            raise InvalidArgumentError("record: the OTLP receiver has been closed")
+        return SpanReader(receiver)
+    written = settings.get("trace_file", "")
+    if not (trace_file or written):
+        raise InvalidArgumentError(
+            f"record: {url} has no trace file: start it with --trace-config triton,file=PATH, or with "
+            "--trace-config mode=opentelemetry"
+        )
+    path = Path(trace_file or written)
+    if not path.parent.is_dir() or not os.access(path.parent, os.R_OK):
+        raise InvalidArgumentError(
+            f"record: the directory of the server's trace file '{written}' cannot be read at "
+            f"'{path.parent}': pass trace_file= with its path on this machine, or a receiver"
+        )
+    return TraceFileReader(path, written)
+
+
+class SpanReader:
+    """Reads the spans that a receiver gets."""
+
+    def __init__(self, receiver: OtlpReceiver) -> None:
+        self._receiver = receiver
+        self._requests: list[TracedRequest] = []
+        receiver.flush()
+        receiver.subscribe(self._requests.append)
+
+    def collect(self) -> list[TracedRequest]:
+        """The requests so far."""
+        self._receiver.flush()
+        return list(self._requests)
+
+    def explain_nothing(self) -> str:
+        """Why no request was traced, as far as it is known, and what to do."""
+        url = self._receiver.url
+        return f"no spans of them arrived at {url}: start the server with --trace-config opentelemetry,url={url}"
+
+    def close(self) -> None:
+        """Read no more."""
+        self._receiver.unsubscribe(self._requests.append)
+
+
+class TraceFileReader:
+    """Reads what is new in a trace file and its series.
+
+    Parameters
+    ----------
+    path : Path
+        On this machine.
+    written : str
+        On the machine of the server.
+    """
+
+    def __init__(self, path: Path, written: str) -> None:
+        self._path = path
+        self._written = written
+        self._before = _stamps(path)
+        self._unreadable: dict[Path, str] = {}
+
+    def collect(self) -> list[TracedRequest]:
+        """The requests so far."""
+        entries: list[TraceEntry] = []
+        self._unreadable.clear()
+        for file, stamp in _stamps(self._path).items():
+            if self._before.get(file) == stamp:
+                continue
+            try:
+                entries += read_entries(file.read_text("utf-8", "replace"))[0]
+            except OSError as error:
+                self._unreadable[file] = error.strerror or str(error)
+            except InvalidArgumentError as error:  # perhaps the server is writing it
+                self._unreadable[file] = error.message
+        return list(requests_of(entries))
+
+    def explain_nothing(self) -> str:
+        """Why no request was traced, as far as it is known, and what to do."""
+        reason = "; ".join(f"'{file}' cannot be read: {error}" for file, error in self._unreadable.items())
+        reason = reason or f"nothing new is in '{self._path}' or '{self._path}.0', … on this machine"
+        return (
+            f"the server writes its traces to '{self._written}' on its machine, and {reason}. Mount that directory "
+            "here and pass trace_file= with the path on this machine; or copy the files and read them with "
+            "tnb.Recording.from_trace(PATH, CONFIG); or record with receiver=tnb.otlp_receiver()"
+        )
+
+    def close(self) -> None:
+        """Read no more: no file is open."""
+
+
+def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
+    """Time of modification and size of a trace file and of the files of its series."""
+    files = [path, *(file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit())]
+    stamps = {}
+    for file in files:
+        with suppress(OSError):
+            status = file.stat()
+            stamps[file] = (status.st_mtime_ns, status.st_size)
+    return dict(sorted(stamps.items(), key=lambda item: (len(item[0].name), item[0].name)))
+
 
 #: A file of the series for so many traces: Triton writes what is left when its settings change.
 _LOG_FREQUENCY = "1000"
