@@ -24,21 +24,23 @@ import h2.events
 import h2.settings
 from hpack import Encoder
 
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
+    DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
     HEADERS,
     INITIAL_WINDOW,
+    LARGEST_WINDOW,
     SETTINGS,
     WINDOW_UPDATE,
     Call,
+    Headers,
     frame,
+    literal,
 )
-from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import PREFACE, Http2Connection
-from tritonnb.endpoints.grpc.transport.sender import DEFAULT_WINDOW, LARGEST_WINDOW
+from tritonnb.endpoints.sockets import BusyPoller
 
 #: Fields that grpcio's client sends with each call, and those of a response.
 _REQUEST = [

@@ -21,7 +21,7 @@ import tritonnb as tnb
 from docs.sitegen.public_names import public_objects, returned_classes, undocumented
 from tritonnb.cli.main import make_parser
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
-from tritonnb.endpoints.openai.request_fields import ROUTES, RequestFields
+from tritonnb.endpoints.openai.fields import ROUTES, RequestFields
 from tritonnb.notebook.field_help import schema
 from tritonnb.scheduling.reasons import RULES
 

@@ -14,10 +14,10 @@ from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.served import OneModel
-from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -131,7 +131,7 @@ class Running:
 async def running(options: GrpcOptions | None = None) -> AsyncIterator[Running]:
     engine: Any = OneModel()
     options = options or GrpcOptions()
-    server = Http2Server(Rpcs(engine, options), options)
+    server = Http2Server(RpcDispatcher(engine, options), options)
     running_server = Running(server, engine, await server.start("127.0.0.1", 0))
     try:
         yield running_server

@@ -12,20 +12,19 @@ from tests.endpoints.served import Echo, OneModel
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.endpoints.bounded_cache import BoundedCache
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.caches import BoundedCache
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
+from tritonnb.endpoints.grpc.inference import GrpcRequestCache
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
-from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks
+from tritonnb.endpoints.grpc.transport.framing import HeaderBlocks
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.request_cache import HttpRequestCache
-from tritonnb.endpoints.http.request_reader import RequestReader
+from tritonnb.endpoints.http.request_reader import HttpRequestCache, RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
-from tritonnb.endpoints.http.transport.head_cache import HeadCache
+from tritonnb.endpoints.http.transport.request_parser import HeadCache
+from tritonnb.endpoints.sockets import BusyPoller
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.validation import RequestValidator
@@ -145,7 +144,7 @@ class Endpoints:
         self._caches = caches
         engine = cast(Any, self.models)
         endpoint = HttpEndpoint(engine, host="127.0.0.1", port=0, options=http)
-        rpcs = Rpcs(engine, grpc)
+        rpcs = RpcDispatcher(engine, grpc)
         self._http = Server(loop)
         self._http.delegate = endpoint
         self._http.max_body_size = http.max_body_size

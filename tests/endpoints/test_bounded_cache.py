@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.endpoints.bounded_cache import BoundedCache
+from tritonnb.endpoints.caches import BoundedCache
 
 LIMIT = 4
 

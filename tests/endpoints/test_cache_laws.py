@@ -26,7 +26,7 @@ from tests.endpoints.http2_client import HELLO
 from tests.endpoints.in_memory import Endpoints
 from tools.fuzz.unexpected import UnexpectedErrors
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport import frames
+from tritonnb.endpoints.grpc.transport import framing
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.runtime.shared_memory import SystemRegion
 
@@ -101,8 +101,8 @@ class Client:
         block = self._encoder.encode(request.headers())
         self._stream += 2
         self.send(
-            frames.frame(frames.HEADERS, frames.END_HEADERS, self._stream, block),
-            frames.frame(frames.DATA, frames.END_STREAM, self._stream, request.body(number)),
+            framing.frame(framing.HEADERS, framing.END_HEADERS, self._stream, block),
+            framing.frame(framing.DATA, framing.END_STREAM, self._stream, request.body(number)),
         )
 
 

@@ -16,7 +16,7 @@ from tritonnb.core.datatypes import BYTES, FP32, INT32
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.grpc import dispatch
-from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -31,7 +31,7 @@ class Asked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = cast("Any", OneModel())
         self.engine.echo.hold = True
-        self.rpcs = Rpcs(self.engine, GrpcOptions())
+        self.rpcs = RpcDispatcher(self.engine, GrpcOptions())
         self.parsed = 0
         begin = Inference.begin
 

@@ -6,7 +6,7 @@ from hpack import Decoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Headers
+from tritonnb.endpoints.grpc.transport.framing import HeaderBlocks, Headers
 
 #: The size of a table that holds two entries with one byte each as name and value.
 TWO_ENTRIES = b"\x3f" + bytes([2 * 34 - 31])

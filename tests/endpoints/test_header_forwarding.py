@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.requests import check_forwarded, compile_forward_pattern
+from tritonnb.endpoints.request_rules import check_forwarded, compile_forward_pattern
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.http2_client import HELLO, STREAM, Running, cases, message, running, values, with_server
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     CONTINUATION,
     DATA,

@@ -11,7 +11,7 @@ import struct
 from hpack import Encoder
 
 from tests.endpoints.http2_client import INFER, Running, cases, message, with_server
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     COMPRESSION_ERROR,
     CONTINUATION,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.endpoints.http2_client import INFER, Running, cases, message, running, with_server
 from tritonnb.endpoints.grpc.transport import http2
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     CONTINUATION,
     DATA,
@@ -32,8 +32,8 @@ from tritonnb.endpoints.grpc.transport.frames import (
     WINDOW_UPDATE,
     FloodLimit,
     frame,
+    literal,
 )  # fmt: skip
-from tritonnb.endpoints.grpc.transport.header_blocks import literal
 from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 

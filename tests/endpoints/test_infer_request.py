@@ -15,7 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.infer_request import header_length, read_request
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_cache import HttpRequestCache
+from tritonnb.endpoints.http.request_reader import HttpRequestCache
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
 

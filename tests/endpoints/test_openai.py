@@ -36,10 +36,10 @@ from tests.endpoints.tiny_gpt import write_repository
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.errors import OpenAiError
+from tritonnb.endpoints.openai.fields import ROUTES
 from tritonnb.endpoints.openai.generation import Generations
 from tritonnb.endpoints.openai.handlers import Completions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.endpoints.openai.request_fields import ROUTES
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.server.server import Server
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonnb.endpoints.http.admission import Restrictions
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 

@@ -16,8 +16,7 @@ from tests.endpoints.served import Client
 from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
 
 
 class Message(httputil.HTTPMessageDelegate):

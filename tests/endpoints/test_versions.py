@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.request_rules import version_number
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from importlib import metadata
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.endpoints.listeners import PortTakenError
-from tritonnb.scale.ray import version
+from tritonnb.endpoints.endpoint_set import PortTakenError
+from tritonnb.scale.ray.application import require_ray
 from tritonnb.scale.ray.cluster import check_address, free_port
 
 
@@ -28,7 +28,7 @@ def test_a_missing_or_old_ray_is_an_error(installed: str, message: str, monkeypa
 
     monkeypatch.setattr(metadata, "version", find)
     with pytest.raises(UnavailableError, match=message):
-        version.require_ray()
+        require_ray()
 
 
 def test_a_port_that_is_taken_is_an_error_and_without_a_port_the_next_one_is_used() -> None:

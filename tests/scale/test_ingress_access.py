@@ -29,9 +29,8 @@ from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.scale.coordinator import Coordinator
 from tritonnb.scale.dispatch import Dispatcher
-from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings
+from tritonnb.scale.endpoint_settings import APPLIED, EndpointSettings, check_grpc_host
 from tritonnb.scale.groups import Groups
-from tritonnb.scale.grpc_callers import check_grpc_host
 from tritonnb.scale.grpc_ingress import GrpcIngress
 from tritonnb.scale.http_ingress import HttpIngress
 from tritonnb.scale.replica import RpcReply

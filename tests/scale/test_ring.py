@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritonnb.scale.ring import HashRing
+from tritonnb.scale.dispatch import HashRing
 
 members = st.frozensets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
 KEYS = [str(number) for number in range(200)]

@@ -20,7 +20,7 @@ from tritonnb.cli.flag_parser import FlagParser
 from tritonnb.cli.flags import add_flags, warnings
 from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.listeners import ListenOptions
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.endpoint_settings import APPLIED as APPLIED_OPTIONS
 from tritonnb.scale.ray import application, cluster

@@ -13,8 +13,7 @@ from tests.endpoints.in_memory import Endpoints
 from tools.fuzz.http import MODELS
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import UnexpectedErrors, require
-from tritonnb.endpoints.grpc.transport.frames import SETTINGS, frame
-from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Headers, MalformedHeadersError
+from tritonnb.endpoints.grpc.transport.framing import SETTINGS, HeaderBlocks, Headers, MalformedHeadersError, frame
 from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 _RAW = 255

@@ -15,9 +15,9 @@ from typing import Any
 
 from tritonnb.cli import flag_values
 from tritonnb.cli.flag_help import add_flag
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORT
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.listeners import DEFAULT_PORT
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 

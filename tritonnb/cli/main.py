@@ -21,7 +21,7 @@ from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.cli.signals import stop_signals
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION
-from tritonnb.endpoints.listeners import PortTakenError
+from tritonnb.endpoints.endpoint_set import PortTakenError
 from tritonnb.runtime.repository.unloading import ExitTimeoutError
 from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import write_log

@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonnb.cli.signals import handle_stop_signals
 from tritonnb.core.errors import TritonError
-from tritonnb.endpoints.listeners import PortTakenError
+from tritonnb.endpoints.endpoint_set import PortTakenError
 from tritonnb.scale.start import scale
 
 logger = logging.getLogger("tritonnb")

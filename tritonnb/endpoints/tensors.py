@@ -12,7 +12,7 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.core.shapes import shape_text
 from tritonnb.endpoints.classification import classify
-from tritonnb.endpoints.models import ResponseModel
+from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.runtime.shared_memory import Part, fill
 

@@ -16,8 +16,7 @@ from tornado import web
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.from_trace import Configs, configs_of, recording_of
 from tritonnb.remote.otlp import SpanCollector, spans_of_json, spans_of_protobuf

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from typing import Any, TypeAlias
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.endpoints.http.raw_path import routed_path
+from tritonnb.endpoints.http.routes import routed_path
 
 Scope: TypeAlias = Mapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -16,18 +16,15 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import TritonError, UnsupportedError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
-from tritonnb.endpoints.grpc.restrictions import Restrictions
-from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPCS, STREAM_INFER
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPCS, STREAM_INFER, Restrictions
+from tritonnb.endpoints.request_rules import version_number
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.dispatch import first_refusal
-from tritonnb.scale.endpoint_settings import EndpointSettings
+from tritonnb.scale.endpoint_settings import EndpointSettings, check_caller
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
-from tritonnb.scale.grpc_callers import check_caller
 from tritonnb.scale.merge import merge_index, sum_statistics
 from tritonnb.scale.replica import RpcReply
-from tritonnb.scale.sequence_fields import grpc_sequence
-from tritonnb.scale.sequences import SequenceKey
+from tritonnb.scale.sequences import SequenceKey, grpc_sequence
 
 #: The messages of a server that is ready.
 _READY = {"ServerReady": pb.ServerReadyResponse(ready=True).SerializeToString(), HEALTH: SERVING}

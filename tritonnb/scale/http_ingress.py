@@ -26,15 +26,15 @@ from tritonnb.endpoints.http.handlers.metadata import JSON, error_body
 from tritonnb.endpoints.http.inference import response_bytes
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
-from tritonnb.endpoints.openai.access import Access
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
+from tritonnb.endpoints.openai.handlers import Access
 from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_complete, send_parts, send_response
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
 from tritonnb.scale.merge import merge_index, merge_metrics, sum_statistics
-from tritonnb.scale.sequence_fields import http_sequence
+from tritonnb.scale.sequences import http_sequence
 
 #: The routes that only an ingress has.
 _OWN_ROUTES = (

@@ -2,36 +2,103 @@
 
 It runs the endpoints of `tritonnb serve` without their sockets: the bytes of a request's body are those that the client
 sent, and the bytes of the response are those that the client gets. The endpoints may also listen, for clients that
-connect to a replica directly.
+connect to a replica directly. Clients that record read the events that have happened since they last asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import cast
 
 from tornado import httputil
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
+from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.endpoints.endpoint_set import Endpoints
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.rpcs import INFER, RPCS
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
-from tritonnb.endpoints.listeners import Endpoints
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
-from tritonnb.endpoints.requests import client_text
+from tritonnb.endpoints.request_rules import client_text
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.coordinator import Change, Report
 from tritonnb.scale.endpoint_settings import EndpointSettings
-from tritonnb.scale.recorder import EventRecorder
 from tritonnb.scale.sequences import SequenceKey
+from tritonnb.telemetry.stream import EventStream
+
+#: The stages of a recording; empty in between.
+BEGIN, END = "begin", "end"
+#: A recording that is not read for so many seconds has been left, or its client is gone.
+_ABANDONED_S = 30.0
+#: Where the model is in every packed event.
+_MODEL = 2
+
+
+@dataclass(slots=True)
+class _Open:
+    """A recording that is open."""
+
+    events: list[Packed] = field(default_factory=list)
+    abandon: asyncio.TimerHandle | None = None
+
+
+class EventRecorder:
+    """Collects events for recordings; used on the event loop of the engine.
+
+    Parameters
+    ----------
+    stream : EventStream
+    """
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._open: dict[str, _Open] = {}
+
+    def take(self, recording: str, models: Collection[str], stage: str) -> str:
+        """The events of a recording since the last call.
+
+        Parameters
+        ----------
+        recording : str
+            Chosen by the client.
+        models : collection of str
+        stage : str
+            ``begin``: the first call for all replicas; ``end``: the last one; else empty. A replica that is called for
+            the first time later has been added since the recording began: it returns its recent events.
+
+        Returns
+        -------
+        str
+            JSON: ``events``, and the times ``monotonic_ns``, which the events have, and ``wall_ns``.
+        """
+        entry = self._open.get(recording)
+        if entry is None:
+            entry = self._open[recording] = _Open([] if stage == BEGIN else list(self._stream.recent))
+            self._stream.attach(entry.events.append)
+        elif entry.abandon is not None:
+            entry.abandon.cancel()
+        taken = [unpack(packed) for packed in entry.events if packed[_MODEL] in models]
+        entry.events.clear()
+        if stage == END:
+            self._forget(recording)
+        else:
+            entry.abandon = asyncio.get_running_loop().call_later(_ABANDONED_S, self._forget, recording)
+        events = [{"event": type(event).__name__, **asdict(event)} for event in taken]
+        return json.dumps({"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns(), "events": events})
+
+    def _forget(self, recording: str) -> None:
+        entry = self._open.pop(recording)
+        self._stream.detach(entry.events.append)
+
 
 _READERS = {rpc.name: rpc.read for rpc in RPCS.values()}
 
@@ -97,7 +164,7 @@ class Replica:
         checked = self._settings.checked
         openai = checked.openai if checked.openai.allow else None
         self._http = HttpEndpoint(self.engine, host="", port=0, options=checked.http, openai=openai)
-        self._rpcs = Rpcs(self.engine, checked.grpc)
+        self._rpcs = RpcDispatcher(self.engine, checked.grpc)
         self._families = Families(self.engine, checked.metrics or MetricsOptions())
         self._recorder = EventRecorder(self.engine.stream)
         self._direct_host = direct_host

@@ -1,8 +1,11 @@
-"""Which replica each live sequence is on.
+"""The replica of each live sequence, and the sequence of each request.
 
 A sequence is on one replica from its START request until it ends: by its END request, by being idle for too long, or
 because its replica is gone. It never moves, whatever replicas are added or removed meanwhile. The replicas decide
 whether a sequence is live, and report it; the table only remembers where.
+
+The sequence of a request is read without reading its tensors. Invalid requests have no sequence here: a replica refuses
+them with Triton's text.
 """
 
 from __future__ import annotations
@@ -11,6 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.errors import TritonError
+from tritonnb.endpoints.http import json_reader
+from tritonnb.endpoints.http.compression import decompress
+from tritonnb.endpoints.http.infer_request import header_length
 
 #: Seconds after its START during which a sequence is kept although its replica does not report it yet.
 GRACE_S = 10.0
@@ -106,3 +116,70 @@ class SequenceTable:
     def counts(self) -> Counter[str]:
         """The number of live sequences by replica."""
         return Counter(entry.replica for entry in self._entries.values())
+
+
+_ID, _START, _END = "sequence_id", "sequence_start", "sequence_end"
+_MARK = b'"sequence_id"'
+
+
+def http_sequence(
+    model: str, body: bytes, json_length: str | None, encoding: str | None, limit: int
+) -> SequenceRequest | None:
+    """The sequence of a request to ``infer``; None if it has none.
+
+    Only a body that names a ``sequence_id`` is parsed, and of that only the JSON part.
+
+    Parameters
+    ----------
+    model : str
+    body : bytes
+    json_length : str or None
+        ``Inference-Header-Content-Length``.
+    encoding : str or None
+        ``Content-Encoding``.
+    limit : int
+        Bytes of a decompressed body that are read.
+
+    Examples
+    --------
+    >>> body = b'{"parameters":{"sequence_id":7,"sequence_start":true},"inputs":[]}'
+    >>> http_sequence("m", body, None, None, 1000)
+    SequenceRequest(key=SequenceKey(model='m', id=7), start=True, end=False)
+    """
+    try:
+        plain = decompress(body, encoding, limit)
+        plain = plain[: header_length(json_length, plain)]
+        document = json_reader.parse(plain) if _MARK in plain else None
+    except TritonError:
+        return None
+    parameters = document.get("parameters") if isinstance(document, dict) else None
+    if not isinstance(parameters, dict):
+        return None
+    return _request(model, parameters.get(_ID), parameters.get(_START), parameters.get(_END))
+
+
+def grpc_sequence(message: pb.ModelInferRequest) -> SequenceRequest | None:
+    """The sequence of a ``ModelInferRequest``; None if it has none.
+
+    Examples
+    --------
+    >>> message = pb.ModelInferRequest(model_name="m")
+    >>> message.parameters["sequence_id"].string_param = "a"
+    >>> grpc_sequence(message)
+    SequenceRequest(key=SequenceKey(model='m', id='a'), start=False, end=False)
+    """
+    parameters = message.parameters
+    if _ID not in parameters:
+        return None
+    choice = parameters[_ID].WhichOneof("parameter_choice")
+    value = getattr(parameters[_ID], choice) if choice in ("int64_param", "string_param") else None
+    start, end = (parameters[name].bool_param if name in parameters else False for name in (_START, _END))
+    return _request(message.model_name, value, start, end)
+
+
+def _request(model: str, value: object, start: object, end: object) -> SequenceRequest | None:
+    if type(value) not in (int, str) or not value:  # 0 and "" mean: without a sequence
+        return None
+    assert isinstance(value, (int, str))
+    id = value % 2**64 if isinstance(value, int) else value  # gRPC has no unsigned parameter
+    return SequenceRequest(SequenceKey(model, id), start is True, end is True)

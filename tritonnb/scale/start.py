@@ -12,7 +12,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.remote.connect import connect
 from tritonnb.remote.connection import Remote
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.scale.grpc_callers import check_grpc_host
+from tritonnb.scale.endpoint_settings import check_grpc_host
 from tritonnb.server.options import StrPath
 
 if TYPE_CHECKING:

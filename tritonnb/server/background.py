@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.packed_events import Packed, unpack
-from tritonnb.endpoints.listeners import Endpoints, ListenOptions
+from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
 from tritonnb.inprocess.inference import Submitter
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from tritonnb.core.failures import with_short_traceback
-from tritonnb.endpoints import listeners
+from tritonnb.endpoints import endpoint_set
 from tritonnb.server.options import ServerKeywords, StrPath, paths_of, with_keywords
 from tritonnb.server.server import Server
 
@@ -49,8 +49,8 @@ def serve(
     repositories = paths_of(model_repository)
     key = tuple(str(repository.resolve()) for repository in repositories)
     server = _running[key] = Server(repositories, port=port, replaces=_running.get(key), **options)
-    if port is None and server.url and server.port != listeners.DEFAULT_PORT:
-        print(f"port {listeners.DEFAULT_PORT} is in use; serving on {server.url}")
+    if port is None and server.url and server.port != endpoint_set.DEFAULT_PORT:
+        print(f"port {endpoint_set.DEFAULT_PORT} is in use; serving on {server.url}")
     for repository in repositories:
         if (repository / "config.pbtxt").is_file():
             parent = repository.resolve().parent

@@ -19,9 +19,9 @@ from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
 from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json

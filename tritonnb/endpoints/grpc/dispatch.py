@@ -11,13 +11,11 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.endpoints.grpc.handlers import Handlers
-from tritonnb.endpoints.grpc.inference import Inference, OnResponse
+from tritonnb.endpoints.grpc.inference import GrpcRequestCache, Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
-from tritonnb.endpoints.grpc.restrictions import Restrictions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPCS, STREAM_INFER, Restrictions
 from tritonnb.endpoints.grpc.stream import Stream
-from tritonnb.endpoints.requests import compile_forward_pattern, log_failed
+from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -28,7 +26,7 @@ _END_STREAM_ON_ERROR = "triton_grpc_error"
 _INFER = RPCS["/inference.GRPCInferenceService/ModelInfer"]
 
 
-class Rpcs:
+class RpcDispatcher:
     """Runs the RPCs of one endpoint."""
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:

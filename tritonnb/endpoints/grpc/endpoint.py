@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
@@ -32,7 +32,7 @@ class GrpcEndpoint(Endpoint):
         if options.transport == "fast" and options.needs_grpcio:
             names = " and ".join(options.grpcio_options)
             raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto' or 'grpcio' with {names}, got 'fast'")
-        self._rpcs = Rpcs(engine, options)
+        self._rpcs = RpcDispatcher(engine, options)
         self._options = options
 
     def make_transport(self) -> Transport:

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.request_rules import version_number
 from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.shared_memory import SystemRegion

@@ -11,7 +11,7 @@ import functools
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
-from tritonnb.endpoints.models import ResponseModel
+from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
 
 #: Protobuf's wire type of fields with a length (strings, bytes, messages).

@@ -1,15 +1,18 @@
-"""The RPCs of the gRPC endpoint: their protocols of ``--grpc-restricted-protocol``, effects and messages."""
+"""The RPCs of the gRPC endpoint: their protocols of ``--grpc-restricted-protocol``, effects and messages.
+
+A restricted RPC needs certain metadata, as in Triton's *Limit Endpoint Access*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.errors import InternalError
+from tritonnb.core.errors import InternalError, Status, TritonError
 from tritonnb.endpoints.effects import Effect
 
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
@@ -75,3 +78,38 @@ def _rpcs() -> dict[str, Rpc]:
 #: By path. The health service is not listed: its messages are bytes here.
 RPCS = _rpcs()
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
+
+
+_PREFIX = "triton-grpc-protocol-"
+
+
+class Restrictions:
+    """The metadata that restricted RPCs require.
+
+    Parameters
+    ----------
+    restricted : iterable of (protocol, key, value)
+    """
+
+    def __init__(self, restricted: Iterable[tuple[str, str, str]]) -> None:
+        self._required = {
+            rpc: (f"{_PREFIX}{key}".lower(), value)
+            for protocol, key, value in restricted
+            for rpc in PROTOCOLS[protocol]
+        }
+
+    def apply_to(self, rpc: str) -> bool:
+        """Whether an RPC is restricted."""
+        return rpc in self._required
+
+    def check(self, rpc: str, metadata: Mapping[str, str]) -> None:
+        """Check a call.
+
+        Raises
+        ------
+        TritonError
+            If it is refused; with Triton's text.
+        """
+        required = self._required.get(rpc)
+        if required is not None and metadata.get(required[0]) != required[1]:
+            raise TritonError(f"This protocol is restricted, expecting header '{required[0]}'", Status.UNAVAILABLE)

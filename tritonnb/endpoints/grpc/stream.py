@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.inference import Inference
-from tritonnb.endpoints.requests import log_failed
+from tritonnb.endpoints.request_rules import log_failed
 from tritonnb.runtime.engine import Engine
 
 _FINAL = "triton_final_response"

@@ -1,15 +1,112 @@
-"""Who may send requests to an HTTP endpoint: the checks of hosts, origins and restricted APIs."""
+"""Who may send requests to an HTTP endpoint: the checks of hosts, origins and restricted APIs.
+
+A browser sends the host name of the URL in ``Host`` and that of the page in ``Origin``. Both must be names of this
+machine; otherwise a web page could reach a notebook's server across origins or by DNS rebinding. The requests of an API
+that ``--http-restricted-api`` restricts must have a certain header, which is checked before the method, as in Triton's
+*Limit Endpoint Access*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ipaddress
+import re
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
+from tritonnb.endpoints.caches import BoundedCache
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT
-from tritonnb.endpoints.http.host_origin_check import HostOriginCheck
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.restrictions import Restrictions
-from tritonnb.endpoints.http.routes import ROUTES, Route
+from tritonnb.endpoints.http.routes import ROUTES, Route, find_route
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_ANY = ("", "0.0.0.0", "::")
+_MAX_ACCEPTED = 64
+_REMEDY = "HttpOptions.allowed_hosts adds others"
+_INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
+
+
+class HostOriginCheck:
+    """Accepts or refuses requests by their ``Host`` and ``Origin`` headers.
+
+    Parameters
+    ----------
+    bound : str
+        The address the server listens on. Unless it is a loopback address, numeric addresses are accepted; if it is
+        every address, so is this machine's name.
+    allowed : iterable of str
+        More host names to accept in both headers.
+    """
+
+    def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
+        self._names = {*_LOCAL, bound.lower(), *(name.lower() for name in allowed)}
+        self._numeric = bound not in _LOCAL
+        if bound in _ANY:
+            self._names.add(socket.gethostname().lower())
+        self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
+
+    def refusal(self, host: str | None, origin: str | None) -> str | None:
+        """The reason why a request is refused; None if it is accepted."""
+        if host is not None and not self._accepted.get(host):
+            if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
+                return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
+            if self._accepted.admits(host):
+                self._accepted.store(host, True)
+        if origin is not None and not self._is_ours(_hostname(origin)):
+            return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
+        return None
+
+    def _is_ours(self, name: str | None) -> bool:
+        return name is not None and (name in self._names or (self._numeric and _is_numeric(name)))
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _is_numeric(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Restrictions:
+    """The headers that restricted APIs require.
+
+    Parameters
+    ----------
+    restricted : iterable of (api, header, value)
+    routes : sequence of Route, optional
+        The paths with the APIs that they belong to.
+    """
+
+    def __init__(self, restricted: Iterable[tuple[str, str, str]], routes: Sequence[Route] = ROUTES) -> None:
+        self._required = {api: (header, value) for api, header, value in restricted}
+        self._routes = routes
+
+    def refusal(self, target: str, header: Callable[[str], str | None]) -> str | None:
+        """The reason why a request is refused; None if it is accepted.
+
+        Parameters
+        ----------
+        target : str
+            The path as the client sent it, with or without the query.
+        header : callable
+            Returns the value of a header, or None.
+        """
+        if not self._required:
+            return None
+        found = find_route(target, self._routes)
+        required = self._required.get(found[0].api) if found is not None else None
+        if required is None or header(required[0]) == required[1]:
+            return None
+        return f"This API is restricted, expecting header '{required[0]}'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from tornado import routing, web
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
 from tritonnb.endpoints.http.handlers.generate import Generate
 from tritonnb.endpoints.http.openapi import description
-from tritonnb.endpoints.http.raw_path import RawPath
-from tritonnb.endpoints.http.routes import V2_ROUTES
+from tritonnb.endpoints.http.routes import V2_ROUTES, RawPath
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)

@@ -13,16 +13,13 @@ from tornado import httputil
 from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.application import make_application
-from tritonnb.endpoints.http.inference import InferenceServices
+from tritonnb.endpoints.http.inference import HttpRequestHandler, InferenceServices
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.request_cache import HttpRequestCache
-from tritonnb.endpoints.http.request_delegate import RequestDelegate
-from tritonnb.endpoints.http.request_reader import RequestReader
-from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import HttpServer
-from tritonnb.endpoints.openai.application import rules
+from tritonnb.endpoints.http.request_reader import HttpRequestCache, RequestReader
+from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
+from tritonnb.endpoints.openai.endpoint import rules
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.endpoints.requests import compile_forward_pattern
+from tritonnb.endpoints.request_rules import compile_forward_pattern
 from tritonnb.runtime.engine import Engine
 
 
@@ -68,4 +65,4 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
 
     def start_request(self, server_conn: object, request_conn: Any) -> Any:
         """Make the delegate of a new request (Tornado's interface)."""
-        return RequestDelegate(self, server_conn, request_conn)
+        return HttpRequestHandler(self, server_conn, request_conn)

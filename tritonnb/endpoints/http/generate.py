@@ -18,8 +18,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
-from tritonnb.endpoints.http.input_tensors import tensor_from_json
-from tritonnb.endpoints.http.tensor_data import read_strings, write_data, write_string
+from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 _ID = "id"

@@ -17,7 +17,7 @@ from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, Param
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.http.input_tensors import tensor_from_json
+from tritonnb.endpoints.http.tensor_data import tensor_from_json
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory

@@ -7,7 +7,7 @@ import functools
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.endpoints.models import ResponseModel
+from tritonnb.endpoints.protocols import ResponseModel
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
 
 _BINARY = OutputFormat(binary=True)

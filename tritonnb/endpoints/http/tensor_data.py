@@ -1,11 +1,13 @@
 """Tensor contents in JSON: the ``data`` of an input, and the numbers and strings of a response.
 
-Reading follows Triton's server: ``data`` may be flat or nested in any way, integers wrap around, and types are strict.
-Writing follows RapidJSON's writer: shortest digits, fixed notation between 1e-6 and 1e21.
+Reading follows Triton's server, with its order of checks and its texts: ``data`` may be flat or nested in any way,
+integers wrap around, and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed notation between
+1e-6 and 1e21.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -14,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import DataType, JsonForm, encode_bytes
+from tritonnb.core.datatypes import INVALID, DataType, JsonForm, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.messages import Tensor, UndecodedTensor
+from tritonnb.endpoints.http import json_fields
 
 _MAX_NESTING = 100
 #: The dtype in which elements are read, before they are converted to that of the datatype.
@@ -173,3 +177,48 @@ def _require(holds: bool, kind: str, target: str) -> None:
 
 def _within(values: list[int], low: int, high: int) -> bool:
     return not values or (min(values) >= low and max(values) < high)
+
+
+def tensor_from_json(
+    name: str, datatype: DataType, shape: tuple[int, ...], data: object, max_size: int
+) -> Tensor | UndecodedTensor:
+    """Make an input whose elements are JSON.
+
+    Parameters
+    ----------
+    name : str
+    datatype : DataType
+    shape : tuple of int
+        Batch dimension included.
+    data : list
+        The elements, flat or nested.
+    max_size : int
+        The limit for the tensor, in bytes.
+
+    Raises
+    ------
+    TritonError
+        If the datatype, the shape or the data is invalid; with Triton's text.
+    """
+    count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
+    if not count:
+        return UndecodedTensor(name, datatype, shape, b"")
+    elements = json_fields.read_field("data", json_fields.array, data)
+    is_string = datatype.json == "string"
+    strings = read_strings(elements) if is_string else b""
+    size = len(strings) if is_string else count * datatype.itemsize
+    if size > max_size:
+        raise InvalidArgumentError(
+            f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
+            f"{max_size} bytes. Use --http-max-input-size to increase the limit."
+        )
+    if is_string:
+        return UndecodedTensor(name, datatype, shape, strings)
+    if datatype is INVALID:
+        raise InvalidArgumentError(f"invalid datatype for input {name}")
+    if not datatype.json:
+        raise InvalidArgumentError(
+            f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
+            f"for input {name}"
+        )
+    return Tensor(name, datatype, read_data(elements, datatype, count).reshape(shape))

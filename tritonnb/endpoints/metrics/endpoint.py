@@ -8,8 +8,7 @@ from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler, error_body
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.transport.application import ApplicationDelegate
-from tritonnb.endpoints.http.transport.server import HttpServer
+from tritonnb.endpoints.http.transport.server import ApplicationDelegate, HttpServer
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.runtime.engine import Engine

@@ -15,7 +15,6 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.endpoints.metrics.cache import cache_families, cached_model_families
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.histograms import (
     add_histogram,
@@ -26,10 +25,59 @@ from tritonnb.endpoints.metrics.histograms import (
 )
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import ModelStatistics
+
+_CACHE = {
+    "nv_cache_util": "Cache utilization [0.0 - 1.0]",
+    "nv_cache_num_entries": "Number of responses stored in response cache",
+    "nv_cache_num_hits": "Number of cache hits in response cache",
+    "nv_cache_num_misses": "Number of cache misses in response cache",
+    "nv_cache_num_lookups": "Number of cache lookups in response cache",
+    "nv_cache_num_evictions": "Number of cache evictions in response cache",
+    "nv_cache_lookup_duration": "Total cache lookup duration (hit and miss), in microseconds",
+    "nv_cache_insertion_duration": "Total cache insertion duration, in microseconds",
+}
+_PER_MODEL = {
+    "nv_cache_num_hits_per_model": "Number of cache hits per model",
+    "nv_cache_hit_duration_per_model": "Total cache hit duration per model, in microseconds",
+    "nv_cache_num_misses_per_model": "Number of cache misses per model",
+    "nv_cache_miss_duration_per_model": "Total cache miss (insert+lookup) duration per model, in microseconds",
+}
+
+
+def cache_families(cache: ResponseCache) -> Iterator[Metric]:
+    """The families of the cache as a whole."""
+    counts = cache.counts
+    values = (
+        cache.used / cache.size,
+        len(cache),
+        counts.hits,
+        counts.misses,
+        counts.hits + counts.misses,
+        counts.evictions,
+        counts.lookup_ns // 1000,
+        counts.insertion_ns // 1000,
+    )
+    for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
+        metric = Metric(name, documentation, "gauge")
+        metric.add_sample(name, {}, value)
+        yield metric
+
+
+def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+    """The families of the models that use the cache."""
+    metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
+    for served, labels in models:
+        if served.uses_cache:
+            hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
+            for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
+                metric.add_sample(metric.name, labels, value)
+    yield from metrics
+
 
 _COUNTS = {
     "nv_inference_request_success": "Number of successful inference requests, all batch sizes",

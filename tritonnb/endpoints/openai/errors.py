@@ -6,7 +6,7 @@ import json
 from http import HTTPStatus
 
 from tritonnb.core.errors import Status, TritonError
-from tritonnb.endpoints.requests import client_text
+from tritonnb.endpoints.request_rules import client_text
 
 _BAD_REQUEST, _NOT_FOUND = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND
 

@@ -1,12 +1,147 @@
-"""The fields of a request's JSON: read by name, with OpenAI's rules for unknown ones and the ranges of values."""
+"""The fields of a request's JSON: read by name, with OpenAI's rules for unknown ones and the ranges of values.
+
+Requests are checked against tables of the fields that are read, ignored or refused, and the reference page of the
+endpoint is generated from them.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.endpoints.openai.errors import OpenAiError
-from tritonnb.endpoints.openai.request_fields import RequestFields
+from tritonnb.endpoints.openai.options import OpenAiOptions
+
+#: What OpenAI's API allows.
+MOST_CHOICES, MOST_STOPS, MOST_PROMPTS, MOST_LOGPROBS, MOST_TOP_LOGPROBS = 128, 4, 2048, 5, 20
+
+
+@dataclass(frozen=True)
+class RequestFields:
+    """The fields of the requests of a route.
+
+    Attributes
+    ----------
+    read : mapping of str to str
+        What a field does.
+    ignored : frozenset of str
+        They concern accounts, caches and safety of OpenAI's service, not the response.
+    unsupported : mapping of str to tuple
+        Fields that no model here supports, with the values that ask for nothing and are accepted.
+    extensions : frozenset of str
+        The fields of ``read`` that OpenAI does not have.
+    response, chunk : str
+        The type of a response in the ``openai`` package, and of each part of a streamed one.
+    """
+
+    read: Mapping[str, str]
+    ignored: frozenset[str]
+    response: str
+    chunk: str = ""
+    unsupported: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    extensions: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The fields that are accepted with any valid value."""
+        return self.ignored | self.read.keys()
+
+
+_MAX_TOKENS = f"sampling parameter, {OpenAiOptions().default_max_tokens} by default (`default_max_tokens`)"
+_EXTENSIONS = {
+    "top_k": "sampling parameter `top_k`",
+    "ignore_eos": "sampling parameter `ignore_eos`: generate up to the limit",
+}
+_SAMPLED = {
+    "model": "name of the model, required",
+    "n": f"choices for each prompt, 1 to {MOST_CHOICES}: as many requests to the model, with the seeds `seed`, "
+    "`seed + 1`, …",
+    "stream": "server-sent events, the last one `[DONE]`",
+    "stream_options": "`include_usage`: a last chunk with the usage; `include_obfuscation` has no effect",
+    "stop": f"a string, or up to {MOST_STOPS}: the text ends before the first of them",
+    "temperature": "sampling parameter, 0 to 2",
+    "top_p": "sampling parameter, 0 to 1",
+    "seed": "sampling parameter",
+    **_EXTENSIONS,
+}
+#: Fields that no model here supports, with the values that ask for nothing.
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+}
+
+COMPLETION = RequestFields(
+    read={
+        **_SAMPLED,
+        "prompt": f"a string, or up to {MOST_PROMPTS}; arrays of tokens are refused",
+        "max_tokens": _MAX_TOKENS,
+        "echo": "the prompt precedes the text",
+        "logprobs": f"log probabilities of the tokens and of the 0 to {MOST_LOGPROBS} most probable ones, if the model "
+        "returns them",
+    },
+    ignored=frozenset({"user"}),
+    unsupported={**_UNSUPPORTED, "suffix": ("",), "best_of": (1,)},
+    extensions=frozenset(_EXTENSIONS),
+    response="openai.types.Completion",
+    chunk="openai.types.Completion",
+)
+CHAT = RequestFields(
+    read={
+        **_SAMPLED,
+        "messages": "texts with the roles `developer`, `system`, `user`, `assistant` and `tool`: the chat template of "
+        "the model makes a prompt of them",
+        "max_tokens": f"{_MAX_TOKENS}; the old name of the next",
+        "max_completion_tokens": "as `max_tokens`, not together with it",
+        "logprobs": "whether to return log probabilities, if the model returns them",
+        "top_logprobs": f"with `logprobs`: those of the 0 to {MOST_TOP_LOGPROBS} most probable tokens, too",
+    },
+    ignored=frozenset(
+        {
+            "user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_options",
+            "prompt_cache_retention", "service_tier",
+        }
+    ),
+    unsupported={
+        **_UNSUPPORTED,
+        "audio": (),
+        "function_call": ("none",),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "moderation": (),
+        "parallel_tool_calls": (True, False),
+        "prediction": (),
+        "reasoning_effort": ("none",),
+        "response_format": ({"type": "text"},),
+        "store": (False,),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    },
+    extensions=frozenset(_EXTENSIONS),
+    response="openai.types.chat.ChatCompletion",
+    chunk="openai.types.chat.ChatCompletionChunk",
+)  # fmt: skip
+EMBEDDING = RequestFields(
+    read={
+        "model": "name of the model, required",
+        "input": f"a string, or up to {MOST_PROMPTS}, required; arrays of tokens are refused",
+        "encoding_format": "`float` or `base64`",
+        "dimensions": "the length of the vectors of the model; others are refused",
+    },
+    ignored=frozenset({"user"}),
+    response="openai.types.CreateEmbeddingResponse",
+)
+#: By the path of the route.
+ROUTES: Mapping[str, RequestFields] = {
+    "/v1/completions": COMPLETION,
+    "/v1/chat/completions": CHAT,
+    "/v1/embeddings": EMBEDDING,
+}
+
 
 _TYPE_NAMES = {
     bool: "boolean",

@@ -1,12 +1,14 @@
-"""The routes under ``/v1``."""
+"""The routes under ``/v1``: who may use them, and what they do."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import functools
+import hmac
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -14,17 +16,20 @@ import numpy as np
 from tornado import web
 from tornado.iostream import StreamClosedError
 
-from tritonnb.core.errors import NotFoundError, TritonError
-from tritonnb.core.json_types import JsonDict
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.core.json_types import Json, JsonDict
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import Handler
-from tritonnb.endpoints.openai.access import Access
-from tritonnb.endpoints.openai.chat_prompt import chat_prompt
-from tritonnb.endpoints.openai.embedding_request import EmbeddingRequest, read_embedding
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
-from tritonnb.endpoints.openai.generation import Generations
-from tritonnb.endpoints.openai.generation_request import GenerationRequest, read_chat, read_completion
-from tritonnb.endpoints.openai.infer_request import embedding_request, embeds, generates
+from tritonnb.endpoints.openai.generation import Generations, embedding_request, embeds, generates
+from tritonnb.endpoints.openai.requests import (
+    EmbeddingRequest,
+    GenerationRequest,
+    read_chat,
+    read_completion,
+    read_embedding,
+)
 from tritonnb.endpoints.openai.responses import ChatForm, CompletionForm, ResponseForm, model_object
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.runtime.engine import Engine
@@ -32,7 +37,84 @@ from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
 
+_ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+
+def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
+    """The prompt that a model completes with the next message of the assistant.
+
+    Parameters
+    ----------
+    template : ChatTemplate or None
+    messages : list of dict
+        With the keys ``role`` and ``content``, which is a string.
+
+    Raises
+    ------
+    OpenAiError
+        If the template is not valid, or fails.
+
+    Examples
+    --------
+    >>> print(chat_prompt(None, [{"role": "user", "content": "Hello"}]))
+    User: Hello
+    Assistant:
+    """
+    if template is None:
+        return "".join(f"{_ROLES[message['role']]}: {message['content']}\n" for message in messages) + "Assistant:"
+    try:
+        return template.render(messages)
+    except InvalidArgumentError as error:
+        raise OpenAiError(f"the chat template failed: {error.message}", "messages") from None
+    except TritonError as error:
+        raise from_triton(error) from None
+
+
 _EVENTS = "text/event-stream; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Access:
+    """The rules that a request must satisfy.
+
+    Attributes
+    ----------
+    admission : Admission
+    api_key : str
+        Empty to accept every caller.
+    """
+
+    admission: Admission
+    api_key: str
+
+    def check(self, path: str, header: Callable[[str], str | None]) -> None:
+        """Check a request.
+
+        Parameters
+        ----------
+        path : str
+        header : callable
+            Returns the value of a header, or None.
+
+        Raises
+        ------
+        OpenAiError
+            If it is refused.
+        """
+        refusal = self.admission.refusal(path, header)
+        if refusal is not None:
+            raise OpenAiError(refusal[0], status=HTTPStatus.FORBIDDEN)
+        if self.api_key:
+            self._check_key(header("Authorization") or "")
+
+    def _check_key(self, authorization: str) -> None:
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self.api_key.encode()):
+            raise OpenAiError(
+                "Incorrect API key provided: expected the header 'Authorization: Bearer KEY' with the server's key",
+                status=HTTPStatus.UNAUTHORIZED,
+                code="invalid_api_key",
+            )
 
 
 class OpenAiHandler(Handler):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.generation import Choice
-from tritonnb.endpoints.openai.generation_request import GenerationRequest
+from tritonnb.endpoints.openai.requests import GenerationRequest
 
 
 class ResponseForm(Protocol):

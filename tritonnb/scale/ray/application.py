@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.json_types import Json
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -15,13 +17,40 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.scale.ray.options import EngineSettings, Plan
-from tritonnb.scale.ray.version import require_ray
 from tritonnb.server.options import StrPath
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 if TYPE_CHECKING:
     from ray.serve import Application
+
+
+#: The first release with the request routers that sequences need.
+NEEDED = (2, 56)
+_INSTALL = 'pip install "tritonnb[ray]"'
+
+
+def require_ray() -> None:
+    """Check that Ray Serve is installed, and new enough.
+
+    Raises
+    ------
+    UnavailableError
+        If it is not.
+    """
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        raise UnavailableError(f"Ray Serve is not installed: {_INSTALL}") from None
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < NEEDED:
+        needed = ".".join(map(str, NEEDED))
+        raise UnavailableError(f"expected Ray {needed} or later, got {version}: {_INSTALL}")
+    try:
+        import ray.serve  # noqa: F401
+    except ImportError as error:
+        raise UnavailableError(f"Ray {version} is installed without Serve ({error}): {_INSTALL}") from None
+
 
 #: The limit of requests that Ray sends to a replica at the same time. Ray's default of 5 would hide the load from our
 #: schedulers, which could not form larger batches.

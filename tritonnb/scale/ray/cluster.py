@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.endpoints.listeners import DEFAULT_PORT, PortTakenError
+from tritonnb.endpoints.endpoint_set import DEFAULT_PORT, PortTakenError
 
 if TYPE_CHECKING:
     from ray.serve import Application

@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.endpoints.listeners import ListenOptions
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions, require_directories
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.server.options import StrPath, paths_of

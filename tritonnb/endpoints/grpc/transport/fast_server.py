@@ -22,16 +22,15 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
 from tritonnb.endpoints.grpc.stream import Stream
-from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
+from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
-from tritonnb.endpoints.listening import listen
-from tritonnb.endpoints.requests import client_text
+from tritonnb.endpoints.request_rules import client_text
+from tritonnb.endpoints.sockets import BusyPoller, listen
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _CODES = {
@@ -65,7 +64,7 @@ class Http2Server:
     stopping : bool
     """
 
-    def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
+    def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self.rpcs = rpcs
         self.connections: set[Http2Connection] = set()
         self.stopping = False

@@ -14,12 +14,12 @@ from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.dispatch import Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import Stream
-from tritonnb.endpoints.requests import client_text
+from tritonnb.endpoints.request_rules import client_text
 
 #: The statuses of gRPC for those of Triton.
 CODES = {
@@ -38,7 +38,7 @@ Context: TypeAlias = aio.ServicerContext
 class GrpcioServer:
     """Transports the RPCs of an endpoint over grpcio."""
 
-    def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
+    def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
         self._options = options
         self._streams: set[Stream] = set()

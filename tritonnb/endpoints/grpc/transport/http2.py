@@ -2,8 +2,7 @@
 
 An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
 `Sender` sends the responses. A client that violates the protocol loses the call, or the connection where RFC 9113
-demands it and for floods of frames that do nothing. We stop reading from a client that does not read its
-responses.
+demands it and for floods of frames that do nothing. We stop reading from a client that does not read.
 """
 
 from __future__ import annotations
@@ -15,12 +14,13 @@ from typing import Protocol, cast
 
 from hpack import HPACKError
 
-from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.grpc.transport.frames import (
+from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     COMPRESSION_ERROR,
     CONTINUATION,
     DATA,
+    DEFAULT_FRAME_LIMIT,
+    DEFAULT_WINDOW,
     ENABLE_PUSH,
     END_HEADERS,
     END_STREAM,
@@ -31,6 +31,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     HAS_PRIORITY,
     HEADERS,
     INITIAL_WINDOW,
+    LARGEST_WINDOW,
     MAX_CONCURRENT_STREAMS,
     MAX_FRAME_SIZE,
     NO_ERROR,
@@ -46,30 +47,28 @@ from tritonnb.endpoints.grpc.transport.frames import (
     WINDOW_UPDATE,
     Call,
     FloodLimit,
+    HeaderBlocks,
+    Headers,
+    MalformedHeadersError,
     ProtocolViolationError,
+    Sender,
     frame,
     unpadded,
 )
-from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Headers, MalformedHeadersError
-from tritonnb.endpoints.grpc.transport.sender import DEFAULT_FRAME_LIMIT, DEFAULT_WINDOW, LARGEST_WINDOW, Sender
+from tritonnb.endpoints.sockets import BusyPoller
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: The largest frame that we accept, and the number of bytes read before a window is replenished.
-_FRAME_LIMIT = 1 << 20
-_REPLENISH_AFTER = 1 << 24
+_FRAME_LIMIT, _REPLENISH_AFTER = 1 << 20, 1 << 24
 #: The limits of a header block: bytes, and CONTINUATION frames.
-_MAX_HEADER_BYTES = 1 << 16
-_MAX_CONTINUATIONS = 64
+_MAX_HEADER_BYTES, _MAX_CONTINUATIONS = 1 << 16, 64
 #: The limit of calls in progress on one connection.
 _MAX_CALLS = 4096
-#: SETTINGS frames that a client may send in a second: each one costs time for every call in progress.
-_MAX_SETTINGS_PER_SECOND = 100
-#: RST_STREAM, PING and PRIORITY frames that it may send in a second: they cost time and do nothing.
-_MAX_CONTROLS_PER_SECOND = 10_000
-#: Seconds that a client has to read the GOAWAY frame before its connection is closed.
-_LINGER = 2.0
-#: Seconds that a client has to begin with the connection preface.
-_HANDSHAKE = 60.0
+#: Frames that a client may send in a second: SETTINGS, each of which costs time for every call in progress, and
+#: RST_STREAM, PING and PRIORITY, which cost time and do nothing.
+_MAX_SETTINGS_PER_SECOND, _MAX_CONTROLS_PER_SECOND = 100, 10_000
+#: Seconds that a client has to begin with the preface, and to read the GOAWAY frame before its connection is closed.
+_HANDSHAKE, _LINGER = 60.0, 2.0
 
 
 class Server(Protocol):

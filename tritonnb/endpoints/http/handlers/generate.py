@@ -11,7 +11,7 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
 from tritonnb.endpoints.http.handlers.metadata import Handler, error_body
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.request_rules import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace

@@ -14,7 +14,7 @@ from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.requests import client_text, version_number
+from tritonnb.endpoints.request_rules import client_text, version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"

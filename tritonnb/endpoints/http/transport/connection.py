@@ -20,10 +20,15 @@ from typing import Any, Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, MessageDelegate
-from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
-from tritonnb.endpoints.http.transport.request_parser import DelegateError, MalformedRequestError, RequestParser
+from tritonnb.endpoints.http.transport.request_parser import (
+    DelegateError,
+    Head,
+    HeadCache,
+    MalformedRequestError,
+    RequestParser,
+)
+from tritonnb.endpoints.sockets import BusyPoller
 
 #: The number of pending requests of one connection at which reading pauses.
 _MAX_PIPELINED = 32

@@ -1,4 +1,4 @@
-"""The requests for completions and chat completions, as read from their JSON."""
+"""The requests for completions, chat completions and embeddings, as read from their JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 
 from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.errors import OpenAiError
-from tritonnb.endpoints.openai.fields import Fields
-from tritonnb.endpoints.openai.request_fields import (
+from tritonnb.endpoints.openai.fields import (
     CHAT,
     COMPLETION,
+    EMBEDDING,
     MOST_CHOICES,
     MOST_LOGPROBS,
     MOST_PROMPTS,
     MOST_STOPS,
     MOST_TOP_LOGPROBS,
+    Fields,
 )
 
 _MOST_TOKENS = 2**31 - 1
@@ -166,3 +167,48 @@ def _content(content: object, where: str) -> str:
             raise OpenAiError(f"Invalid '{where}': expected parts of type 'text'", where, code="invalid_value")
         texts.append(part["text"])
     return "".join(texts)
+
+
+@dataclass(frozen=True)
+class EmbeddingRequest:
+    """What a client asks for.
+
+    Attributes
+    ----------
+    model : str
+    texts : list of str
+    base64 : bool
+        Return each vector as Base64 of its 32-bit floating-point numbers, as the ``openai`` package asks for.
+    dimensions : int or None
+        The length that the client expects.
+    """
+
+    model: str
+    texts: list[str]
+    base64: bool
+    dimensions: int | None
+
+
+def read_embedding(body: bytes) -> EmbeddingRequest:
+    """Read the body of ``POST /v1/embeddings``.
+
+    Raises
+    ------
+    OpenAiError
+        If it is invalid.
+    """
+    fields = Fields(body, EMBEDDING)
+    value = fields.required("input", (str, list))
+    texts = [value] if isinstance(value, str) else value
+    if not 0 < len(texts) <= MOST_PROMPTS or not all(isinstance(text, str) for text in texts):
+        raise OpenAiError(
+            f"Invalid 'input': expected a string or an array of 1 to {MOST_PROMPTS} strings; tokens are not supported",
+            "input",
+            code="invalid_value",
+        )
+    encoding = fields.value("encoding_format", (str,), "float")
+    if encoding not in ("float", "base64"):
+        raise OpenAiError(f"Invalid 'encoding_format': expected float or base64, got {encoding}", "encoding_format")
+    return EmbeddingRequest(
+        fields.required("model", (str,)), texts, encoding == "base64", fields.integer("dimensions", 1, 2**31 - 1)
+    )

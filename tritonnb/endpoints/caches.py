@@ -1,4 +1,4 @@
-"""Requests that were read before: a client usually sends the same request again, with other tensor contents.
+"""What endpoints remember of requests: a client usually sends the same one again, with other tensor contents.
 
 Once such a request has been read and checked, everything except the tensors is known, and the tensors are views at
 known offsets of the new message. HTTP and gRPC find a known request in different ways; what they store is the same.
@@ -7,13 +7,72 @@ known offsets of the new message. HTTP and gRPC find a known request in differen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tritonnb.core.messages import InferRequest, Respond, Tensor
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.schema import ModelSpec
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """At most ``limit`` values by key; the oldest one is dropped first.
+
+    A key is admitted when it is seen for the second time. A client whose keys never repeat, such as heads with a trace
+    ID, thus drops nothing that other clients repeat.
+
+    Parameters
+    ----------
+    limit : int
+        0 to store nothing.
+
+    Examples
+    --------
+    >>> cache = BoundedCache[str, int](limit=2)
+    >>> for key in ("a", "b", "b"):
+    ...     if cache.admits(key):
+    ...         cache.store(key, 1)
+    >>> cache.get("a"), cache.get("b")
+    (None, 1)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: dict[K, V] = {}
+        self._seen: set[int] = set()  # hashes of keys
+
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if it is not stored."""
+        return self._values.get(key)
+
+    def admits(self, key: K) -> bool:
+        """Whether the value of a key is to be stored; False when the key is seen for the first time."""
+        if not self._limit:
+            return False
+        seen, number = self._seen, hash(key)
+        if number in seen:
+            return True
+        if len(seen) >= self._limit:
+            seen.clear()
+        seen.add(number)
+        return False
+
+    def store(self, key: K, value: V) -> None:
+        """Store the value of a key that is admitted."""
+        values = self._values
+        values.pop(key, None)
+        if len(values) >= self._limit:
+            del values[next(iter(values))]
+        values[key] = value
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._values.clear()
+
 
 #: The longest head of a request that is stored, in bytes, and the number of heads that an endpoint stores.
 LONGEST_HEAD = 4096

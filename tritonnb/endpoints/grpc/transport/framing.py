@@ -1,0 +1,354 @@
+"""The parts of HTTP/2: frames and flow control (RFC 9113), header blocks (HPACK, RFC 7541), and the call on a stream.
+
+A client's requests nearly always have the same headers, so the fields of a header block are cached until the table that
+blocks refer to changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+import time
+from collections import deque
+from typing import Protocol
+
+from hpack import Decoder
+
+from tritonnb.endpoints.caches import BoundedCache
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 1, 1, 4, 8, 32
+NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 0, 1, 3, 5, 6
+REFUSED_STREAM, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 9, 11
+ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 2, 3, 4, 5
+
+
+class Call(Protocol):
+    """The call on one stream, as the connection sees it.
+
+    Attributes
+    ----------
+    stream : int
+    window : int
+        Bytes that the client still accepts.
+    outgoing : deque of memoryview
+        Data that waits for the window.
+    trailers : bytes or None
+        The header block that ends the stream after the waiting data.
+    received : int
+        Bytes since the stream's window was last replenished.
+    half_closed : bool
+        Whether the client has ended its side of the stream.
+    """
+
+    stream: int
+    window: int
+    outgoing: deque[memoryview]
+    trailers: bytes | None
+    received: int
+    half_closed: bool
+
+    def begin(self) -> None:
+        """The headers have arrived."""
+
+    def data(self, chunk: bytes | bytearray) -> None:
+        """A part of the body has arrived."""
+
+    def end(self) -> None:
+        """The client has ended its side of the stream."""
+
+    def cancelled(self) -> None:
+        """The client has cancelled the call, or is gone."""
+
+    def drained(self) -> None:
+        """Everything that was waiting for the window has been sent."""
+
+
+class ProtocolViolationError(Exception):
+    """The client has violated the protocol, and the connection must be closed with the error ``code``."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class FloodLimit:
+    """Counts frames of one connection."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._since, self._count = 0.0, 0
+
+    def count(self) -> None:
+        """Count one frame.
+
+        Raises
+        ------
+        ProtocolViolationError
+            If there are too many in a second.
+        """
+        if self._count == self._per_second:
+            if time.monotonic() - self._since < 1:
+                raise ProtocolViolationError(ENHANCE_YOUR_CALM)
+            self._count = 0
+        if not self._count:
+            self._since = time.monotonic()
+        self._count += 1
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes | bytearray) -> bytes:
+    """A complete frame."""
+    return frame_head(len(payload), kind, flags, stream) + payload
+
+
+def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
+    """The header of a frame, nine bytes."""
+    return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream)
+
+
+_HEAD = struct.Struct(">HBBBI")
+
+
+def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
+    """A payload without its padding, the length of which is in the first byte.
+
+    Raises
+    ------
+    ProtocolViolationError
+        If the padding is longer than the payload.
+    """
+    if not payload or payload[0] >= len(payload):
+        raise ProtocolViolationError(PROTOCOL_ERROR)
+    return payload[1 : len(payload) - payload[0]]
+
+
+Headers = dict[str, str]
+
+_MAX_BLOCKS = 64
+_NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_NO_VALUE = re.compile(r"[\0\r\n]")
+_REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
+_CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+
+
+class MalformedHeadersError(Exception):
+    """A header block can be decoded, but is malformed (RFC 9113, 8.2 and 8.3)."""
+
+
+class HeaderBlocks:
+    """Decodes all header blocks of one connection, in order.
+
+    Parameters
+    ----------
+    limit : int, optional
+        The number of blocks that are cached.
+    """
+
+    def __init__(self, limit: int = _MAX_BLOCKS) -> None:
+        self._decoder = Decoder()
+        self._cache: BoundedCache[bytes, Headers] = BoundedCache(limit)
+
+    def read(self, block: bytes) -> Headers:
+        """Decode a block; the result must not be changed.
+
+        Raises
+        ------
+        hpack.HPACKError
+            If the block cannot be decoded.
+        MalformedHeadersError
+            If a field is not valid in a request.
+        """
+        cached = self._cache.get(block)
+        if cached is not None:
+            return cached
+        table = self._decoder.header_table
+        entries = table.dynamic_entries
+        before = len(entries), table.maxsize
+        newest = entries[0] if entries else None
+        headers: Headers = {}
+        well_formed = True
+        for raw_name, raw_value in self._decoder.decode(block, raw=True):
+            name, value = bytes(raw_name).decode("latin-1"), bytes(raw_value).decode("latin-1")
+            well_formed = well_formed and _is_valid_field(name, value, headers)
+            headers[name] = f"{headers[name]},{value}" if name in headers else value
+        if ":method" in headers and not (":scheme" in headers and ":path" in headers):
+            well_formed = False
+        # Compared by identity: a new entry that equals the newest one may have dropped another.
+        if before != (len(entries), table.maxsize) or newest is not (entries[0] if entries else None):
+            self._cache.clear()
+        elif well_formed and self._cache.admits(block):
+            self._cache.store(block, headers)
+        if not well_formed:
+            raise MalformedHeadersError
+        return headers
+
+
+def _is_valid_field(name: str, value: str, before: Headers) -> bool:
+    """Whether a field is valid after the fields before it."""
+    if not _NAME.fullmatch(name) or _NO_VALUE.search(value):
+        return False
+    if name[0] == ":":
+        return name in _REQUEST_PSEUDO_HEADERS and name not in before and all(earlier[0] == ":" for earlier in before)
+    return name not in _CONNECTION_HEADERS and (name != "te" or value == "trailers")
+
+
+def literal(name: str, value: bytes) -> bytes:
+    """Encode a header field without adding it to the table (RFC 7541, 6.2.2)."""
+    return b"\x00" + _string(name.encode()) + _string(value)
+
+
+def _string(value: bytes) -> bytes:
+    length = len(value)
+    if length < 127:
+        return bytes([length]) + value
+    encoded, length = bytearray([127]), length - 127
+    while length >= 128:
+        encoded.append(length % 128 + 128)
+        length //= 128
+    encoded.append(length)
+    return bytes(encoded) + value
+
+
+LARGEST_WINDOW = 2**31 - 1
+DEFAULT_WINDOW = 65_535
+DEFAULT_FRAME_LIMIT = 16_384
+
+
+class Sender:
+    """Sends for the calls of one connection.
+
+    Parameters
+    ----------
+    transport : asyncio.Transport
+    calls : dict of int to Call
+        The calls in progress, by stream; a call is removed with its last frame.
+
+    Attributes
+    ----------
+    initial_window : int
+        Bytes that the client accepts on a new stream.
+    frame_limit : int
+        The largest frame that the client accepts, in bytes.
+    paused : bool
+        Whether the client is too slow to read.
+    """
+
+    def __init__(self, transport: asyncio.Transport, calls: dict[int, Call]) -> None:
+        self.initial_window = DEFAULT_WINDOW
+        self.frame_limit = DEFAULT_FRAME_LIMIT
+        self.paused = False
+        self._transport = transport
+        self._calls = calls
+        self._window = DEFAULT_WINDOW
+        self._starved: dict[int, Call] = {}  # calls that wait for the connection's window, not their own
+
+    def send(self, call: Call, head: bytes, body: bytes, trailers: bytes | None) -> None:
+        """Send a part of a call's response.
+
+        Parameters
+        ----------
+        call : Call
+        head : bytes
+            The header block before the body; may be empty.
+        body : bytes
+            May be empty.
+        trailers : bytes or None
+            The header block that ends the stream.
+        """
+        if self._transport.is_closing() or self._calls.get(call.stream) is not call:
+            return
+        size = len(body)
+        parts = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
+        ready = not call.outgoing and not self.paused
+        if ready and size <= self.frame_limit and size <= self._window and size <= call.window:
+            if size:
+                self._window -= size
+                call.window -= size
+                parts += (frame_head(size, DATA, 0, call.stream), body)
+            if trailers is not None:
+                parts += self._last(call, trailers)
+            self._transport.write(b"".join(parts))
+            return
+        if parts:
+            self._transport.write(parts[0])
+        if size:
+            call.outgoing.append(memoryview(body))
+        call.trailers = trailers
+        self.pump(call)
+
+    def pump(self, call: Call) -> None:
+        """Send the waiting data of a call, as far as the windows allow."""
+        while call.outgoing:
+            if self.paused or self._window <= 0:
+                self._starved[call.stream] = call
+                return
+            waiting = call.outgoing[0]
+            size = min(len(waiting), self.frame_limit, self._window, call.window)
+            if size <= 0:
+                return
+            self._window -= size
+            call.window -= size
+            self._transport.write(frame_head(size, DATA, 0, call.stream))
+            self._transport.write(waiting[:size])
+            if size == len(waiting):
+                call.outgoing.popleft()
+            else:
+                call.outgoing[0] = waiting[size:]
+        if call.trailers is not None:
+            self._transport.write(b"".join(self._last(call, call.trailers)))
+        else:
+            call.drained()
+
+    def open_window(self, size: int) -> None:
+        """The client accepts more bytes on the whole connection.
+
+        Raises
+        ------
+        ProtocolViolationError
+            If the window becomes too large.
+        """
+        self._window += size
+        if self._window > LARGEST_WINDOW:
+            raise ProtocolViolationError(FLOW_CONTROL_ERROR)
+        self.resume()
+
+    def set_initial_window(self, size: int) -> None:
+        """The client accepts more bytes, or fewer, on every stream.
+
+        Raises
+        ------
+        ProtocolViolationError
+            If a window becomes too large.
+        """
+        if size > LARGEST_WINDOW:
+            raise ProtocolViolationError(FLOW_CONTROL_ERROR)
+        more, self.initial_window = size - self.initial_window, size
+        for call in list(self._calls.values()):
+            call.window += more
+            if call.window > LARGEST_WINDOW:
+                raise ProtocolViolationError(FLOW_CONTROL_ERROR)
+            if call.outgoing and more > 0:
+                self.pump(call)
+
+    def resume(self) -> None:
+        """Send the data that waits for the connection's window."""
+        while self._starved and self._window > 0 and not self.paused:
+            self.pump(self._starved.pop(next(iter(self._starved))))
+
+    def forget(self, stream: int) -> None:
+        """Drop a call that was reset."""
+        self._starved.pop(stream, None)
+
+    def _last(self, call: Call, trailers: bytes) -> list[bytes]:
+        """The frames that end a stream; a client that has not ended its side is asked to stop sending."""
+        del self._calls[call.stream]
+        limit = self.frame_limit
+        pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]
+        flags = END_STREAM | (0 if len(pieces) > 1 else END_HEADERS)
+        parts = [frame(HEADERS, flags, call.stream, pieces[0])]
+        for number, piece in enumerate(pieces[1:], 2):
+            parts.append(frame(CONTINUATION, END_HEADERS * (number == len(pieces)), call.stream, piece))
+        if not call.half_closed:
+            parts.append(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
+        return parts
