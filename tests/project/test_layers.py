@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "scheduling", "telemetry"},
     {"backends"},
     {"backend", "runtime", "simulation"},
-    {"client", "endpoints", "inprocess", "recording"},
+    {"client", "endpoints", "recording"},
     {"server"},
     {"profile", "teaching"},
     {"remote"},

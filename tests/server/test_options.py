@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 import tritonnb as tnb
-from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, make_request
+from tritonnb.client.array_requests import REQUEST_OPTIONS, make_request
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.options import EngineKeywords, ServerKeywords, inference_parameters

@@ -19,10 +19,10 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.inprocess.array_requests import make_request
-from tritonnb.inprocess.inference import infer
 from tritonnb.server import background
+from tritonnb.server.inference import infer
 from tritonnb.server.server import Server
 
 X = np.array([[1, 2, 3, 4]], np.float32)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypedDict
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.array_requests import make_request
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
 from tritonnb.server.model_handle import ModelHandle

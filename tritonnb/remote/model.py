@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy.typing as npt
 
 from tritonnb.client.address import ModelAddress
+from tritonnb.client.array_requests import request_of_call
 from tritonnb.client.infer import Outputs, infer
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.inprocess.array_requests import request_of_call
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.remote.config import RemoteConfig, checked_config
 from tritonnb.remote.text import remote_model_text

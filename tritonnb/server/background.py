@@ -19,11 +19,11 @@ from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints, ListenOptions
-from tritonnb.inprocess.inference import Submitter
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.server.inference import Submitter
 
 T = TypeVar("T")
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy.typing as npt
 
+from tritonnb.client.array_requests import request_of_call
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
 from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.inprocess import inference
-from tritonnb.inprocess.array_requests import request_of_call
-from tritonnb.inprocess.inference import Outputs
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.config_handle import ConfigHandle
+from tritonnb.server.inference import Outputs, infer, infer_async
 from tritonnb.server.options import inference_parameters, with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
@@ -107,7 +106,7 @@ class ModelHandle:
         writes to them. Other arrays are copied as usual.
         """
         try:
-            return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+            return self._single(infer(self._server.submitter, self._request(inputs, options)))
         except TritonError as error:
             shorten_traceback(error)
             raise
@@ -131,7 +130,7 @@ class ModelHandle:
 
     async def _infer_async(self, request: InferRequest) -> Outputs:
         try:
-            return self._single(await inference.infer_async(self._server.submitter, request))
+            return self._single(await infer_async(self._server.submitter, request))
         except TritonError as error:
             shorten_traceback(error)
             raise
@@ -140,7 +139,7 @@ class ModelHandle:
     def infer_all(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> list[Outputs]:
         """Like `infer`, for decoupled models: return a list of all responses."""
         try:
-            return inference.infer(self._server.submitter, self._request(inputs, options))
+            return infer(self._server.submitter, self._request(inputs, options))
         except TritonError as error:
             shorten_traceback(error)
             raise

@@ -1,1 +1,0 @@
-"""In-process inference with NumPy arrays."""
