@@ -16,6 +16,9 @@ from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
+#: The outputs of a request by name.
+Outputs = dict[str, npt.NDArray[Any]]
+
 
 def _is_count(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and 0 <= int(value) < 2**64

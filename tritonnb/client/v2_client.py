@@ -5,94 +5,43 @@ Both classes have the same methods, whose results have the form of the HTTP endp
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+import numpy.typing as npt
 from google.protobuf import json_format
 
 from tritonnb.client.applied_config import split
+from tritonnb.client.array_requests import Outputs
 from tritonnb.client.options import ConnectionOptions, grpc_errors
+from tritonnb.core.datatypes import BY_NAME, BYTES, decode_bytes, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.json_types import Json
+from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.to_json import message_to_dict
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
-
-class V2Client(Protocol):
-    """What is asked of a server; all methods raise `TritonError`."""
-
-    @property
-    def access(self) -> ConnectionOptions:
-        """Headers, TLS and time limit."""
-
-    @property
-    def url(self) -> str:
-        """The URL of the server."""
-
-    def metadata(self) -> Json:
-        """Name, version and extensions."""
-
-    def is_ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
-
-    def index(self) -> list[dict[str, str]]:
-        """Name, version, state and reason of each model in the repository."""
-
-    def model_metadata(self, name: str, version: int = -1) -> Json:
-        """Platform, versions, inputs and outputs of a model."""
-
-    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The configuration of a model."""
-
-    def previous_config(self, name: str) -> pb.ModelConfig | None:
-        """The configuration that a model had before another was applied over the network; None if none was."""
-
-    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
-        """The statistics of a model, or of all: one entry for each version."""
-
-    def load(self, name: str, config: str | None = None) -> None:
-        """Load a model, with a configuration in JSON in place of the one of the repository."""
-
-    def unload(self, name: str) -> None:
-        """Unload a model."""
-
-    def trace_settings(self, model: str = "") -> Json:
-        """The trace settings of a model, or of the server."""
-
-    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
-        """Change trace settings; None clears one. Returns the settings."""
-
-
-class _Configurations(ABC):
-    """The two configurations in the one that a server returns; see `tritonnb.client.applied_config`."""
-
-    @abstractmethod
-    def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The response of the config endpoint."""
-
-    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The configuration of a model."""
-        return split(self._returned_config(name, version))[0]
-
-    def previous_config(self, name: str) -> pb.ModelConfig | None:
-        """The configuration that a model had before another was applied over the network; None if none was."""
-        return split(self._returned_config(name))[1]
+_HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
 @dataclass(frozen=True)
-class V2HttpClient(_Configurations):
-    """A server over HTTP.
+class V2Client(ABC):
+    """A server; all methods raise `TritonError`.
 
     Attributes
     ----------
     scheme, authority, prefix : str
-        ``http`` or ``https``, ``HOST:PORT``, and the path before ``/v2``.
+        ``http``, ``https``, ``grpc`` or ``grpcs``; ``HOST:PORT``; and the path before ``/v2``.
     access : ConnectionOptions
+        Headers, TLS and time limit.
     """
 
     scheme: str
@@ -105,6 +54,10 @@ class V2HttpClient(_Configurations):
         """The URL of the server."""
         return f"{self.scheme}://{self.authority}{self.prefix}"
 
+    @abstractmethod
+    def _call(self, rpc: str, path: str, body: Json | None = None, **fields: Any) -> Any:
+        """Call the server by path and body over HTTP, or by RPC and fields over gRPC; the response as JSON."""
+
     def metadata(self) -> Json:
         """Name, version and extensions.
 
@@ -113,13 +66,78 @@ class V2HttpClient(_Configurations):
         InvalidArgumentError
             If something else than a server of the v2 protocol responds.
         """
-        metadata = self._get("")
+        metadata = self._call("ServerMetadata", "")
         if not (isinstance(metadata, dict) and {"name", "version"} <= metadata.keys()):
             raise InvalidArgumentError(
                 f"{self.url} expected a server of the v2 protocol, got a response without its name and version: "
                 "Triton's HTTP endpoint is at port 8000 by default, its metrics are at port 8002"
             )
         return metadata
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether the server and all of its models are ready."""
+
+    def index(self) -> list[dict[str, str]]:
+        """Name, version, state and reason of each model in the repository."""
+        response = self._call("RepositoryIndex", "/repository/index", {})
+        rows = response["models"] if isinstance(response, dict) else response
+        return [{name: str(value) for name, value in row.items() if value} for row in rows]
+
+    def model_metadata(self, name: str, version: int = -1) -> Json:
+        """Platform, versions, inputs and outputs of a model."""
+        metadata: Json = self._call("ModelMetadata", model_path(name, version), **_fields(name, version))
+        return metadata
+
+    def config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """The configuration of a model."""
+        return split(self._returned_config(name, version))[0]
+
+    def previous_config(self, name: str) -> pb.ModelConfig | None:
+        """The configuration that a model had before another was applied over the network; None if none was."""
+        return split(self._returned_config(name))[1]
+
+    @abstractmethod
+    def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
+        """Both configurations, as the server returns them; see `tritonnb.client.applied_config`."""
+
+    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
+        """The statistics of a model, or of all: one entry for each version."""
+        path = model_path(name, version) if name else "/models"
+        entries: list[StatisticsEntry] = self._call("ModelStatistics", f"{path}/stats", **_fields(name, version))[
+            "model_stats"
+        ]
+        return entries
+
+    def load(self, name: str, config: str | None = None) -> None:
+        """Load a model, with a configuration in JSON in place of the one of the repository."""
+        body = {} if config is None else {"parameters": {"config": config}}
+        parameters = {} if config is None else {"config": {"string_param": config}}
+        path = f"/repository/models/{quote(name, safe='')}/load"
+        self._call("RepositoryModelLoad", path, body, model_name=name, parameters=parameters)
+
+    def unload(self, name: str) -> None:
+        """Unload a model."""
+        self._call("RepositoryModelUnload", f"/repository/models/{quote(name, safe='')}/unload", {}, model_name=name)
+
+    def trace_settings(self, model: str = "") -> Json:
+        """The trace settings of a model, or of the server."""
+        return self.update_trace_settings({}, model)
+
+    @abstractmethod
+    def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
+        """Change trace settings; None clears one. Returns the settings."""
+
+    @abstractmethod
+    def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
+        """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
+
+
+class V2HttpClient(V2Client):
+    """A server over HTTP."""
+
+    def _call(self, rpc: str, path: str, body: Json | None = None, **fields: Any) -> Any:
+        return self.access.fetch_json(f"{self.url}/v2{path}", body)
 
     def is_ready(self) -> bool:
         """Whether the server and all of its models are ready."""
@@ -129,137 +147,108 @@ class V2HttpClient(_Configurations):
             return False
         return True
 
-    def index(self) -> list[dict[str, str]]:
-        """Name, version, state and reason of each model in the repository."""
-        index: list[dict[str, str]] = self._post("/repository/index", {})
-        return index
-
-    def model_metadata(self, name: str, version: int = -1) -> Json:
-        """Platform, versions, inputs and outputs of a model."""
-        metadata: Json = self._get(model_path(name, version))
-        return metadata
-
     def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        fields = self._get(f"{model_path(name, version)}/config")
+        fields = self._call("ModelConfig", f"{model_path(name, version)}/config")
         config: pb.ModelConfig = json_format.ParseDict(fields, pb.ModelConfig(), ignore_unknown_fields=True)
         return config
 
-    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
-        """The statistics of a model, or of all: one entry for each version."""
-        entries: list[StatisticsEntry] = self._get(f"{model_path(name, version) if name else '/models'}/stats")[
-            "model_stats"
-        ]
-        return entries
-
-    def load(self, name: str, config: str | None = None) -> None:
-        """Load a model, with a configuration in JSON in place of the one of the repository."""
-        body = {} if config is None else {"parameters": {"config": config}}
-        self._post(f"/repository/models/{quote(name, safe='')}/load", body)
-
-    def unload(self, name: str) -> None:
-        """Unload a model."""
-        self._post(f"/repository/models/{quote(name, safe='')}/unload", {})
-
-    def trace_settings(self, model: str = "") -> Json:
-        """The trace settings of a model, or of the server."""
-        settings: Json = self._get(f"{model_path(model) if model else ''}/trace/setting")
-        return settings
-
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
         """Change trace settings; None clears one. Returns the settings."""
-        settings: Json = self._post(f"{model_path(model) if model else ''}/trace/setting", changes)
+        path = f"{model_path(model) if model else ''}/trace/setting"
+        settings: Json = self._call("TraceSetting", path, dict(changes) or None)
         return settings
 
-    def _get(self, path: str) -> Any:
-        return self.access.fetch_json(f"{self.url}/v2{path}")
+    def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
+        """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
+        tensors = list(_tensors(request))
+        head: Json = {
+            "inputs": [{**fields, "parameters": {"binary_data_size": len(content)}} for fields, content in tensors],
+            "parameters": {**_parameters(request), "binary_data_output": True},
+        }
+        if request.id:
+            head["id"] = request.id
+        if request.requested_outputs is not None:
+            binary = {"binary_data": True}
+            head["outputs"] = [{"name": output, "parameters": binary} for output in request.requested_outputs]
+        text = json.dumps(head).encode()
+        body = b"".join([text, *(content for _, content in tensors)])
+        url = f"{self.url}/v2{model_path(name, version)}/infer"
+        content, headers = self.access.fetch(url, body, {_HEADER_LENGTH: str(len(text))}, limit_s)
+        at = length = int(headers.get(_HEADER_LENGTH, len(content)))
+        outputs: Outputs = {}
+        for output in json.loads(content[:length])["outputs"]:
+            size = output.get("parameters", {}).get("binary_data_size")
+            data = output["data"] if size is None else content[at : at + size]
+            at += size or 0
+            outputs[output["name"]] = _array(output["datatype"], output["shape"], data)
+        return outputs
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self.access.fetch_json(f"{self.url}/v2{path}", body)
 
+class V2GrpcClient(V2Client):
+    """A server over gRPC."""
 
-@dataclass(frozen=True)
-class V2GrpcClient(_Configurations):
-    """A server over gRPC; attributes as `V2HttpClient`, with ``grpc`` or ``grpcs``."""
+    def _call(self, rpc: str, path: str, body: Json | None = None, **fields: Any) -> Any:
+        return message_to_dict(self._message(rpc, **fields), unset=True)
 
-    scheme: str
-    authority: str
-    prefix: str = ""
-    access: ConnectionOptions = field(default_factory=ConnectionOptions)
+    def _message(self, rpc: str, **fields: Any) -> Any:
+        from tritonclient.grpc import service_pb2
 
-    @property
-    def url(self) -> str:
-        """The URL of the server."""
-        return f"{self.scheme}://{self.authority}"
+        with self._stub(self.url, self.access.timeout_s) as call:
+            return call(rpc, getattr(service_pb2, f"{rpc}Request")(**fields))
 
-    def metadata(self) -> Json:
-        """Name, version and extensions."""
-        return message_to_dict(self._call("ServerMetadata"))
+    @contextmanager
+    def _stub(self, where: str, limit_s: float) -> Iterator[Any]:
+        """A function that calls an RPC on a channel of its own, whose errors are `TritonError`."""
+        from tritonclient.grpc import service_pb2_grpc
+
+        with self.access.channel(self.scheme, self.authority) as channel, grpc_errors(where, limit_s):
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            yield lambda rpc, message: getattr(stub, rpc)(message, timeout=limit_s, metadata=self.access.metadata)
 
     def is_ready(self) -> bool:
         """Whether the server and all of its models are ready."""
-        return bool(self._call("ServerReady").ready)
-
-    def index(self) -> list[dict[str, str]]:
-        """Name, version, state and reason of each model in the repository."""
-        rows = map(message_to_dict, self._call("RepositoryIndex").models)
-        return [{name: str(value) for name, value in row.items() if value} for row in rows]
-
-    def model_metadata(self, name: str, version: int = -1) -> Json:
-        """Platform, versions, inputs and outputs of a model."""
-        return message_to_dict(self._call("ModelMetadata", name=name, version=_version_text(version)))
+        return bool(self._message("ServerReady").ready)
 
     def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        response = self._call("ModelConfig", name=name, version=_version_text(version))
+        response = self._message("ModelConfig", **_fields(name, version))
         return pb.ModelConfig.FromString(response.config.SerializeToString())
-
-    def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
-        """The statistics of a model, or of all: one entry for each version."""
-        response = self._call("ModelStatistics", name=name, version=_version_text(version))
-        return [cast("StatisticsEntry", message_to_dict(model, unset=True)) for model in response.model_stats]
-
-    def load(self, name: str, config: str | None = None) -> None:
-        """Load a model, with a configuration in JSON in place of the one of the repository."""
-        parameters = {} if config is None else {"config": {"string_param": config}}
-        self._call("RepositoryModelLoad", model_name=name, parameters=parameters)
-
-    def unload(self, name: str) -> None:
-        """Unload a model."""
-        self._call("RepositoryModelUnload", model_name=name)
-
-    def trace_settings(self, model: str = "") -> Json:
-        """The trace settings of a model, or of the server."""
-        return self.update_trace_settings({}, model)
 
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
         """Change trace settings; None clears one. Returns the settings."""
         settings = {name: {"value": _values(value)} for name, value in changes.items()}
-        response = self._call("TraceSetting", settings=settings, model_name=model)
+        response = self._message("TraceSetting", settings=settings, model_name=model)
         return {
             name: list(setting.value) if name == "trace_level" else "".join(setting.value)
             for name, setting in response.settings.items()
         }
 
-    def _call(self, method: str, **fields: Any) -> Any:
+    def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
+        """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
         from tritonclient.grpc import service_pb2
 
-        request = getattr(service_pb2, f"{method}Request")(**fields)
-        with self.stub() as stub:
-            return getattr(stub, method)(request, timeout=self.access.timeout_s, metadata=self.access.metadata)
-
-    @contextmanager
-    def stub(self) -> Iterator[Any]:
-        """A client for calls; it closes its channel, and its errors are `TritonError`."""
-        from tritonclient.grpc import service_pb2_grpc
-
-        errors = grpc_errors(self.url, self.access.timeout_s)
-        with self.access.channel(self.scheme, self.authority) as channel, errors:
-            yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        fields = _fields(name, version)
+        message = service_pb2.ModelInferRequest(model_name=name, model_version=fields["version"], id=request.id)
+        for tensor, content in _tensors(request):
+            message.inputs.add(**tensor)
+            message.raw_input_contents.append(content)
+        for output in request.requested_outputs or ():
+            message.outputs.add(name=output)
+        for parameter, value in _parameters(request).items():
+            kind = {bool: "bool_param", str: "string_param", float: "double_param"}.get(type(value), "int64_param")
+            setattr(message.parameters[parameter], "uint64_param" if parameter == "priority" else kind, value)
+        with self._stub(f"{self.url}/v2{model_path(name, version)}", limit_s) as call:
+            response = call("ModelInfer", message)
+        return {
+            output.name: _array(output.datatype, list(output.shape), content)
+            for output, content in zip(response.outputs, response.raw_output_contents, strict=True)
+        }
 
 
 def make_client(scheme: str, authority: str, prefix: str, access: ConnectionOptions) -> V2Client:
     """The server at an address."""
-    kind = V2GrpcClient if scheme.startswith("grpc") else V2HttpClient
-    return kind(scheme, authority, prefix, access)
+    if scheme.startswith("grpc"):
+        return V2GrpcClient(scheme, authority, "", access)
+    return V2HttpClient(scheme, authority, prefix, access)
 
 
 def model_path(name: str, version: int = -1) -> str:
@@ -267,8 +256,9 @@ def model_path(name: str, version: int = -1) -> str:
     return f"/models/{quote(name, safe='')}{'' if version == -1 else f'/versions/{version}'}"
 
 
-def _version_text(version: int) -> str:
-    return "" if version == -1 else str(version)
+def _fields(name: str, version: int) -> dict[str, str]:
+    """The fields of a message that name a model."""
+    return {"name": name, "version": "" if version == -1 else str(version)}
 
 
 def _values(value: Any) -> list[str]:
@@ -276,3 +266,37 @@ def _values(value: Any) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
+
+
+def _parameters(request: InferRequest) -> Json:
+    parameters: Json = dict(request.parameters)
+    if request.correlation_id:
+        parameters["sequence_id"] = request.correlation_id
+        parameters["sequence_start"] = bool(request.flags & SEQUENCE_START)
+        parameters["sequence_end"] = bool(request.flags & SEQUENCE_END)
+    if request.priority:
+        parameters["priority"] = request.priority
+    if request.timeout_us:
+        parameters["timeout"] = request.timeout_us
+    return parameters
+
+
+def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
+    """Name, datatype and shape of each input, and its bytes."""
+    for tensor in request.inputs.values():
+        array = np.ascontiguousarray(tensor.array)
+        content = encode_bytes(array) if tensor.datatype is BYTES else array.tobytes()
+        yield {"name": tensor.name, "datatype": tensor.datatype.name, "shape": list(array.shape)}, content
+
+
+def _array(datatype_name: str, shape: list[int], data: Any) -> npt.NDArray[Any]:
+    """The tensor in the binary or in the JSON form."""
+    datatype = BY_NAME.get(datatype_name)
+    if datatype is None:
+        raise InvalidArgumentError(f"response expected a datatype of the v2 protocol, got '{datatype_name}'")
+    if isinstance(data, list):
+        strings = [item.encode() if isinstance(item, str) else item for item in data]
+        return np.array(strings, datatype.numpy).reshape(shape)
+    if datatype is BYTES:
+        return decode_bytes(data).reshape(shape)
+    return np.frombuffer(data, datatype.numpy).reshape(shape).copy()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy.typing as npt
 
 from tritonnb.client.address import ModelAddress
-from tritonnb.client.array_requests import request_of_call
-from tritonnb.client.infer import Outputs, infer
+from tritonnb.client.array_requests import Outputs, request_of_call
 from tritonnb.core.accessors import extensible
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.json_types import Json
@@ -101,7 +100,9 @@ class RemoteModelHandle:
         """
         if self._spec is None:
             self._spec = ModelSpec.from_config(self.running_config())
-        return infer(self.address, request_of_call(self._spec, self.version, inputs, options), timeout)
+        request, address = request_of_call(self._spec, self.version, inputs, options), self.address
+        limit_s = address.access.timeout_s if timeout is None else timeout
+        return address.server.infer(self.name, self.version, request, limit_s)
 
     @property
     def ready(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritonnb.client.array_requests import Outputs
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
@@ -27,8 +28,6 @@ from tritonnb.runtime.execution.loop import BackgroundLoop, wait
 from tritonnb.runtime.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
-
-Outputs = dict[str, npt.NDArray[Any]]
 
 
 class Submitter:

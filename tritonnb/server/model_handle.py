@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy.typing as npt
 
-from tritonnb.client.array_requests import request_of_call
+from tritonnb.client.array_requests import Outputs, request_of_call
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.failures import shorten_traceback, with_short_traceback
@@ -17,7 +17,7 @@ from tritonnb.core.json_types import ModelMetadata
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.server.config_handle import ConfigHandle
-from tritonnb.server.inference import Outputs, infer, infer_async
+from tritonnb.server.inference import infer, infer_async
 from tritonnb.server.options import inference_parameters, with_parameters_of
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
