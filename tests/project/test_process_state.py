@@ -70,8 +70,7 @@ PROCESS_WIDE = {
 }  # fmt: skip
 #: The modules that own their process: the command line, and processes of models.
 OWN_PROCESS = {
-    "cli/main.py",
-    "cli/signals.py",
+    "cli/serve.py",
     "backends/isolation/child/main.py",
 }
 #: What others may change; the how-to lists it.

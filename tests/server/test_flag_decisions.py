@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.server.test_triton_options import ALSO, OPTIONS
-from tritonnb.cli import scaled
 from tritonnb.cli.flag_parser import FlagParser
 from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.serve import ray_keywords
 from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint_set import ListenOptions
@@ -105,7 +105,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
 @pytest.fixture
 def deployment(start: Callable[..., list[object]]) -> Decide:
     """What Ray and its deployments get."""
-    return lambda options: start(**scaled.keywords(options, {**server_options(options), "log": log_settings(options)}))
+    return lambda options: start(**ray_keywords(options, {**server_options(options), "log": log_settings(options)}))
 
 
 def outcome(decide: Decide, flag: str, repository: Path, always: list[str], capsys: pytest.CaptureFixture[str]) -> str:
