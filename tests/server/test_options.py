@@ -10,6 +10,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.client.array_requests import REQUEST_OPTIONS, make_request
+from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.options import EngineKeywords, ServerKeywords, inference_parameters
@@ -25,9 +26,13 @@ def test_every_engine_option_is_a_keyword_of_the_same_type() -> None:
 def test_serve_accepts_the_keywords_of_server_except_replaces() -> None:
     server = inspect.signature(tnb.Server).parameters
     assert set(inspect.signature(tnb.serve).parameters) == set(server) - {"replaces"}
+    assert server["host"].default == "127.0.0.1"
+    assert server["model_control_mode"].default == "none"
+
+
+def test_the_other_keywords_are_the_options_of_the_endpoints() -> None:
     own_keywords = get_type_hints(ServerKeywords).keys() - get_type_hints(EngineKeywords).keys()
-    init = {name: server[name].annotation for name in own_keywords}
-    assert init == {name: ServerKeywords.__annotations__[name].__forward_arg__ for name in own_keywords}
+    assert own_keywords == {field.name for field in dataclasses.fields(ListenOptions)}
 
 
 @pytest.mark.parametrize("method", ["__call__", "infer", "infer_async", "infer_all"])

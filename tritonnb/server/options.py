@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
@@ -56,9 +57,10 @@ class EngineKeywords(TypedDict, total=False):
 
 
 class ServerKeywords(EngineKeywords, total=False):
-    """The keywords of `Server` that `serve` passes on."""
+    """The keywords of `Server`, which `serve` passes on: fields of `ListenOptions`, and those of the engine."""
 
     host: str
+    port: int | None
     allow_http: bool
     http: HttpOptions | None
     grpc_port: int | None
@@ -90,10 +92,16 @@ def inference_parameters(
     """The parameters of every method of `ModelHandle` that runs an inference."""
 
 
-def with_keywords(keywords: type) -> Callable[[F], F]:
+def with_keywords(keywords: type, *defaults: type) -> Callable[[F], F]:
     """Show the keywords of a TypedDict in the signature of a function, in place of ``**options``.
 
     Type checkers read ``Unpack[...]``; `inspect.signature`, and so completion in IPython, does not.
+
+    Parameters
+    ----------
+    keywords : type
+    *defaults : type
+        Dataclasses that have the keywords as fields, with their defaults.
 
     Examples
     --------
@@ -106,8 +114,9 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
     >>> inspect.signature(start)
     <Signature (name, *, port: int = Ellipsis)>
     """
+    values = {field.name: field.default for kind in defaults for field in fields(kind) if field.default is not MISSING}
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=hint)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name, ...), annotation=hint)
         for name, hint in get_type_hints(keywords).items()
     ]
 

@@ -8,6 +8,8 @@ from typing import Unpack
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import endpoint_set
+from tritonnb.endpoints.endpoint_set import ListenOptions
+from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.options import ServerKeywords, StrPath, paths_of, with_keywords
 from tritonnb.server.server import Server
 
@@ -15,11 +17,9 @@ from tritonnb.server.server import Server
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
-@with_keywords(ServerKeywords)
+@with_keywords(ServerKeywords, ListenOptions, EngineOptions)
 @with_short_traceback
-def serve(
-    model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Unpack[ServerKeywords]
-) -> Server:
+def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[ServerKeywords]) -> Server:
     """Start an inference server in this process.
 
     A second call with the same repositories replaces the server, and can use its port. If the new server cannot start,
@@ -48,8 +48,8 @@ def serve(
     """
     repositories = paths_of(model_repository)
     key = tuple(str(repository.resolve()) for repository in repositories)
-    server = _running[key] = Server(repositories, port=port, replaces=_running.get(key), **options)
-    if port is None and server.url and server.port != endpoint_set.DEFAULT_PORT:
+    server = _running[key] = Server(repositories, replaces=_running.get(key), **options)
+    if options.get("port") is None and server.url and server.port != endpoint_set.DEFAULT_PORT:
         print(f"port {endpoint_set.DEFAULT_PORT} is in use; serving on {server.url}")
     for repository in repositories:
         if (repository / "config.pbtxt").is_file():

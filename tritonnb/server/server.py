@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypeVar, Unpack, get_type_hints, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.accessors import extensible
@@ -20,10 +20,6 @@ from tritonnb.core.json_types import IndexEntry, ServerMetadata
 from tritonnb.core.named_models import NamedModels
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.endpoint_set import ListenOptions
-from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.read import AnyConfig, config_json
 from tritonnb.runtime.load_errors import raised_here
 from tritonnb.runtime.options import EngineOptions
@@ -31,7 +27,7 @@ from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
-from tritonnb.server.options import EngineKeywords, StrPath, paths_of, with_keywords
+from tritonnb.server.options import EngineKeywords, ServerKeywords, StrPath, paths_of, with_keywords
 from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
 F = TypeVar("F", bound=Function)
@@ -102,53 +98,30 @@ class Server(NamedModels, BackgroundServer):
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
-    @with_keywords(EngineKeywords)
+    @with_keywords(ServerKeywords, ListenOptions, EngineOptions)
     @with_short_traceback
     def __init__(
         self,
         model_repository: StrPath | Sequence[StrPath] = (),
         *,
-        host: str = "127.0.0.1",
-        port: int | None = None,
-        allow_http: bool = True,
-        http: HttpOptions | None = None,
-        grpc_port: int | None = None,
-        grpc_host: str = "",
-        grpc: GrpcOptions | None = None,
-        metrics_port: int | None = None,
-        metrics_host: str = "",
-        metrics: MetricsOptions | None = None,
-        openai_port: int | None = None,
-        openai_host: str = "",
-        openai: OpenAiOptions | None = None,
         replaces: Server | None = None,
-        **engine_options: Unpack[EngineKeywords],
+        **options: Unpack[ServerKeywords],
     ) -> None:
-        for unknown in engine_options.keys() - EngineKeywords.__annotations__.keys():
+        for unknown in options.keys() - get_type_hints(ServerKeywords).keys():
             raise TypeError(
                 f"Server has no option '{unknown}'{did_you_mean(unknown, inspect.signature(Server).parameters)}"
             )
+        listen: dict[str, Any] = {
+            name: value for name, value in options.items() if name not in EngineKeywords.__annotations__
+        }
+        engine: dict[str, Any] = {name: value for name, value in options.items() if name not in listen}
         with raised_here():  # they are printed below
             super().__init__(
-                EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
-                ListenOptions(
-                    host,
-                    port,
-                    allow_http,
-                    http or HttpOptions(),
-                    grpc_port,
-                    grpc_host,
-                    grpc or GrpcOptions(),
-                    metrics_port,
-                    metrics_host,
-                    metrics or MetricsOptions(),
-                    openai_port,
-                    openai_host,
-                    openai or OpenAiOptions(),
-                ),
+                EngineOptions(model_repositories=paths_of(model_repository), **engine),
+                ListenOptions(**{name: value for name, value in listen.items() if value is not None}),
                 replaces,
             )
-        if "log" not in engine_options:  # with log settings, the failures are in the log
+        if "log" not in options:  # with log settings, the failures are in the log
             for name, error in self.load_errors.items():
                 print(f"model '{name}' is not served: {error}")
 
