@@ -143,7 +143,7 @@ class Endpoints:
         self.models = Models()
         self._caches = caches
         engine = cast(Any, self.models)
-        endpoint = HttpEndpoint(engine, host="127.0.0.1", port=0, options=http)
+        endpoint = HttpEndpoint(engine, host="127.0.0.1", options=http)
         rpcs = RpcDispatcher(engine, grpc)
         self._http = Server(loop)
         self._http.delegate = endpoint

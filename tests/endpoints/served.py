@@ -153,7 +153,7 @@ class Running:
 async def running(**options: Any) -> AsyncIterator[Running]:
     """An endpoint on a free port."""
     engine = OneModel()
-    endpoint = HttpEndpoint(cast("Any", engine), host="127.0.0.1", port=0, options=HttpOptions(**options))
+    endpoint = HttpEndpoint(cast("Any", engine), host="127.0.0.1", options=HttpOptions(**options))
     await endpoint.start()
     server = Running(endpoint, engine)
     try:

@@ -264,9 +264,9 @@ def test_a_port_that_is_taken_is_said_to_be() -> None:
     async def scenario() -> None:
         async with running() as server:
             options = HttpOptions()
-            second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", port=server.endpoint.port, options=options)
+            second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", options=options)
             with pytest.raises(OSError, match="in use"):
-                await second.start()
+                await second.start(server.endpoint.port)
 
     asyncio.run(scenario())
 

@@ -22,21 +22,24 @@ class Endpoint(ABC):
     Parameters
     ----------
     host : str
+
+    Attributes
+    ----------
     port : int
-        0 for any free port; the attribute `port` has its number after `start`.
+        Set by `start`.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str) -> None:
         self.host = host
-        self.port = port
+        self.port = 0
         self._transport: Transport
 
     @abstractmethod
     def make_transport(self) -> Transport:
         """Make the server that listens."""
 
-    async def start(self) -> None:
-        """Listen.
+    async def start(self, port: int = 0) -> None:
+        """Listen on a port; on any free one if it is 0.
 
         Raises
         ------
@@ -46,7 +49,7 @@ class Endpoint(ABC):
             If an option is invalid.
         """
         self._transport = self.make_transport()
-        self.port = await self._transport.start(self.host, self.port)
+        self.port = await self._transport.start(self.host, port)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -143,46 +142,26 @@ class Endpoints:
         InvalidArgumentError
             If an address is invalid.
         """
-        host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-        on_http = options.openai if options.openai.allow and options.openai_port is None else None
+        host = options.host
         if options.allow_http:
-            self.http = await self._listen(
-                "HTTP",
-                host,
-                ports if options.port is None else [options.port],
-                lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http, openai=on_http),
-            )
+            on_http = options.openai if options.openai.allow and options.openai_port is None else None
+            http = HttpEndpoint(engine, host=host, options=options.http, openai=on_http)
+            ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if options.port is None else [options.port]
+            self.http = await self._listen("HTTP", http, ports)
         if options.grpc_port is not None:
             # Imported here: grpcio adds a tenth of a second to `import tritonnb`, and most servers have no gRPC port.
             from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 
-            grpc_host = options.grpc_host or host
-            self.grpc = await self._listen(
-                "GRPC",
-                grpc_host,
-                [options.grpc_port],
-                lambda port: GrpcEndpoint(engine, host=grpc_host, port=port, options=options.grpc),
-            )
+            grpc = GrpcEndpoint(engine, host=options.grpc_host or host, options=options.grpc)
+            self.grpc = await self._listen("GRPC", grpc, [options.grpc_port])
         if options.metrics_port is not None:
             metrics_host = options.metrics_host or host
-            self.metrics = await self._listen(
-                "Metrics",
-                metrics_host,
-                [options.metrics_port],
-                lambda port: MetricsEndpoint(
-                    engine, host=metrics_host, port=port, options=options.metrics, http=options.http
-                ),
-            )
+            metrics = MetricsEndpoint(engine, host=metrics_host, options=options.metrics, http=options.http)
+            self.metrics = await self._listen("Metrics", metrics, [options.metrics_port])
         if options.openai.allow and options.openai_port is not None:
             openai_host = options.openai_host or host
-            self.openai = await self._listen(
-                "OpenAI",
-                openai_host,
-                [options.openai_port],
-                lambda port: OpenAiEndpoint(
-                    engine, host=openai_host, port=port, options=options.openai, http=options.http
-                ),
-            )
+            openai = OpenAiEndpoint(engine, host=openai_host, options=options.openai, http=options.http)
+            self.openai = await self._listen("OpenAI", openai, [options.openai_port])
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
@@ -195,7 +174,8 @@ class Endpoints:
         self._started = [endpoint for endpoint in self._started if endpoint is self.metrics]
         await asyncio.gather(*(endpoint.stop(drain) for endpoint in stopped))
 
-    async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
+    async def _listen(self, service: str, endpoint: E, ports: range | list[int]) -> E:
+        host = endpoint.host
         for port in ports:
             if not isinstance(port, int):
                 raise InvalidArgumentError(f"cannot listen on {host}:{port}: expected an integer port, got {port!r}")
@@ -203,9 +183,8 @@ class Endpoints:
                 raise InvalidArgumentError(
                     f"cannot listen on {host}:{port}: expected a port from 0 to {_LAST_PORT}, got {port}"
                 )
-            endpoint = make(port)
             try:
-                await endpoint.start()
+                await endpoint.start(port)
             except (OSError, OverflowError) as error:
                 if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from None

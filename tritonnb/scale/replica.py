@@ -163,7 +163,7 @@ class Replica:
         self._settings = settings or EndpointSettings()
         checked = self._settings.checked
         openai = checked.openai if checked.openai.allow else None
-        self._http = HttpEndpoint(self.engine, host="", port=0, options=checked.http, openai=openai)
+        self._http = HttpEndpoint(self.engine, host="", options=checked.http, openai=openai)
         self._rpcs = RpcDispatcher(self.engine, checked.grpc)
         self._families = Families(self.engine, checked.metrics or MetricsOptions())
         self._recorder = EventRecorder(self.engine.stream)

@@ -18,13 +18,11 @@ class GrpcEndpoint(Endpoint):
     ----------
     engine : Engine
     host : str
-    port : int
-        0 for any free port; the attribute `port` has its number after `start`.
     options : GrpcOptions
     """
 
-    def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
-        super().__init__(host, port)
+    def __init__(self, engine: Engine, *, host: str, options: GrpcOptions) -> None:
+        super().__init__(host)
         if options.transport not in ("auto", "fast", "grpcio"):
             raise InvalidArgumentError(
                 f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"

@@ -30,17 +30,13 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     ----------
     engine : Engine
     host : str
-    port : int
-        0 for any free port; the attribute `port` has its number after `start`.
     options : HttpOptions
     openai : OpenAiOptions, optional
         Serve OpenAI's API, too, under ``/v1``.
     """
 
-    def __init__(
-        self, engine: Engine, *, host: str, port: int, options: HttpOptions, openai: OpenAiOptions | None = None
-    ) -> None:
-        super().__init__(host, port)
+    def __init__(self, engine: Engine, *, host: str, options: HttpOptions, openai: OpenAiOptions | None = None) -> None:
+        super().__init__(host)
         self.engine = engine
         self.options = options
         self.admission = Admission.of(options, host)

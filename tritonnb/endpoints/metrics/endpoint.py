@@ -23,15 +23,13 @@ class MetricsEndpoint(Endpoint):
     ----------
     engine : Engine
     host : str
-    port : int
-        0 for any free port; the attribute `port` has its number after `start`.
     options : MetricsOptions
     http : HttpOptions
         For limits and allowed callers, which are those of the HTTP endpoint.
     """
 
-    def __init__(self, engine: Engine, *, host: str, port: int, options: MetricsOptions, http: HttpOptions) -> None:
-        super().__init__(host, port)
+    def __init__(self, engine: Engine, *, host: str, options: MetricsOptions, http: HttpOptions) -> None:
+        super().__init__(host)
         self.families = Families(engine, options)
         self._http = http
         self._application = web.Application(

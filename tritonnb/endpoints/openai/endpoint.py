@@ -56,15 +56,13 @@ class OpenAiEndpoint(Endpoint):
     ----------
     engine : Engine
     host : str
-    port : int
-        0 for any free port; the attribute `port` has its number after `start`.
     options : OpenAiOptions
     http : HttpOptions
         For limits, allowed callers and restricted APIs, which are those of the HTTP endpoint.
     """
 
-    def __init__(self, engine: Engine, *, host: str, port: int, options: OpenAiOptions, http: HttpOptions) -> None:
-        super().__init__(host, port)
+    def __init__(self, engine: Engine, *, host: str, options: OpenAiOptions, http: HttpOptions) -> None:
+        super().__init__(host)
         self._options = http
         routes = rules(engine, http.max_input_size, Admission.of(http, host), options)
         self._application = web.Application(routes, log_function=lambda handler: None)
