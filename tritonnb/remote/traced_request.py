@@ -10,9 +10,6 @@ from typing import Any, Self
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
 
-#: The times of an execution; a request that was not executed has none of them.
-_COMPUTE = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
-
 
 def is_time(value: object) -> bool:
     """Whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""

@@ -17,11 +17,9 @@ from typing import cast
 from tornado import httputil
 
 from tritonnb.core.errors import Status, TritonError
-from tritonnb.core.messages import InferResponse
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
-from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.rpcs import INFER, RPCS
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
@@ -225,7 +223,10 @@ class Replica:
         """Run an RPC with one response."""
         try:
             if name == INFER:
-                return RpcReply(await self._infer(message, metadata))
+                inference, answer = await self._rpcs.infer_one(message, metadata)
+                serialized = inference.response_bytes(answer)
+                inference.sent(final=True)
+                return RpcReply(serialized)
             request = _READERS[name](message) if name in _READERS else message
             response = await self._rpcs.call(name, request, metadata)
             return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
@@ -244,23 +245,6 @@ class Replica:
                 yield RpcReply(response.SerializeToString(), ordered=ordered)
         except Exception as error:
             yield RpcReply.of(error)
-
-    async def _infer(self, message: bytes, metadata: Mapping[str, str]) -> bytes:
-        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
-
-        def on_response(inference: Inference, response: InferResponse) -> None:
-            if not future.done():
-                future.set_result(response)
-
-        inference = self._rpcs.infer(message, metadata, on_response)
-        try:
-            response = await future
-        except asyncio.CancelledError:
-            inference.cancel()
-            raise
-        serialized = inference.response_bytes(response)
-        inference.sent(final=True)
-        return serialized
 
     def _is_decoupled(self, message: bytes) -> bool:
         request = _READERS[INFER](message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.handlers import Handlers
 from tritonnb.endpoints.grpc.inference import GrpcRequestCache, Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -88,6 +90,29 @@ class RpcDispatcher:
             )
         except TritonError as error:
             log_failed(request_id, error)
+            raise
+
+    async def infer_one(
+        self, serialized: bytes | bytearray, metadata: Mapping[str, str]
+    ) -> tuple[Inference, InferResponse]:
+        """Run a ``ModelInfer`` and wait for its response; cancelling the task cancels it.
+
+        Raises
+        ------
+        TritonError
+            If the request is refused at once, or cannot be parsed.
+        """
+        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
+
+        def on_response(inference: Inference, response: InferResponse) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        inference = self.infer(serialized, metadata, on_response)
+        try:
+            return inference, await future
+        except asyncio.CancelledError:
+            inference.cancel()
             raise
 
     def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> Stream:

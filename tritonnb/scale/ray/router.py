@@ -28,7 +28,6 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
         """Register the router (Ray's interface)."""
         self._members = Members()
         self._gone: set[str] = set()
-        self._serving: dict[str, RunningReplica] = {}
         #: Called with the ID of a replica that is to go, on the router's thread.
         self.on_leaving: Callable[[str], object] = lambda replica: None
         self.on_change: Callable[[], object] = lambda: None

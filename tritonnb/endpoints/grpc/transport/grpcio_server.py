@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -13,9 +12,7 @@ from google.protobuf.message import Message
 from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
-from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
-from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import Stream
@@ -97,19 +94,8 @@ class GrpcioServer:
         return handle
 
     async def _infer(self, message: bytes, context: Context) -> Message:
-        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
-
-        def on_response(inference: Inference, response: InferResponse) -> None:
-            if not future.done():
-                future.set_result(response)
-
         try:
-            inference = self._rpcs.infer(message, _metadata(context), on_response)
-            try:
-                response = await future
-            except asyncio.CancelledError:
-                inference.cancel()
-                raise
+            inference, response = await self._rpcs.infer_one(message, _metadata(context))
             response_message = inference.response_message(response)
         except Exception as error:
             await _abort(context, error)
