@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.server.test_triton_options import ALSO, OPTIONS
-from tritonnb.cli.flag_parser import FlagParser
-from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.flags import FlagParser, add_flags, warnings
 from tritonnb.cli.serve import ray_keywords
 from tritonnb.cli.server_options import log_settings, server_options
 from tritonnb.core.errors import InvalidArgumentError

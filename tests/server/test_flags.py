@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.cli.flag_help import HELP
-from tritonnb.cli.flag_parser import FlagParser
-from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.flags import HELP, FlagParser, add_flags, warnings
 from tritonnb.cli.main import make_parser
 from tritonnb.cli.server_options import server_options
 from tritonnb.core.errors import InvalidArgumentError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.cli.flag_parser import FlagParser
-from tritonnb.cli.flags import add_flags, warnings
+from tritonnb.cli.flags import FlagParser, add_flags, warnings
 from tritonnb.cli.server_options import server_options
 
 BOOLEANS = ("true", "false", "True", "0", "1")

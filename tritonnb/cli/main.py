@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tritonnb.cli import export, lab, serve, trace
 from tritonnb.cli.doctor import doctor
-from tritonnb.cli.flag_parser import FlagParser
-from tritonnb.cli.flags import add_flags
+from tritonnb.cli.flags import FlagParser, add_flags
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION
 
