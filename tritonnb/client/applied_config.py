@@ -1,7 +1,7 @@
 """A configuration that is applied over the network contains the one that the model had before.
 
 A server says which configuration a model runs, and not which one its repository contains. The one before is therefore
-kept where every connection finds it, also after the process that applied the other one was killed: in a parameter of
+kept where every connection finds it, even after the process that applied the other one was killed: in a parameter of
 the applied configuration. Backends ignore parameters that they do not know.
 """
 

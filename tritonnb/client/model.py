@@ -1,4 +1,4 @@
-"""What a model of a server in this process and one of another server have in common."""
+"""The protocol of a model, of a server in this process or of another one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Model(Protocol):
         """A copy of the running configuration."""
 
     def load_failure(self) -> str:
-        """Why the model failed to load; empty if it is served."""
+        """The reason why the model failed to load; empty if it is served."""
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
-        """What the model would run under a configuration; nothing is changed."""
+        """Return the configuration that the model would run; nothing is changed."""

@@ -1,4 +1,4 @@
-"""How to reach a server of the v2 protocol: headers, TLS, time limits, and what its failures mean."""
+"""Connections to a server of the v2 protocol: headers, TLS, time limits, and the errors for its failures."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class V2GrpcClient(V2Client):
 
     @contextmanager
     def _stub(self, where: str, limit_s: float) -> Iterator[Any]:
-        """A function that calls an RPC on a channel of its own, whose errors are `TritonError`."""
+        """A function that calls an RPC on a new channel, whose errors are `TritonError`."""
         from tritonclient.grpc import service_pb2_grpc
 
         with self.access.channel(self.scheme, self.authority) as channel, grpc_errors(where, limit_s):

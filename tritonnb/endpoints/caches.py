@@ -1,4 +1,4 @@
-"""What endpoints remember of requests: a client usually sends the same one again, with other tensor contents.
+"""Caches of requests: a client usually sends the same one again, with other tensor contents.
 
 Once such a request has been read and checked, everything except the tensors is known, and the tensors are views at
 known offsets of the new message. HTTP and gRPC find a known request in different ways; what they store is the same.

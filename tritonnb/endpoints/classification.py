@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import InvalidArgumentError
 
-#: Triton's limit for the classes of a row; here also for those of a response.
+#: Triton's limit for the classes of a row; here for those of a response, too.
 _MAX_CLASSES = 1_000_000
 
 

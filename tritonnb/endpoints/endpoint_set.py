@@ -70,7 +70,7 @@ class ListenOptions:
         Empty for the same as ``host``.
     metrics : MetricsOptions
     openai_port : int or None
-        None for OpenAI's API on the HTTP port, 0 for any free port of its own.
+        None for OpenAI's API on the HTTP port, 0 for any free dedicated port.
     openai_host : str
         Empty for the same as ``host``.
     openai : OpenAiOptions
@@ -122,7 +122,7 @@ class Endpoints:
     grpc : GrpcEndpoint or None
     metrics : MetricsEndpoint or None
     openai : OpenAiEndpoint or None
-        Only if OpenAI's API has a port of its own.
+        Only if OpenAI's API has a dedicated port.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What the endpoints need of an engine and its models.
+"""The interfaces of an engine and its models that the endpoints use.
 
-Protocols instead of the classes: compiled code would check the class of the model for each request.
+These are protocols because mypyc would check the type of a class on every call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What HTTP and gRPC requests have in common: the model version, forwarded headers, and error texts."""
+"""Rules that HTTP and gRPC requests share: the model version, forwarded headers, and error texts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def listen(
     return server, int(listener.getsockname()[1])
 
 
-#: How long the loop polls: longer than a small model or its client takes, also if the model has a process of its own,
+#: How long the loop polls: longer than a small model or its client takes, even if the model has its own process,
 #: and too short to cost noticeable processor time.
 POLL_NS = 100_000
 

@@ -49,12 +49,12 @@ class TracedBatch:
 
     @property
     def sent_ns(self) -> int | None:
-        """When the scheduler sent the batch, if the server recorded it; otherwise it is at most the start."""
+        """The time when the scheduler sent the batch, if the server recorded it; otherwise it is at most the start."""
         return self.requests[0].stamps.get(BATCH_SENT)
 
     @property
     def released_ns(self) -> int:
-        """When all requests were released."""
+        """The time when all requests were released."""
         return max(self.end_ns, *(request.ended_ns for request in self.requests))
 
 

@@ -304,7 +304,7 @@ def infer_reasons(model: TracedModel) -> Agreement:
 
 
 def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
-    """Why a trace does not contain every request; empty if it may."""
+    """The reason why a trace does not contain every request; empty if it may."""
     if trace_rate is not None:
         return f"1 of {trace_rate} requests was traced (trace_rate {trace_rate})" if trace_rate > 1 else ""
     for model in models:
@@ -331,7 +331,7 @@ def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
 
 
 def _missing_rows(model: TracedModel) -> str:
-    """Which part of the reported batches is not in the trace; empty if all of it is."""
+    """Describe the part of the reported batches that is not in the trace; empty if all of it is."""
     if model.config is not None and model.config.HasField("sequence_batching"):
         return ""  # rows of null requests, which are not traced
     reported = sum(batch.reported.size for batch in model.batches if batch.reported is not None)

@@ -135,14 +135,14 @@ class RemoteModelHandle:
         return self.address.config()
 
     def load_failure(self) -> str:
-        """Why the model failed to load; empty if it is served."""
+        """The reason why the model failed to load; empty if it is served."""
         rows = [row for row in self._remote.index() if row["name"] == self.name]
         if any(row.get("state") == "READY" for row in rows):
             return ""
         return next((row["reason"] for row in rows if row.get("reason")), "")
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
-        """What the model would run under a configuration, as far as it can be checked without the server.
+        """Return the configuration that the model would run, as far as it can be checked without the server.
 
         Raises
         ------

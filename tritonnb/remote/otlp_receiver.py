@@ -25,7 +25,7 @@ from tritonnb.runtime.execution.loop import BackgroundLoop
 
 #: The default port of OTLP over HTTP, and the path of traces.
 PORT, PATH = 4318, "/v1/traces"
-#: Requests that are kept, and bytes of a message, also after decompression.
+#: Requests that are kept, and bytes of a message, before and after decompression.
 _KEPT, _MAX_MESSAGE = 200_000, 64 << 20
 
 OnRequest = Callable[[TracedRequest], None]
@@ -146,7 +146,7 @@ class OtlpReceiver:
 
 @with_short_traceback
 def otlp_receiver(port: int = PORT, *, host: str = "127.0.0.1") -> OtlpReceiver:
-    """Receive traces over OTLP/HTTP: ``POST /v1/traces``, in protobuf or JSON, also compressed with gzip.
+    """Receive traces over OTLP/HTTP: ``POST /v1/traces``, in protobuf or JSON, compressed with gzip or not.
 
     Start the server with ``--trace-config mode=opentelemetry --trace-config opentelemetry,url=URL``, where URL is the
     `url` of the receiver.

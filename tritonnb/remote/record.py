@@ -35,7 +35,7 @@ class TraceReader(Protocol):
         """The requests so far."""
 
     def explain_nothing(self) -> str:
-        """Why no request was traced, as far as it is known, and what to do."""
+        """Explain why no request was traced, as far as it is known, and what to do."""
 
     def close(self) -> None:
         """Read no more."""
@@ -106,7 +106,7 @@ class SpanReader:
         return list(self._requests)
 
     def explain_nothing(self) -> str:
-        """Why no request was traced, as far as it is known, and what to do."""
+        """Explain why no request was traced, as far as it is known, and what to do."""
         url = self._receiver.url
         return f"no spans of them arrived at {url}: start the server with --trace-config opentelemetry,url={url}"
 
@@ -148,7 +148,7 @@ class TraceFileReader:
         return list(requests_of(entries))
 
     def explain_nothing(self) -> str:
-        """Why no request was traced, as far as it is known, and what to do."""
+        """Explain why no request was traced, as far as it is known, and what to do."""
         reason = "; ".join(f"'{file}' cannot be read: {error}" for file, error in self._unreadable.items())
         reason = reason or f"nothing new is in '{self._path}' or '{self._path}.0', … on this machine"
         return (
@@ -230,7 +230,7 @@ def record(
 def _completed(
     after: Sequence[StatisticsEntry], before: Sequence[StatisticsEntry], models: Sequence[str]
 ) -> dict[str, int]:
-    """How many requests of each model the server completed between two readings."""
+    """The number of requests of each model that the server completed between two readings."""
 
     def count(statistics: Sequence[StatisticsEntry], model: str) -> int:
         parts = [entry["inference_stats"] for entry in statistics if entry["name"] == model]

@@ -136,7 +136,7 @@ class _Replayer:
         return Replay(reasons, Agreement(len(reasons), len(reasons) - causes.total(), first, dict(causes)))
 
     def _take(self, number: int, batch: TracedBatch) -> Execute | None:
-        """What the scheduler sends when the instance of this batch becomes available."""
+        """Return the batch that the scheduler sends when the instance of this batch becomes available."""
         time_ns = self._taken[number]
         self._arrive_until(time_ns, number)
         self._wake_until(time_ns)
@@ -202,7 +202,7 @@ class _Replayer:
         return make_scheduler(self._config, self._instance_count, {})
 
     def _cause(self, number: int, batch: TracedBatch, execute: Execute | None) -> str:
-        """How the recorded batch differs from the decision; empty if it does not."""
+        """Describe how the recorded batch differs from the decision; empty if it does not."""
         if execute is None:
             return EARLY
         if tuple([request.serial for request in execute.requests]) != self._members[number]:
@@ -229,7 +229,7 @@ def _arrivals(
     members: Sequence[tuple[int, ...]],
     max_batch_size: int,
 ) -> list[_Arrival]:
-    """When each request reached the scheduler, in the order of the batches where the times do not determine it."""
+    """The arrivals at the scheduler, in the order of the batches where the times do not determine it."""
     arrivals = []
     for serial, (request, rows) in enumerate(requests, 1):
         simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(max_batch_size > 0)), serial)
@@ -268,7 +268,7 @@ def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
 
 
 def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
-    """When the instances took the batches, at the earliest: what came later may be in the next one."""
+    """The earliest times when the instances took the batches: what came later may be in the next one."""
     taken: list[int] = []
     latest_ns = batches[-1].start_ns if batches else 0
     for batch in reversed(batches):
@@ -283,7 +283,7 @@ def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
 
 
 def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
-    """When the scheduler sends the batch, if an instance is idle then."""
+    """The time when the scheduler sends the batch, if an instance is idle then."""
     facts = execute.reason.facts
     formed_ns = taken_ns - facts.get("ready_ns", 0)
     oldest_ns = min(request.queued_ns for request in batch.requests)

@@ -118,7 +118,7 @@ class _Reader:
         self._last = frozenset(answered)
 
     def _shift(self, document: Mapping[str, Any]) -> int:
-        """How far the monotonic clock of a node is behind that of the first one, by their wall clocks."""
+        """The lag of the monotonic clock of a node behind that of the first one, by their wall clocks."""
         offset = document["wall_ns"] - document["monotonic_ns"]
         if self._first_offset is None:
             self._first_offset = offset

@@ -51,7 +51,7 @@ class CountedRows:
 
     @classmethod
     def between(cls, after: StatisticsEntry, before: StatisticsEntry) -> Self:
-        """What was counted between two readings of the statistics."""
+        """The counts between two readings of the statistics."""
         new = difference(after, before)
         sizes = tuple([entry["batch_size"] for entry in new["batch_stats"]])
         return cls(new["inference_count"], new["inference_stats"]["compute_infer"]["count"], sizes)
@@ -79,7 +79,7 @@ class CountedRows:
 def counted_rows(
     after: Sequence[StatisticsEntry], before: Sequence[StatisticsEntry]
 ) -> Mapping[ModelVersion, CountedRows]:
-    """What was counted of each model version; nothing of one that was loaded in between, and so began at 0 again."""
+    """The counts of each model version; none of one that was loaded in between, and so began at 0 again."""
     earlier = {(entry["name"], int(entry["version"])): entry for entry in before}
     later = {(entry["name"], int(entry["version"])): entry for entry in after}
     counts = {key: CountedRows.between(later[key], earlier[key]) for key in later.keys() & earlier.keys()}
@@ -151,7 +151,7 @@ class TracedModel:
         return sorted(map(_left_ns, self.requests))
 
     def reason(self, number: int) -> Reason:
-        """Why a batch was sent, as far as it is known."""
+        """The reason of a batch, as far as it is known."""
         batch = self.batches[number]
         if batch.reported is not None:
             return batch.reported.reason
@@ -258,7 +258,7 @@ def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Ev
 
 
 def _left_ns(request: TracedRequest) -> int:
-    """When a request left the queue."""
+    """The time when a request left the queue."""
     return request.stamps["COMPUTE_START"] if request.executed else request.ended_ns
 
 

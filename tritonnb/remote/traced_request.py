@@ -104,12 +104,12 @@ class TracedRequest:
 
     @property
     def received_ns(self) -> int:
-        """When the request was handed to the server's core."""
+        """The time when the request was handed to the server's core."""
         return self.stamps.get("REQUEST_START", self.queued_ns)
 
     @property
     def queued_ns(self) -> int:
-        """When the request was handed to the scheduler."""
+        """The time when the request was handed to the scheduler."""
         return self.stamps["QUEUE_START"]
 
     @property
@@ -122,7 +122,7 @@ class TracedRequest:
 
     @property
     def ended_ns(self) -> int:
-        """When the request was released."""
+        """The time when the request was released."""
         return self.stamps.get("REQUEST_END", max(self.stamps.values()))
 
     @property

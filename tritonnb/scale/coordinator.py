@@ -1,4 +1,4 @@
-"""What the replicas of a deployment have in common: their live sequences, and the changes that clients made.
+"""The state that the replicas of a deployment share: their live sequences, and the changes that clients made.
 
 There is one coordinator for a deployment; every ingress replica calls it, so they agree. Its state is rebuilt from the
 reports of the replicas if it is restarted, except for the changes.
@@ -19,7 +19,7 @@ _SILENT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request that changes every replica, also those that are added later: load, unload, settings.
+    """A request that changes every replica, including those that are added later: load, unload, settings.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a replica says about itself, every second.
+    """The state that a replica reports every second.
 
     Attributes
     ----------

@@ -135,7 +135,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class EndpointSettings:
-    """What an ingress and its replicas apply.
+    """The settings that an ingress and its replicas apply.
 
     Attributes
     ----------

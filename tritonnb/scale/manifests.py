@@ -29,7 +29,7 @@ INGRESSES = {"envoy": "envoyproxy/envoy:v1.32.1", "nginx": "nginx:1.27"}
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is to run.
+    """The servers that are to run.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def _proxy(workload: Workload) -> list[Json]:
 
 
 def kserve(workload: Workload) -> list[Json]:
-    """An InferenceService of KServe; with another image than Triton's, with a ServingRuntime of its own.
+    """An InferenceService of KServe; with another image than Triton's, with a dedicated ServingRuntime.
 
     Parameters
     ----------

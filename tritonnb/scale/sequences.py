@@ -39,7 +39,7 @@ class SequenceKey(NamedTuple):
 
 
 class SequenceRequest(NamedTuple):
-    """What a request says about its sequence."""
+    """The sequence of a request."""
 
     key: SequenceKey
     start: bool

@@ -1,4 +1,4 @@
-"""The base class of `Server`: the engine and its endpoints on a thread and an event loop of their own.
+"""The base class of `Server`: the engine and its endpoints on their own thread and event loop.
 
 Other threads run code on that loop and wait for it, and record its events. Ports are opened before models are loaded,
 and closed after all accepted requests are answered.

@@ -41,7 +41,7 @@ class Submitter:
         self._is_wake_scheduled = False
 
     def submit(self, request: InferRequest) -> None:
-        """Submit a request; every outcome, also a refusal, is passed to ``request.respond``.
+        """Submit a request; every outcome, including a refusal, is passed to ``request.respond``.
 
         Raises
         ------

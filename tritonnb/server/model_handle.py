@@ -205,12 +205,12 @@ class ModelHandle:
         return copy.deepcopy(self._server.call(self._server.engine.model, self.name).config)
 
     def load_failure(self) -> str:
-        """Why the model failed to load; empty if it is served."""
+        """The reason why the model failed to load; empty if it is served."""
         return self._server.call(self._server.engine.failure, self.name)
 
     @with_short_traceback
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
-        """What the model would run under a configuration; nothing is changed.
+        """Return the configuration that the model would run; nothing is changed.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class ModelHandle:
         return f"model '{self.name}' ({state})"
 
     def _reason(self) -> str:
-        """Why the model is not ready: its load error, or the states of its versions."""
+        """The reason why the model is not ready: its load error, or the states of its versions."""
         if failure := self._server.call(self._server.engine.failure, self.name):
             return failure.rstrip(";\n")
         rows = [row for row in self._server.index() if row["name"] == self.name]

@@ -1,6 +1,6 @@
 """Nested event loops, for user code that calls ``asyncio.run`` in a cell.
 
-The server does not need them: it has an event loop and a thread of its own.
+The server does not need them: it has its own event loop and thread.
 """
 
 from __future__ import annotations

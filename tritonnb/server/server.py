@@ -1,6 +1,6 @@
 """`Server`: an inference server in this process.
 
-It runs on a thread and an event loop of its own, so cells, scripts and other event loops continue to run, and
+It runs on its own thread and event loop, so cells, scripts and other event loops continue to run, and
 interrupting a cell does not stop it.
 """
 
@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Function)
 @extensible
 @with_short_tracebacks
 class Server(NamedModels, BackgroundServer):
-    """An inference server on a thread of its own, with an HTTP v2 endpoint.
+    """An inference server on its own thread, with an HTTP v2 endpoint.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Server(NamedModels, BackgroundServer):
         Settings by backend; those of ``""`` apply to all backends.
     strict_readiness : bool, optional
     isolate : bool or sequence of str, optional
-        Run the instances of these models, or of all models of the repositories, in processes of their own. Those of
+        Run the instances of these models, or of all models of the repositories, in their own processes. Those of
         C++ backends do so unless it is False.
     replaces : Server, optional
         A server to stop before this one starts, which can use its ports. It continues if this one cannot start.
@@ -128,7 +128,7 @@ class Server(NamedModels, BackgroundServer):
     # --- models -----------------------------------------------------------------------------
 
     def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
-        """The model with a name; also one that failed to load, so that its configuration can be corrected.
+        """The model with a name, even one that failed to load, so that its configuration can be corrected.
 
         Parameters
         ----------

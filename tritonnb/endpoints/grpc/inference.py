@@ -133,7 +133,7 @@ class GrpcRequestCache:
 
 
 def _head_length(message: bytes | bytearray) -> int:
-    """Where the raw contents begin; the whole length if the fields are not in the usual order."""
+    """The offset of the raw contents; the whole length if the fields are not in the usual order."""
     offset, end = 0, len(message)
     while offset < end - 1:
         tag = message[offset]

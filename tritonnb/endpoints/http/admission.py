@@ -1,4 +1,4 @@
-"""Who may send requests to an HTTP endpoint: the checks of hosts, origins and restricted APIs.
+"""The admission of requests to an HTTP endpoint: the checks of hosts, origins and restricted APIs.
 
 A browser sends the host name of the URL in ``Host`` and that of the page in ``Origin``. Both must be names of this
 machine; otherwise a web page could reach a notebook's server across origins or by DNS rebinding. The requests of an API

@@ -60,7 +60,7 @@ def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[s
 
 
 class InferenceServices:
-    """What the inferences of an endpoint use, at hand without a lookup in classes that are not compiled.
+    """The services that the inferences of an endpoint use, without a lookup in classes that are not compiled.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class InferenceServices:
 
 
 class RespondingConnection(Protocol):
-    """Where a response goes: an `Exchange`."""
+    """The receiver of a response: an `Exchange`."""
 
     def respond(self, response: bytes, /) -> None:
         """Send a complete response: status line, headers, and body."""

@@ -1,1 +1,1 @@
-"""The metrics endpoint: Prometheus text under Triton's names, on a port of its own."""
+"""The metrics endpoint: Prometheus text under Triton's names, on a dedicated port."""

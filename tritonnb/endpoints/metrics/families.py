@@ -113,7 +113,7 @@ _GPU = {
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Which families are published.
+    """The families that are published.
 
     Attributes
     ----------

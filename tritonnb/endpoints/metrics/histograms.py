@@ -82,7 +82,7 @@ def batch_families(models: Models) -> Iterator[Metric]:
 
 
 def lost_instances(models: Models) -> Metric:
-    """How often instances failed with all that they keep, such as by the end of their process."""
+    """The number of times that instances failed with all that they keep, such as by the end of their process."""
     lost = Metric(LOST, "Number of times that an instance failed and was started again", "counter")
     for served, labels in models:
         for instance, (count, _) in sorted(served.statistics.lost_instances.items()):

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible API: its routes, on the HTTP port or on a port of their own."""
+"""The OpenAI-compatible API: its routes, on the HTTP port or on a dedicated one."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def generation_requests(
 ) -> list[InferRequest]:
     """The requests for all choices: ``n`` for each prompt.
 
-    Each choice of a prompt has a seed of its own, counted from that of the client.
+    Each choice of a prompt has its own seed, counted from that of the client.
 
     Raises
     ------
@@ -212,7 +212,7 @@ class Generations:
                 request.cancel()
 
     async def deltas(self) -> AsyncIterator[Choice]:
-        """What each response adds to its choice, until all choices are complete.
+        """Yield the addition of each response to its choice, until all choices are complete.
 
         Raises
         ------

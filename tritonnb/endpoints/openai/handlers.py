@@ -203,7 +203,7 @@ class Model(OpenAiHandler):
 
 
 class _Generation(OpenAiHandler):
-    """What completions and chat completions have in common."""
+    """The base class of completions and chat completions."""
 
     _generations: Generations | None = None
     _is_disconnected = False
@@ -329,7 +329,7 @@ class Unknown(OpenAiHandler):
 
 
 def _resolve(future: asyncio.Future[InferResponse]) -> Callable[[InferRequest, InferResponse], None]:
-    """What sets a future to the first response of a request."""
+    """Return a callback that sets a future to the first response of a request."""
 
     def respond(request: InferRequest, response: InferResponse) -> None:
         request.accepted_by = None if response.final else request.accepted_by

@@ -171,7 +171,7 @@ def _content(content: object, where: str) -> str:
 
 @dataclass(frozen=True)
 class EmbeddingRequest:
-    """What a client asks for.
+    """A request for embeddings.
 
     Attributes
     ----------

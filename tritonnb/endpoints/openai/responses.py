@@ -13,7 +13,7 @@ from tritonnb.endpoints.openai.requests import GenerationRequest
 
 
 class ResponseForm(Protocol):
-    """How the choices of a request are written."""
+    """Writes the choices of a request."""
 
     def response(self, choices: Sequence[Choice]) -> Json:
         """The complete response."""
@@ -117,7 +117,7 @@ def _no_usage(asked: GenerationRequest) -> Json:
 def _usage(choices: Sequence[Choice]) -> Json:
     """The sum over all choices, as their model counted them; nothing if it does not count.
 
-    The prompt counts once for each choice, because each is a request of its own.
+    The prompt counts once for each choice, because each is a separate request.
     """
     pairs = [(choice.prompt_tokens, choice.completion_tokens) for choice in choices]
     if any(prompt is None or completion is None for prompt, completion in pairs):

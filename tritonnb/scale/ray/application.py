@@ -97,7 +97,7 @@ def app(
     ray_actor_options : mapping, optional
         Resources of each replica: ``{"num_cpus": 2, "num_gpus": 1, "resources": {…}}``.
     models : mapping of str to mapping, optional
-        Models with replicas of their own, and their ``replicas``, ``autoscaling`` and ``ray_actor_options``. The other
+        Models with their own replicas, and the ``replicas``, ``autoscaling`` and ``ray_actor_options``. The other
         replicas do not load them. An ensemble and the models of its steps have to be together.
     ingress_replicas : int, optional
         Processes that read requests and choose replicas.

@@ -21,7 +21,7 @@ _POLL_S = 0.1
 
 
 def connect_ray(address: str | None) -> bool:
-    """Connect this process to a Ray cluster; without an address, also in ``RAY_ADDRESS``, start one on this machine.
+    """Connect this process to a Ray cluster; without an address here or in ``RAY_ADDRESS``, start one on this machine.
 
     Returns
     -------

@@ -103,7 +103,7 @@ class Engine:
 
 
 class Ingress:
-    """What Ray's proxies call: HTTP requests and RPCs, which it sends to the engines."""
+    """The deployment that Ray's proxies call: it sends HTTP requests and RPCs to the engines."""
 
     def __init__(
         self,

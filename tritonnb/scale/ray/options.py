@@ -1,4 +1,4 @@
-"""What the deployments of an application run, as values that travel to other machines."""
+"""The settings of the deployments of an application, as values that travel to other machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EngineSettings:
         Fields of `EngineOptions`.
     endpoints : EndpointSettings
     direct : bool
-        Whether a replica also listens on ports of its own.
+        Whether a replica also listens on its own ports.
     """
 
     repositories: tuple[str, ...]
@@ -70,7 +70,7 @@ class Plan:
     Attributes
     ----------
     default : EngineSettings
-        Of the replicas that serve the models without replicas of their own.
+        Of the replicas that serve the models without their own replicas.
     placed : mapping of str to EngineSettings
         By model.
     """

@@ -72,7 +72,7 @@ _HANDSHAKE, _LINGER = 60.0, 2.0
 
 
 class Server(Protocol):
-    """What a connection needs from its server."""
+    """The server of a connection."""
 
     connections: set[Http2Connection]
     stopping: bool
@@ -255,7 +255,7 @@ class Http2Connection:
     def _open(self, flags: int, stream: int, block: bytes | bytearray) -> None:
         call = self.calls.get(stream)
         try:
-            headers = self._blocks.read(bytes(block))  # also for a refused stream: both ends must have the same table
+            headers = self._blocks.read(bytes(block))  # even for a refused stream: both ends must have the same table
         except MalformedHeadersError:
             headers = {}
         if call is not None:

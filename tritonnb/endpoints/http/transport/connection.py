@@ -55,18 +55,18 @@ _TOO_MANY_CHUNKS = _refusal(
 
 
 class ServerDelegate(Protocol):
-    """What receives the requests of a server: Tornado's ``HTTPServerConnectionDelegate``."""
+    """The receiver of the requests of a server: Tornado's ``HTTPServerConnectionDelegate``."""
 
     def start_request(self, server_conn: object, request_conn: Any, /) -> MessageDelegate:
         """Make the delegate of a new request."""
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs from its server."""
+    """The server of a connection."""
 
     @property
     def delegate(self) -> ServerDelegate:
-        """What receives the requests."""
+        """The receiver of the requests."""
 
     heads: HeadCache
     max_body_size: int

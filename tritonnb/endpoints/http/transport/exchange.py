@@ -39,7 +39,7 @@ class LightHeaders:
 
 
 class MessageDelegate(Protocol):
-    """What receives a request: Tornado's ``HTTPMessageDelegate``; the headers may be `LightHeaders`."""
+    """The receiver of a request: Tornado's ``HTTPMessageDelegate``; the headers may be `LightHeaders`."""
 
     def headers_received(self, start_line: httputil.RequestStartLine, headers: Any, /) -> Any:
         """The head has arrived."""
