@@ -13,7 +13,7 @@ from tests.endpoints.served import Client, Running, running, spec_of
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
+from tritonnb.endpoints.http.handlers.generate import read_generate_request, write_generate_response
 
 TEXT = """
 name: "text"

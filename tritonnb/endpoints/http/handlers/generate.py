@@ -1,20 +1,168 @@
-"""The routes ``generate`` and ``generate_stream``: one response, or each response as it arrives."""
+"""The routes ``generate`` and ``generate_stream``: one response, or each response as it arrives.
+
+The JSON is a flat object whose members are inputs, outputs, or parameters. In a request a member named like an input is
+that input, and any other is a request parameter (``id`` too, which is also the request's ID); members of ``parameters``
+are read in the same way. A tensor has no shape: it is derived from the number of elements and the dimensions in the
+configuration. A response has the outputs by name.
+
+Implements the generate extension as Triton's server does.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from dataclasses import dataclass
 
 from tornado.iostream import StreamClosedError
 
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
-from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnknownError
+from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.metadata import Handler, error_body
+from tritonnb.endpoints.http.infer_request import custom_parameter
+from tritonnb.endpoints.http.infer_response import write_parameter
+from tritonnb.endpoints.http.tensor_data import read_strings, tensor_from_json, write_data, write_string
 from tritonnb.endpoints.request_rules import version_number
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.telemetry.tracing import Trace
+
+_ID = "id"
+_NESTED = "parameters"
+
+
+def read_generate_request(
+    spec: ModelSpec, version: int, raw: bytes, max_input_size: int, respond: Respond
+) -> InferRequest:
+    """Read one request.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        Of the requested model.
+    version : int
+    raw : bytes
+        The body, a JSON document.
+    max_input_size : int
+        ``--http-max-input-size``, in bytes.
+    respond : callable
+        Called with each response.
+
+    Raises
+    ------
+    TritonError
+        If the request is invalid; with Triton's text.
+    """
+    document = json_reader.parse_request(raw, max_input_size)
+    reader = _Reader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
+    names = json_fields.names(document)
+    assert isinstance(document, dict)  # it has names
+    if _ID in document:
+        reader.request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
+    reader.read_members(names, document)
+    return reader.request
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the members of an object into a request."""
+
+    request: InferRequest
+    spec: ModelSpec
+    max_input_size: int
+
+    def read_members(self, names: list[str], document: dict[str, object]) -> None:
+        """Read the members of the document."""
+        size = 0
+        for name in names:
+            if name == _NESTED:
+                self._read_nested(document[name])
+            else:
+                size += self._read_member(name, document[name], size)
+
+    def _read_nested(self, value: object) -> None:
+        if not isinstance(value, dict):
+            raise InternalError(
+                f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
+            )
+        size = 0
+        try:
+            for name in json_fields.names(value):
+                size += self._read_member(name, value[name], size)
+        except TritonError as error:
+            raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
+
+    def _read_member(self, name: str, value: object, preceding: int) -> int:
+        """Read an input or a parameter; the size of an input in bytes, else 0.
+
+        ``preceding`` is the size of the inputs before it in the same object, which have a limit together.
+        """
+        if name in self.spec.inputs:
+            return self._read_input(self.spec.inputs[name], value, preceding)
+        self.request.parameters[name] = custom_parameter(name, value)
+        return 0
+
+    def _read_input(self, tensor: TensorSpec, value: object, preceding: int) -> int:
+        name, request = tensor.name, self.request
+        elements = value if type(value) is list else [value]
+        size = (
+            len(read_strings(elements)) if tensor.datatype.variable_size else len(elements) * tensor.datatype.itemsize
+        )
+        if preceding + size > self.max_input_size:
+            raise InvalidArgumentError(
+                f"request size of {preceding} bytes with input '{name}' of size {size} bytes exceeds the maximum "
+                f"allowed input size of {self.max_input_size}. Use --http-max-input-size to increase the limit."
+            )
+        dims = (-1, *tensor.dims) if self.spec.max_batch_size > 0 else tensor.dims
+        shape = _shape(name, len(elements), dims)
+        if name in request.inputs:
+            raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
+        request.unchecked_inputs[name] = tensor_from_json(name, tensor.datatype, shape, elements, self.max_input_size)
+        return size
+
+
+def write_generate_response(request: InferRequest, response: InferResponse) -> bytes:
+    """One response as a JSON object, its members sorted by name.
+
+    Raises
+    ------
+    TritonError
+        If an output cannot be members as JSON.
+    """
+    members = {
+        "model_name": write_string(request.model_name.encode()),
+        "model_version": b'"%d"' % request.model_version,
+    }
+    if request.id:
+        members[_ID] = write_string(request.id.encode("utf-8", "surrogateescape"))
+    for name, value in (response.parameters or {}).items():
+        members[name] = write_parameter(value)
+    for tensor in response.outputs:
+        members[tensor.name] = _write_output(tensor)
+    in_order = sorted((name.encode(), value) for name, value in members.items())
+    return b"{" + b",".join([write_string(name) + b":" + value for name, value in in_order]) + b"}"
+
+
+def _write_output(tensor: Tensor) -> bytes:
+    data = write_data(tensor.array, tensor.datatype)
+    return data if tensor.array.size == 1 else b"[" + data + b"]"
+
+
+def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
+    fixed = math.prod(dim for dim in dims if dim != -1)
+    left, remainder = divmod(count, fixed) if fixed else (0, count)
+    shape = list(dims)
+    for index in reversed(range(len(dims))):
+        if shape[index] == -1:
+            shape[index], left = left, 1
+    if remainder or left != 1:
+        raise InvalidArgumentError(f"The schema can not convert input '{name}' to tensor with proper shape")
+    return tuple(shape)
+
 
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_ONE_RESPONSE = UnknownError(
