@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.endpoints.http.admission import Restrictions
+from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
@@ -98,6 +98,9 @@ def test_a_request_with_a_reserved_header_is_refused(server: Server, name: str) 
     ],
 )
 def test_every_path_belongs_to_one_api(api: str, path: str) -> None:
-    assert Restrictions([(api, "key", "v")]).refusal(path, lambda name: None) is not None
+    assert (
+        Admission(HttpOptions(restricted_api=((api, "key", "v"),)), None).refusal(path, lambda name: None) is not None
+    )
     others = {"health", "metadata", "inference", "model-config", "statistics", "model-repository", "trace"} - {api}
-    assert Restrictions([(other, "key", "v") for other in others]).refusal(path, lambda name: None) is None
+    restricted = HttpOptions(restricted_api=tuple((other, "key", "v") for other in others))
+    assert Admission(restricted, None).refusal(path, lambda name: None) is None

@@ -75,7 +75,7 @@ class HttpIngress:
             *V2_ROUTES,
             *(OPENAI_ROUTES if settings.openai.allow else []),
         )
-        self._admission = Admission.of(settings.http, settings.host, self.routes)
+        self._admission = Admission(settings.http, settings.host, self.routes)
         self._openai = Access(self._admission, settings.openai.api_key) if settings.openai.allow else None
         self.merges: Mapping[str, _Merge] = {
             "metrics": self._metrics,

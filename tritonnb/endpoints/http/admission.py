@@ -12,7 +12,6 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tritonnb.endpoints.caches import BoundedCache
@@ -76,68 +75,29 @@ def _is_numeric(name: str) -> bool:
     return True
 
 
-class Restrictions:
-    """The headers that restricted APIs require.
+class Admission:
+    """The checks that every request to an endpoint passes, whichever way it comes.
 
     Parameters
     ----------
-    restricted : iterable of (api, header, value)
+    options : HttpOptions
+    host : str or None
+        The address that the endpoint listens on; None, if that is not known, to accept all hosts and origins.
     routes : sequence of Route, optional
         The paths with the APIs that they belong to.
-    """
-
-    def __init__(self, restricted: Iterable[tuple[str, str, str]], routes: Sequence[Route] = ROUTES) -> None:
-        self._required = {api: (header, value) for api, header, value in restricted}
-        self._routes = routes
-
-    def refusal(self, target: str, header: Callable[[str], str | None]) -> str | None:
-        """The reason why a request is refused; None if it is accepted.
-
-        Parameters
-        ----------
-        target : str
-            The path as the client sent it, with or without the query.
-        header : callable
-            Returns the value of a header, or None.
-        """
-        if not self._required:
-            return None
-        found = find_route(target, self._routes)
-        required = self._required.get(found[0].api) if found is not None else None
-        if required is None or header(required[0]) == required[1]:
-            return None
-        return f"This API is restricted, expecting header '{required[0]}'"
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The checks that every request to an endpoint passes, whichever way it comes.
 
     Attributes
     ----------
     host_origin_check : HostOriginCheck or None
         None to accept all hosts and origins.
-    restrictions : Restrictions
     """
 
-    host_origin_check: HostOriginCheck | None
-    restrictions: Restrictions
-
-    @classmethod
-    def of(cls, options: HttpOptions, host: str | None, routes: Sequence[Route] = ROUTES) -> Admission:
-        """The checks of an endpoint.
-
-        Parameters
-        ----------
-        options : HttpOptions
-        host : str or None
-            The address that it listens on; None, if that is not known, to accept all hosts and origins.
-        routes : sequence of Route, optional
-        """
-        check = None
+    def __init__(self, options: HttpOptions, host: str | None, routes: Sequence[Route] = ROUTES) -> None:
+        self.host_origin_check: HostOriginCheck | None = None
         if host is not None and not options.allow_foreign:
-            check = HostOriginCheck(host, options.allowed_hosts)
-        return cls(check, Restrictions(options.restricted_api, routes))
+            self.host_origin_check = HostOriginCheck(host, options.allowed_hosts)
+        self._required = {api: (header, value) for api, header, value in options.restricted_api}
+        self._routes = routes
 
     def refusal(self, target: str, header: Callable[[str], str | None]) -> tuple[str, str] | None:
         """The reason why a request is refused with status 403, and the content type of the response; None to accept it.
@@ -153,5 +113,8 @@ class Admission:
             foreign = self.host_origin_check.refusal(header("Host"), header("Origin"))
             if foreign is not None:
                 return foreign, JSON
-        restricted = self.restrictions.refusal(target, header)
-        return None if restricted is None else (restricted, TEXT)
+        route = find_route(target, self._routes) if self._required else None
+        required = None if route is None else self._required.get(route[0].api)
+        if required is None or header(required[0]) == required[1]:
+            return None
+        return f"This API is restricted, expecting header '{required[0]}'", TEXT

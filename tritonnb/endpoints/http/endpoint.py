@@ -39,7 +39,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         super().__init__(host)
         self.engine = engine
         self.options = options
-        self.admission = Admission.of(options, host)
+        self.admission = Admission(options, host)
         self.forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self.has_openai = openai is not None
         others = []

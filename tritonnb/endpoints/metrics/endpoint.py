@@ -37,7 +37,7 @@ class MetricsEndpoint(Endpoint):
             default_handler_args={
                 "engine": engine,
                 "families": self.families,
-                "admission": Admission.of(http, host, routes=()),
+                "admission": Admission(http, host, routes=()),
             },
             log_function=lambda handler: None,
         )

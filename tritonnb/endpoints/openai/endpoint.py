@@ -64,7 +64,7 @@ class OpenAiEndpoint(Endpoint):
     def __init__(self, engine: Engine, *, host: str, options: OpenAiOptions, http: HttpOptions) -> None:
         super().__init__(host)
         self._options = http
-        routes = rules(engine, http.max_input_size, Admission.of(http, host), options)
+        routes = rules(engine, http.max_input_size, Admission(http, host), options)
         self._application = web.Application(routes, log_function=lambda handler: None)
 
     def make_transport(self) -> Transport:
