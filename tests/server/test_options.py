@@ -13,7 +13,7 @@ from tritonnb.client.array_requests import REQUEST_OPTIONS, make_request
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.server.model_handle import ModelHandle
-from tritonnb.server.options import EngineKeywords, ServerKeywords, inference_parameters
+from tritonnb.server.options import EngineKeywords, KeywordsWithPort, inference_parameters
 
 
 def test_every_engine_option_is_a_keyword_of_the_same_type() -> None:
@@ -31,7 +31,7 @@ def test_serve_accepts_the_keywords_of_server_except_replaces() -> None:
 
 
 def test_the_other_keywords_are_the_options_of_the_endpoints() -> None:
-    own_keywords = get_type_hints(ServerKeywords).keys() - get_type_hints(EngineKeywords).keys()
+    own_keywords = get_type_hints(KeywordsWithPort).keys() - get_type_hints(EngineKeywords).keys()
     assert own_keywords == {field.name for field in dataclasses.fields(ListenOptions)}
 
 

@@ -256,7 +256,7 @@ def model_path(name: str, version: int = -1) -> str:
     return f"/models/{quote(name, safe='')}{'' if version == -1 else f'/versions/{version}'}"
 
 
-def _fields(name: str, version: int) -> dict[str, str]:
+def _fields(name: str, version: int) -> Json:
     """The fields of a message that name a model."""
     return {"name": name, "version": "" if version == -1 else str(version)}
 

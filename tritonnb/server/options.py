@@ -57,10 +57,9 @@ class EngineKeywords(TypedDict, total=False):
 
 
 class ServerKeywords(EngineKeywords, total=False):
-    """The keywords of `Server`, which `serve` passes on: fields of `ListenOptions`, and those of the engine."""
+    """The keywords of `Server` except ``port``: fields of `ListenOptions`, and those of the engine."""
 
     host: str
-    port: int | None
     allow_http: bool
     http: HttpOptions | None
     grpc_port: int | None
@@ -72,6 +71,12 @@ class ServerKeywords(EngineKeywords, total=False):
     openai_port: int | None
     openai_host: str
     openai: OpenAiOptions | None
+
+
+class KeywordsWithPort(ServerKeywords, total=False):
+    """All keywords of `Server` and of `serve`. The port is usually given apart from those of a `ServerKeywords`."""
+
+    port: int | None
 
 
 def inference_parameters(

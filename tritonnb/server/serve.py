@@ -10,16 +10,16 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import endpoint_set
 from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.server.options import ServerKeywords, StrPath, paths_of, with_keywords
+from tritonnb.server.options import KeywordsWithPort, StrPath, paths_of, with_keywords
 from tritonnb.server.server import Server
 
 #: The running servers that `serve` started, by their model repositories.
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
-@with_keywords(ServerKeywords, ListenOptions, EngineOptions)
+@with_keywords(KeywordsWithPort, ListenOptions, EngineOptions)
 @with_short_traceback
-def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[ServerKeywords]) -> Server:
+def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[KeywordsWithPort]) -> Server:
     """Start an inference server in this process.
 
     A second call with the same repositories replaces the server, and can use its port. If the new server cannot start,

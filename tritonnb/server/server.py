@@ -27,7 +27,7 @@ from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.index_text import server_text
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
-from tritonnb.server.options import EngineKeywords, ServerKeywords, StrPath, paths_of, with_keywords
+from tritonnb.server.options import EngineKeywords, KeywordsWithPort, StrPath, paths_of, with_keywords
 from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
 F = TypeVar("F", bound=Function)
@@ -98,16 +98,16 @@ class Server(NamedModels, BackgroundServer):
     dashboard: ClassVar[Callable[..., Any]]
     _repr_html_: ClassVar[Callable[..., str]]
 
-    @with_keywords(ServerKeywords, ListenOptions, EngineOptions)
+    @with_keywords(KeywordsWithPort, ListenOptions, EngineOptions)
     @with_short_traceback
     def __init__(
         self,
         model_repository: StrPath | Sequence[StrPath] = (),
         *,
         replaces: Server | None = None,
-        **options: Unpack[ServerKeywords],
+        **options: Unpack[KeywordsWithPort],
     ) -> None:
-        for unknown in options.keys() - get_type_hints(ServerKeywords).keys():
+        for unknown in options.keys() - get_type_hints(KeywordsWithPort).keys():
             raise TypeError(
                 f"Server has no option '{unknown}'{did_you_mean(unknown, inspect.signature(Server).parameters)}"
             )
