@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -160,29 +161,22 @@ class Choice:
         self.completion_tokens = self.completion_tokens if other.completion_tokens is None else other.completion_tokens
 
 
-class Generations:
-    """The requests of one client in flight.
+class PendingRequests:
+    """The inference requests of one client in flight.
 
     Parameters
     ----------
     served : ServedModel
-    asked : GenerationRequest
-    prompts : list of str
-
-    Raises
-    ------
-    OpenAiError
-        If the model cannot do what is asked for.
+    make : callable
+        Makes the requests, whose responses are passed to its argument.
     """
 
-    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
-        self._requests = generation_requests(served, asked, prompts, self._on_response)
+    def __init__(self, served: ServedModel, make: Callable[[Respond], list[InferRequest]]) -> None:
+        self._requests = make(self._on_response)
         self._indexes = {request: index for index, request in enumerate(self._requests)}
-        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self._requests]
         self._responses: asyncio.Queue[tuple[int, InferResponse]] = asyncio.Queue()
         self._traces: dict[InferRequest, Trace | None] = {}
         self._served = served
-        self.choices = [Choice(index) for index in range(len(self._requests))]
 
     def submit(self, trace: Callable[[], Trace | None]) -> None:
         """Send the requests to the model.
@@ -211,13 +205,13 @@ class Generations:
             if request.accepted_by is not None:
                 request.cancel()
 
-    async def deltas(self) -> AsyncIterator[Choice]:
-        """Yield the addition of each response to its choice, until all choices are complete.
+    async def responses(self) -> AsyncIterator[tuple[int, InferResponse]]:
+        """Yield each response with the index of its request, until all requests are complete.
 
         Raises
         ------
         OpenAiError
-            If a generation fails; the others are cancelled.
+            If a request fails; the others are cancelled.
         """
         running = len(self._requests)
         while running:
@@ -226,10 +220,7 @@ class Generations:
                 self.cancel()
                 raise from_triton(response.error)
             running -= response.final
-            delta = self._read(index, response)
-            self.choices[index].add(delta)
-            if delta.text or delta.finish_reason:
-                yield delta
+            yield index, response
 
     def _on_response(self, request: InferRequest, response: InferResponse) -> None:
         index = self._indexes[request]
@@ -239,6 +230,35 @@ class Generations:
             if started is not None:
                 started.finish()
         self._responses.put_nowait((index, response))
+
+
+class Generations(PendingRequests):
+    """The generations of one client.
+
+    Parameters
+    ----------
+    served : ServedModel
+    asked : GenerationRequest
+    prompts : list of str
+
+    Raises
+    ------
+    OpenAiError
+        If the model cannot do what is asked for.
+    """
+
+    def __init__(self, served: ServedModel, asked: GenerationRequest, prompts: list[str]) -> None:
+        super().__init__(served, functools.partial(generation_requests, served, asked, prompts))
+        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self._requests]
+        self.choices = [Choice(index) for index in range(len(self._requests))]
+
+    async def deltas(self) -> AsyncIterator[Choice]:
+        """Yield the addition of each response to its choice, until all choices are complete; errors as `responses`."""
+        async for index, response in self.responses():
+            delta = self._read(index, response)
+            self.choices[index].add(delta)
+            if delta.text or delta.finish_reason:
+                yield delta
 
     def _read(self, index: int, response: InferResponse) -> Choice:
         outputs = {tensor.name: tensor.array.reshape(-1) for tensor in response.outputs if tensor.array.size}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import functools
 import hmac
@@ -18,11 +17,11 @@ from tornado.iostream import StreamClosedError
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.core.json_types import Json, JsonDict
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.http.admission import Admission
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton, unknown_model
-from tritonnb.endpoints.openai.generation import Generations, embedding_request, embeds, generates
+from tritonnb.endpoints.openai.generation import Generations, PendingRequests, embedding_request, embeds, generates
 from tritonnb.endpoints.openai.requests import (
     EmbeddingRequest,
     GenerationRequest,
@@ -202,18 +201,37 @@ class Model(OpenAiHandler):
         self.respond_json(model_object(model, self._created))
 
 
-class _Generation(OpenAiHandler):
-    """The base class of completions and chat completions."""
+class _Inference(OpenAiHandler):
+    """The base class of what runs a model: the requests of a client that disconnects are cancelled."""
 
-    _generations: Generations | None = None
+    _pending: PendingRequests | None = None
     _is_disconnected = False
+
+    def submit(self, pending: PendingRequests, trace: Callable[[], Trace | None]) -> None:
+        """Send requests to their model."""
+        self._pending = pending
+        pending.submit(trace)
+        if self._is_disconnected:
+            pending.cancel()
+
+    def on_connection_close(self) -> None:
+        """The client has disconnected (Tornado's interface): its generations free their slots."""
+        self._is_disconnected = True
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def on_finish(self) -> None:
+        """The response is complete (Tornado's interface)."""
+        self._pending = None  # its requests refer to this handler
+
+
+class _Generation(_Inference):
+    """The base class of completions and chat completions."""
 
     async def generate(self, asked: GenerationRequest, prompts: list[str], form: ResponseForm) -> None:
         """Run the generations and respond."""
-        generations = self._generations = Generations(self.served(asked.model), asked, prompts)
-        generations.submit(lambda: self.trace(asked.model))
-        if self._is_disconnected:
-            generations.cancel()
+        generations = Generations(self.served(asked.model), asked, prompts)
+        self.submit(generations, lambda: self.trace(asked.model))
         if asked.stream:
             try:
                 await self._stream(generations, form, asked.include_usage)
@@ -223,16 +241,6 @@ class _Generation(OpenAiHandler):
             async for _ in generations.deltas():
                 pass
             self.respond_json(form.response(generations.choices))
-
-    def on_connection_close(self) -> None:
-        """The client has disconnected (Tornado's interface): its generations free their slots."""
-        self._is_disconnected = True
-        if self._generations is not None:
-            self._generations.cancel()
-
-    def on_finish(self) -> None:
-        """The response is complete (Tornado's interface)."""
-        self._generations = None  # its requests refer to this handler
 
     async def _stream(self, generations: Generations, form: ResponseForm, include_usage: bool) -> None:
         """Send an event for each response; an error before the first one has its own status."""
@@ -283,40 +291,24 @@ class ChatCompletions(_Generation):
         await self.generate(asked, [prompt], ChatForm(asked))
 
 
-class Embeddings(OpenAiHandler):
+class Embeddings(_Inference):
     """``/v1/embeddings``."""
-
-    _requests: tuple[InferRequest, ...] = ()
 
     async def post(self) -> None:
         """The vectors of one or more texts."""
         asked = read_embedding(self.request.body)
         served = self.served(asked.model)
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[InferResponse]] = [loop.create_future() for _ in asked.texts]
-        pairs = zip(asked.texts, futures, strict=True)
-        self._requests = tuple([embedding_request(served, text, _resolve(future)) for text, future in pairs])
-        try:
-            for request in self._requests:
-                served.submit(request)
-            responses = await asyncio.gather(*futures)
-        except TritonError as error:
-            self.on_connection_close()
-            raise from_triton(error) from None
-        data = [_embedding(asked, index, response) for index, response in enumerate(responses)]
+        requests = PendingRequests(
+            served, lambda respond: [embedding_request(served, text, respond) for text in asked.texts]
+        )
+        self.submit(requests, lambda: None)
+        vectors = {index: response async for index, response in requests.responses() if not response.empty}
+        if len(vectors) < len(asked.texts):
+            raise from_triton(TritonError("the model sent no response"))
+        data = [_embedding(asked, index, vectors[index]) for index in sorted(vectors)]
         # The models do not count tokens.
         usage = {"prompt_tokens": 0, "total_tokens": 0}
         self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage})
-
-    def on_connection_close(self) -> None:
-        """The client has disconnected (Tornado's interface)."""
-        for request in self._requests:
-            if request.accepted_by is not None:
-                request.cancel()
-
-    def on_finish(self) -> None:
-        """The response is complete (Tornado's interface)."""
-        self._requests = ()
 
 
 class Unknown(OpenAiHandler):
@@ -326,23 +318,6 @@ class Unknown(OpenAiHandler):
         """404 for every method."""
         super().prepare()
         raise web.HTTPError(HTTPStatus.NOT_FOUND)
-
-
-def _resolve(future: asyncio.Future[InferResponse]) -> Callable[[InferRequest, InferResponse], None]:
-    """Return a callback that sets a future to the first response of a request."""
-
-    def respond(request: InferRequest, response: InferResponse) -> None:
-        request.accepted_by = None if response.final else request.accepted_by
-        if future.done():
-            return
-        if response.error is not None:
-            future.set_exception(response.error.fresh())
-        elif not response.empty:
-            future.set_result(response)
-        elif response.final:
-            future.set_exception(TritonError("the model sent no response"))
-
-    return respond
 
 
 def _embedding(asked: EmbeddingRequest, index: int, response: InferResponse) -> JsonDict:
