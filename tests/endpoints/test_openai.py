@@ -379,8 +379,12 @@ def test_a_slow_chat_template_delays_no_probe(
     begun, go_on = held_template
     with ThreadPoolExecutor(1) as pool:
         endless = {"ignore_eos": True}  # else the model may end the text earlier
-        chat = pool.submit(  # type: ignore[call-overload]
-            client.chat.completions.create, model=MODEL, messages=CHAT, max_tokens=3, extra_body=endless
+        chat = pool.submit(
+            client.chat.completions.create,  # type: ignore[arg-type]
+            model=MODEL,
+            messages=CHAT,
+            max_tokens=3,
+            extra_body=endless,
         )
         assert begun.wait(60)
         try:
