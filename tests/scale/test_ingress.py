@@ -19,7 +19,7 @@ from tests.scale.deployment import LOCAL, MODELS, Deployment
 from tests.scale.local import LocalPool, ask_of
 from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE
 from tritonnb.core.errors import Status
-from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
+from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.scale.coordinator import Report
 from tritonnb.scale.dispatch import Dispatcher
@@ -85,7 +85,7 @@ def answer(deployment: Deployment, case: dict[str, Any]) -> dict[str, Any]:
     read = []
     for reply in deployment.run(replies()):
         if reply.status:
-            answered |= {"code": CODES[Status[reply.status]].name, "text": reply.error}
+            answered |= {"code": status_code(Status[reply.status]).name, "text": reply.error}
         else:
             read.append(json_format.MessageToDict(response_class.FromString(reply.message)))
     if "requests" in case:

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import TritonError, UnsupportedError
 from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
-from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPCS, STREAM_INFER, Restrictions
+from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
 from tritonnb.endpoints.request_rules import version_number
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.dispatch import first_refusal
@@ -28,9 +28,6 @@ from tritonnb.scale.sequences import SequenceKey, grpc_sequence
 
 #: The messages of a server that is ready.
 _READY = {"ServerReady": pb.ServerReadyResponse(ready=True).SerializeToString(), HEALTH: SERVING}
-
-
-_REQUESTS = {rpc.name: rpc.request for rpc in RPCS.values()}
 
 _Merge = Callable[[str, bytes, Mapping[str, str]], Awaitable[RpcReply]]
 
@@ -89,7 +86,7 @@ class GrpcIngress:
             return await self.merges[name](name, message, metadata)
         if effect is Effect.MEMORY:
             raise UnsupportedError(NO_SHARED_MEMORY)
-        request = _parse(_REQUESTS[name], message)
+        request = _parse(RPC_OF[name].request, message)
         model = _model_of(name, request)
         if effect is Effect.CHANGE and not _only_reads(request):
             return await self._change(name, message, request, model)

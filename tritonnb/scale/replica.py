@@ -20,7 +20,7 @@ from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.endpoints.endpoint_set import Endpoints
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
-from tritonnb.endpoints.grpc.rpcs import INFER, RPCS
+from tritonnb.endpoints.grpc.rpcs import INFER, RPC_OF
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, LightHeaders
 from tritonnb.endpoints.metrics.exposition import write_metrics
@@ -97,8 +97,6 @@ class EventRecorder:
         entry = self._open.pop(recording)
         self._stream.detach(entry.events.append)
 
-
-_READERS = {rpc.name: rpc.read for rpc in RPCS.values()}
 
 _DRAIN_POLL_S = 0.1
 
@@ -227,7 +225,7 @@ class Replica:
                 serialized = inference.response_bytes(answer)
                 inference.sent(final=True)
                 return RpcReply(serialized)
-            request = _READERS[name](message) if name in _READERS else message
+            request = RPC_OF[name].read(message) if name in RPC_OF else message
             response = await self._rpcs.call(name, request, metadata)
             return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
         except Exception as error:
@@ -247,7 +245,7 @@ class Replica:
             yield RpcReply.of(error)
 
     def _is_decoupled(self, message: bytes) -> bool:
-        request = _READERS[INFER](message)
+        request = RPC_OF[INFER].read(message)
         try:
             return self.engine.model(request.model_name).decoupled
         except TritonError:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
@@ -15,7 +16,7 @@ from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.handlers import Handlers
 from tritonnb.endpoints.grpc.inference import GrpcRequestCache, Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPCS, STREAM_INFER, Restrictions
+from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 #: HealthCheckResponse with the status SERVING or NOT_SERVING.
 SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _END_STREAM_ON_ERROR = "triton_grpc_error"
-_INFER = RPCS["/inference.GRPCInferenceService/ModelInfer"]
 
 
 class RpcDispatcher:
@@ -56,8 +56,10 @@ class RpcDispatcher:
         self._restrictions.check(name, metadata)
         if name == HEALTH:
             return SERVING if await self._engine.is_ready() else _NOT_SERVING
-        response: Message = await getattr(self._handlers, name)(request)
-        return response
+        response = await getattr(self._handlers, name)(request)
+        if isinstance(response, Message):
+            return response
+        return json_format.ParseDict(response or {}, RPC_OF[name].response())
 
     def infer(self, serialized: bytes | bytearray, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
@@ -76,7 +78,7 @@ class RpcDispatcher:
                 cached = Inference.begin_cached(cache, serialized, on_response)
                 if cached is not None:
                     return cached
-            message = _INFER.read(serialized)
+            message = RPC_OF[INFER].read(serialized)
             request_id = message.id
             return Inference.begin(
                 self._engine,
@@ -136,7 +138,7 @@ class RpcDispatcher:
 async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[pb.ModelInferRequest]:
     with suppress(InternalError):
         async for message in messages:
-            yield _INFER.read(message)
+            yield RPC_OF[INFER].read(message)
 
 
 def as_triton_error(error: Exception) -> TritonError:

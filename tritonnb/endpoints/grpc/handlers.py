@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from google.protobuf import json_format
+from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.core.json_types import Json
 from tritonnb.endpoints.request_rules import version_number
 from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
@@ -15,62 +16,64 @@ from tritonnb.runtime.shared_memory import SystemRegion
 from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 
+#: The field of a log setting for values of a type.
+_LOG_FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+
 
 class Handlers:
-    """The RPCs with one request and one response, by name: each takes the request message and returns the response."""
+    """The RPCs with one request and one response, by name.
+
+    Each takes the request message, and returns the response: a message, or its fields, or None if it has no fields.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     # --- server and models ----------------------------------------------------------------------
 
-    async def ServerLive(self, request: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+    async def ServerLive(self, request: pb.ServerLiveRequest) -> Json:
         """Whether the server is live."""
-        return pb.ServerLiveResponse(live=self._engine.is_live())
+        return {"live": self._engine.is_live()}
 
-    async def ServerReady(self, request: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+    async def ServerReady(self, request: pb.ServerReadyRequest) -> Json:
         """Whether the server and its models are ready."""
-        return pb.ServerReadyResponse(ready=await self._engine.is_ready())
+        return {"ready": await self._engine.is_ready()}
 
-    async def ModelReady(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+    async def ModelReady(self, request: pb.ModelReadyRequest) -> Json:
         """Whether a model is ready; false for an unknown model."""
-        ready = await self._engine.model_ready(request.name, version_number(request.version))
-        return pb.ModelReadyResponse(ready=ready)
+        return {"ready": await self._engine.model_ready(request.name, version_number(request.version))}
 
-    async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
+    async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> Json:
         """Server metadata."""
-        return pb.ServerMetadataResponse(**self._engine.metadata())
+        return {**self._engine.metadata()}
 
-    async def ModelMetadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+    async def ModelMetadata(self, request: pb.ModelMetadataRequest) -> Json:
         """Model metadata."""
-        metadata = self._engine.model_metadata(request.name, version_number(request.version))
-        return json_format.ParseDict(metadata, pb.ModelMetadataResponse())
+        return {**self._engine.model_metadata(request.name, version_number(request.version))}
 
-    async def ModelConfig(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+    async def ModelConfig(self, request: pb.ModelConfigRequest) -> Message:
         """The model's configuration."""
         served = self._engine.model(request.name, version_number(request.version))
         return pb.ModelConfigResponse(config=served.config)
 
-    async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
+    async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> Json:
         """The statistics extension."""
-        statistics = self._engine.statistics(request.name, version_number(request.version))
-        return json_format.ParseDict(statistics, pb.ModelStatisticsResponse())
+        return {**self._engine.statistics(request.name, version_number(request.version))}
 
     # --- repository -----------------------------------------------------------------------------
 
-    async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
+    async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> Json:
         """Every model and its state."""
         _refuse_repository(request.repository_name)
-        return json_format.ParseDict({"models": self._engine.index(request.ready)}, pb.RepositoryIndexResponse())
+        return {"models": self._engine.index(request.ready)}
 
-    async def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
+    async def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> None:
         """Load or reload a model."""
         _refuse_repository(request.repository_name)
         self._engine.check_model_control()
         await self._engine.load(request.model_name, _load_parameters(request.parameters))
-        return pb.RepositoryModelLoadResponse()
 
-    async def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
+    async def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> None:
         """Unload a model; it need not exist."""
         _refuse_repository(request.repository_name)
         self._engine.check_model_control()
@@ -78,66 +81,42 @@ class Handlers:
         if dependents is not None and dependents.WhichOneof("parameter_choice") != "bool_param":
             raise InvalidArgumentError("invalid value type for 'unload_dependents' parameter, expected bool_param.")
         await self._engine.unload(request.model_name, dependents is not None and dependents.bool_param)
-        return pb.RepositoryModelUnloadResponse()
 
     # --- shared memory --------------------------------------------------------------------------
 
-    async def SystemSharedMemoryStatus(
-        self, request: pb.SystemSharedMemoryStatusRequest
-    ) -> pb.SystemSharedMemoryStatusResponse:
+    async def SystemSharedMemoryStatus(self, request: pb.SystemSharedMemoryStatusRequest) -> Json:
         """Registered regions."""
-        response = pb.SystemSharedMemoryStatusResponse()
-        for region in self._engine.shared_memory.status(SystemRegion, request.name):
-            entry = response.regions[region.name]
-            entry.name, entry.key = region.name, region.key
-            entry.offset, entry.byte_size = region.offset, region.byte_size
-        return response
+        regions = self._engine.shared_memory.status(SystemRegion, request.name)
+        return {"regions": {region.name: region.to_dict() for region in regions}}
 
-    async def SystemSharedMemoryRegister(
-        self, request: pb.SystemSharedMemoryRegisterRequest
-    ) -> pb.SystemSharedMemoryRegisterResponse:
+    async def SystemSharedMemoryRegister(self, request: pb.SystemSharedMemoryRegisterRequest) -> None:
         """Register a region."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_system(request.name, request.key, request.offset, request.byte_size)
-        return pb.SystemSharedMemoryRegisterResponse()
 
-    async def SystemSharedMemoryUnregister(
-        self, request: pb.SystemSharedMemoryUnregisterRequest
-    ) -> pb.SystemSharedMemoryUnregisterResponse:
+    async def SystemSharedMemoryUnregister(self, request: pb.SystemSharedMemoryUnregisterRequest) -> None:
         """Unregister a region, or all."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(SystemRegion, request.name)
-        return pb.SystemSharedMemoryUnregisterResponse()
 
-    async def CudaSharedMemoryStatus(
-        self, request: pb.CudaSharedMemoryStatusRequest
-    ) -> pb.CudaSharedMemoryStatusResponse:
+    async def CudaSharedMemoryStatus(self, request: pb.CudaSharedMemoryStatusRequest) -> Json:
         """Registered regions."""
-        response = pb.CudaSharedMemoryStatusResponse()
-        for region in self._engine.shared_memory.status(CudaRegion, request.name):
-            entry = response.regions[region.name]
-            entry.name, entry.device_id, entry.byte_size = region.name, region.device_id, region.byte_size
-        return response
+        regions = self._engine.shared_memory.status(CudaRegion, request.name)
+        return {"regions": {region.name: region.to_dict() for region in regions}}
 
-    async def CudaSharedMemoryRegister(
-        self, request: pb.CudaSharedMemoryRegisterRequest
-    ) -> pb.CudaSharedMemoryRegisterResponse:
+    async def CudaSharedMemoryRegister(self, request: pb.CudaSharedMemoryRegisterRequest) -> None:
         """Register a region; Triton does not check the size of the handle here."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
-        return pb.CudaSharedMemoryRegisterResponse()
 
-    async def CudaSharedMemoryUnregister(
-        self, request: pb.CudaSharedMemoryUnregisterRequest
-    ) -> pb.CudaSharedMemoryUnregisterResponse:
+    async def CudaSharedMemoryUnregister(self, request: pb.CudaSharedMemoryUnregisterRequest) -> None:
         """Unregister a region, or all."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(CudaRegion, request.name)
-        return pb.CudaSharedMemoryUnregisterResponse()
 
     # --- settings -------------------------------------------------------------------------------
 
-    async def TraceSetting(self, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
+    async def TraceSetting(self, request: pb.TraceSettingRequest) -> Json:
         """Change trace settings, and return the current ones."""
         model, tracer = request.model_name, self._engine.tracer
         if model and not self._engine.is_loaded(model):
@@ -145,12 +124,10 @@ class Handlers:
         changes = _trace_changes({name: list(setting.value) for name, setting in request.settings.items()})
         if changes:
             tracer.update(model, changes)
-        response = pb.TraceSettingResponse()
-        for name, value in tracer.settings.of(model).options.to_dict().items():
-            response.settings[name].value.extend(value if isinstance(value, list) else [value])
-        return response
+        values = tracer.settings.of(model).options.to_dict().items()
+        return {"settings": {name: {"value": value if isinstance(value, list) else [value]} for name, value in values}}
 
-    async def LogSettings(self, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
+    async def LogSettings(self, request: pb.LogSettingsRequest) -> Json:
         """Change log settings, and return the current ones."""
         settings = self._engine.options.log
         if "log_file" in request.settings:
@@ -167,7 +144,8 @@ class Handlers:
             if log_format not in FORMATS:
                 raise InvalidArgumentError(f"invalid argument for log_format, got: {log_format}")
             settings.log_format = log_format
-        return _log_response(settings.to_dict())
+        values = settings.to_dict().items()
+        return {"settings": {name: {_LOG_FIELDS[type(value)]: value} for name, value in values}}
 
 
 def _refuse_repository(name: str) -> None:
@@ -213,11 +191,3 @@ def _log_setting(
         raise InvalidArgumentError(f"expect {shown} for '{name}'")
     value: bool | int | str = getattr(settings[name], kind)
     return value
-
-
-def _log_response(settings: Mapping[str, object]) -> pb.LogSettingsResponse:
-    response = pb.LogSettingsResponse()
-    for name, value in settings.items():
-        kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
-        setattr(response.settings[name], kind, value)
-    return response

@@ -18,6 +18,17 @@ from tritonnb.endpoints.effects import Effect
 INFER, STREAM_INFER, HEALTH = "ModelInfer", "ModelStreamInfer", "Check"
 _CHANGE, _INFER, _MEMORY, _MERGE, _READ = Effect.CHANGE, Effect.INFER, Effect.MEMORY, Effect.MERGE, Effect.READ
 
+#: gRPC's codes for the statuses of Triton.
+CODES: Mapping[Status, int] = {
+    Status.UNKNOWN: 2,
+    Status.INTERNAL: 13,
+    Status.NOT_FOUND: 5,
+    Status.INVALID_ARG: 3,
+    Status.UNAVAILABLE: 14,
+    Status.UNSUPPORTED: 12,
+    Status.ALREADY_EXISTS: 6,
+    Status.CANCELLED: 1,
+}
 #: By protocol: the RPCs and their effects.
 _EFFECTS: Mapping[str, Mapping[str, Effect]] = {
     "health": {"ServerLive": _READ, "ServerReady": _MERGE, "ModelReady": _READ, HEALTH: _MERGE},
@@ -78,6 +89,8 @@ def _rpcs() -> dict[str, Rpc]:
 #: By path. The health service is not listed: its messages are bytes here.
 RPCS = _rpcs()
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
+#: By name.
+RPC_OF: Mapping[str, Rpc] = {rpc.name: rpc for rpc in RPCS.values()}
 
 
 _PREFIX = "triton-grpc-protocol-"

@@ -15,7 +15,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
-from tritonnb.endpoints.grpc.transport.grpcio_server import CODES
+from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.scale.asgi import Receive, Scope, Send
 from tritonnb.scale.coordinator import Change
 from tritonnb.scale.coordinator import Coordinator as SharedState
@@ -169,7 +169,7 @@ def _set_status(reply: RpcReply, context: Any) -> None:
     """Make an error the status of an RPC; Ray would log an exception with its traceback."""
     error = reply.to_error()
     if error is not None:
-        context.set_code(CODES[error.status])
+        context.set_code(status_code(error.status))
         context.set_details(error.message)
 
 

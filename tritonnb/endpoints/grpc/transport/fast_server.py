@@ -25,7 +25,7 @@ from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
+from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -33,16 +33,6 @@ from tritonnb.endpoints.request_rules import client_text
 from tritonnb.endpoints.sockets import BusyPoller, listen
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
-_CODES = {
-    Status.UNKNOWN: 2,
-    Status.INTERNAL: INTERNAL,
-    Status.NOT_FOUND: 5,
-    Status.INVALID_ARG: 3,
-    Status.UNAVAILABLE: 14,
-    Status.UNSUPPORTED: UNIMPLEMENTED,
-    Status.ALREADY_EXISTS: 6,
-    Status.CANCELLED: 1,
-}
 _PREFIX = struct.Struct(">BI")
 _SUCCESS = b"\x88" + literal("content-type", b"application/grpc")  # 0x88 is ":status: 200" (RFC 7541, A)
 _HEAD = _SUCCESS + literal("grpc-accept-encoding", b"identity, deflate, gzip")
@@ -255,7 +245,7 @@ class _Call:
         return False
 
     def _fail(self, error: TritonError) -> None:
-        self._finish(_CODES[error.status], client_text(error))
+        self._finish(CODES[error.status], client_text(error))
 
     def _abort(self, code: int, text: str) -> None:
         """End the call with a status, and cancel what it runs."""

@@ -14,21 +14,11 @@ from grpc import aio
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
+from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.request_rules import client_text
 
-#: The statuses of gRPC for those of Triton.
-CODES = {
-    Status.UNKNOWN: grpc.StatusCode.UNKNOWN,
-    Status.INTERNAL: grpc.StatusCode.INTERNAL,
-    Status.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    Status.INVALID_ARG: grpc.StatusCode.INVALID_ARGUMENT,
-    Status.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Status.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
-    Status.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    Status.CANCELLED: grpc.StatusCode.CANCELLED,
-}
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 Context: TypeAlias = aio.ServicerContext
 
 
@@ -133,6 +123,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._handlers.get(handler_call_details.method, self._unknown)
 
 
+def status_code(status: Status) -> grpc.StatusCode:
+    """The status of gRPC for one of Triton, as grpcio has it."""
+    return _STATUS_CODES[CODES[status]]
+
+
 def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
@@ -145,5 +140,5 @@ async def _unimplemented(message: bytes, context: Context) -> NoReturn:
 async def _abort(context: Context, error: Exception) -> NoReturn:
     """End an RPC with an error."""
     triton_error = as_triton_error(error)
-    await context.abort(CODES[triton_error.status], client_text(triton_error))
+    await context.abort(status_code(triton_error.status), client_text(triton_error))
     raise AssertionError("abort raises an exception")
