@@ -36,11 +36,11 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     server = await loop.create_server(make_protocol, host, port, backlog=1024, reuse_port=reuse_port or None)
-    listener = server.sockets[0]
-    if listener is None:  # uvloop hides it if another process began to listen after uvloop had bound its socket
+    sockets: Any = server.sockets  # uvloop has a list here, asyncio a tuple
+    if sockets[0] is None:  # uvloop hides it if another process began to listen after uvloop had bound its socket
         server.close()
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    return server, int(listener.getsockname()[1])
+    return server, int(sockets[0].getsockname()[1])
 
 
 #: How long the loop polls: longer than a small model or its client takes, even if the model has its own process,
