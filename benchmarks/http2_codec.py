@@ -24,6 +24,7 @@ import h2.events
 import h2.settings
 from hpack import Encoder
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     DATA,
     DEFAULT_WINDOW,
@@ -40,7 +41,6 @@ from tritonnb.endpoints.grpc.transport.framing import (
     literal,
 )
 from tritonnb.endpoints.grpc.transport.http2 import PREFACE, Http2Connection
-from tritonnb.endpoints.sockets import BusyPoller
 
 #: Fields that grpcio's client sends with each call, and those of a response.
 _REQUEST = [

@@ -53,7 +53,7 @@ TRICKS = {
     "known heads of HTTP requests are not parsed again": Part(((f"{_HTTP}/transport/request_parser.py", *_NO_CACHE),)),
     "known JSON of HTTP requests is not parsed again": Part(((f"{_HTTP}/request_reader.py", *_NO_CACHE),)),
     "the event loop polls after a request": Part(
-        (("tritonnb/endpoints/sockets.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
+        (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
     "the event loop executes quick batches (EXECUTE_ON_ANY_THREAD)": Part(
         (("tritonnb/runtime/execution/instance.py", "QUICK_EXECUTION_NS = 200_000", "QUICK_EXECUTION_NS = 0"),),

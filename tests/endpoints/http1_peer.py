@@ -8,10 +8,10 @@ from typing import cast
 
 from tornado import httputil
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport import connection
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
-from tritonnb.endpoints.sockets import BusyPoller
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -12,6 +12,7 @@ from tests.endpoints.served import Echo, OneModel
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.caches import BoundedCache
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
 from tritonnb.endpoints.grpc.inference import GrpcRequestCache
@@ -24,7 +25,6 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import HttpRequestCache, RequestReader
 from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
-from tritonnb.endpoints.sockets import BusyPoller
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.validation import RequestValidator

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tritonnb.endpoints.sockets import listen
+from tritonnb.endpoints.endpoint import listen
 
 uvloop = pytest.importorskip("uvloop")
 

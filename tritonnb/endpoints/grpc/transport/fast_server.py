@@ -22,6 +22,8 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.busy_poll import BusyPoller
+from tritonnb.endpoints.endpoint import listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
@@ -30,7 +32,6 @@ from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import client_text
-from tritonnb.endpoints.sockets import BusyPoller, listen
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _PREFIX = struct.Struct(">BI")

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from hpack import HPACKError
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.grpc.transport.framing import (
     ACK,
     COMPRESSION_ERROR,
@@ -55,7 +56,6 @@ from tritonnb.endpoints.grpc.transport.framing import (
     frame,
     unpadded,
 )
-from tritonnb.endpoints.sockets import BusyPoller
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #: The largest frame that we accept, and the number of bytes read before a window is replenished.

@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 
 from tornado.iostream import StreamClosedError
 
+from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import (
     DelegateError,
@@ -28,7 +29,6 @@ from tritonnb.endpoints.http.transport.request_parser import (
     MalformedRequestError,
     RequestParser,
 )
-from tritonnb.endpoints.sockets import BusyPoller
 
 #: The number of pending requests of one connection at which reading pauses.
 _MAX_PIPELINED = 32

@@ -14,9 +14,10 @@ from typing import Any
 
 from tornado import httputil, web
 
+from tritonnb.endpoints.busy_poll import BusyPoller
+from tritonnb.endpoints.endpoint import listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
-from tritonnb.endpoints.sockets import BusyPoller, listen
 
 
 class ApplicationDelegate(httputil.HTTPServerConnectionDelegate):
