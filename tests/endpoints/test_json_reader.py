@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InternalError
@@ -130,6 +131,31 @@ def test_errors_beside_deep_values_have_their_offsets() -> None:
 def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert parse(text.encode()) == _parse_as_rapidjson(text.encode()) == json.loads(text)
+
+
+def outcome(read: Callable[[bytes], object], document: bytes) -> str:
+    """What a reader makes of a document: its value with the types, or its error."""
+    try:
+        value = read(document)
+    except InternalError as error:
+        return error.message
+    return f"{value!r} {getattr(value, 'names', None)}"
+
+
+#: Parts of documents; some sequences of them are valid, and name a member twice.
+TOKENS = [
+    *'{}[]:, "\\01-.e\0\né', '"a"', '"b"', '"a":', '{"a":1', ',"a":2}', "1.5", "1e309", "true", "null", "NaN", "Inf",
+    "\ufeff", "9" * 309,
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@given(st.lists(st.sampled_from(TOKENS), max_size=8).map(lambda tokens: "".join(tokens).encode()))
+@settings(max_examples=2000)
+@example(b'{"a":{"b":1,"b":"c"},"a":[]}')
+@example(b'[{"a":"a"},{"a":1,"a":2}]')
+def test_quick_reader_accepts_only_what_rapidjson_accepts_with_the_same_value(document: bytes) -> None:
+    assert outcome(parse, document) == outcome(_parse_as_rapidjson, document)
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def parse_request(raw: bytes | bytearray, max_size: int) -> object:
 def _may_differ(raw: bytes | bytearray) -> bool:
     """Whether Python might accept a document that RapidJSON refuses."""
     zeroed = raw.translate(_ZEROED, b"+")
-    if _LARGE_EXPONENT in zeroed or (len(raw) > len(_LONG) and _LONG in zeroed):
+    if _LARGE_EXPONENT in zeroed or (len(raw) >= len(_LONG) and _LONG in zeroed):
         return True
     if b"\\" not in raw:
         return False
