@@ -8,15 +8,18 @@ of Triton's server.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from tritonnb.core.datatypes import BY_NAME, INVALID, DataType
+from msgspec import UNSET
+
+from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Respond
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.strtol import leading_number
-from tritonnb.endpoints.http import json_fields, json_reader
+from tritonnb.endpoints.http import json_fields, json_reader, plain_header
+from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import ModelSpec
@@ -91,9 +94,20 @@ def read_request(
     """
     if not length:
         return _read_raw(spec, version, body, max_input_size, respond), ResponseFormat(binary=True)
-    document = json_reader.parse_request(body if length == len(body) else body[:length], max_input_size)
+    raw = body if length == len(body) else body[:length]
     request = InferRequest(spec.name, {}, respond, model_version=version)
     response_format = ResponseFormat()
+    header = _decode_plain(raw) if len(raw) <= max_input_size else None
+    if header is not None:
+        if header.id is not UNSET:
+            request.id = header.id
+        if header.parameters is not UNSET:
+            _read_parameters(header.parameters, request, response_format)
+        _read_inputs(header.inputs, request, body, length, max_input_size, shared_memory)
+        if header.outputs is not UNSET:
+            _read_outputs(header.outputs, request, response_format, shared_memory)
+        return request, response_format
+    document = json_reader.parse_request(raw, max_input_size)
     if isinstance(document, dict):
         if "id" in document:
             request.id = json_fields.read_field("id", json_fields.string, document["id"])
@@ -102,17 +116,65 @@ def read_request(
     inputs = document.get("inputs") if isinstance(document, dict) else None
     if type(inputs) is not list:
         inputs = json_fields.read_field("inputs", _array_member, document, "inputs")
-    _read_inputs(inputs, request, body, length, max_input_size, shared_memory)
+    # Each entry is checked when its turn comes.
+    _read_inputs(map(_checked_input, inputs), request, body, length, max_input_size, shared_memory)
     if isinstance(document, dict) and "outputs" in document:
-        _read_outputs(document["outputs"], request, response_format, shared_memory)
+        outputs = json_fields.read_field("outputs", json_fields.array, document["outputs"])
+        _read_outputs(map(_checked_output, outputs), request, response_format, shared_memory)
     return request, response_format
+
+
+def _decode_plain(raw: bytes | bytearray) -> Any:
+    """A plain request as a `PlainHeader`; None for any other, and for one with fields that exclude each other.
+
+    Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
+    """
+    if not raw.isascii() or b"\\" in raw:
+        return None
+    try:
+        header: Any = plain_header.decode(raw)
+    except plain_header.NOT_PLAIN:
+        return None
+    strings: int = 1 + _parameter_strings(header.parameters) + (0 if header.id is UNSET else 2)
+    has_data = False
+    for tensor in header.inputs:
+        parameters: dict[str, Any] = {} if tensor.parameters is UNSET else tensor.parameters
+        sources: int = ("binary_data_size" in parameters) + ("shared_memory_region" in parameters)
+        strings += 5 + _parameter_strings(tensor.parameters)
+        if tensor.data is not UNSET:
+            has_data = True
+            sources += 1
+            strings += 1 + (len(tensor.data) if set(map(type, tensor.data)) == {str} else 0)
+        if sources != 1:
+            return None
+    if header.outputs is not UNSET:
+        strings += 1
+        for output in header.outputs:
+            strings += 2 + _parameter_strings(output.parameters)
+            parameters = {} if output.parameters is UNSET else output.parameters
+            if "shared_memory_region" in parameters and ("classification" in parameters or "binary_data" in parameters):
+                return None
+    if 2 * strings != raw.count(b'"') or ((has_data or b"." in raw) and not json_reader.is_ordinary(raw)):
+        return None
+    return header
+
+
+def _parameter_strings(parameters: Any) -> int:
+    """The number of strings in the parameters of a request, an input or an output, and in their name."""
+    if parameters is UNSET:
+        return 0
+    count: int = 1 + len(parameters)
+    for value in parameters.values():
+        if type(value) is str:
+            count += 1
+    return count
 
 
 # --- inputs -------------------------------------------------------------------------------
 
 
 def _read_inputs(
-    entries: list[object],
+    entries: Iterable[Any],
     request: InferRequest,
     body: bytes | bytearray,
     length: int,
@@ -122,22 +184,14 @@ def _read_inputs(
     offset = length
     inputs = request.unchecked_inputs
     for entry in entries:
-        parameters = entry.get("parameters") if isinstance(entry, dict) else None
-        if not isinstance(parameters, dict):
-            parameters = {}
-        sources = (
-            isinstance(entry, dict) and "data" in entry,
-            "binary_data_size" in parameters,
-            "shared_memory_region" in parameters,
-        )
-        if sum(sources) != 1:
-            _refuse_sources(sources)
-        assert isinstance(entry, dict)  # it has a source
-        name, datatype, shape = _read_description(entry)
+        parameters: dict[str, Any] = {} if entry.parameters is UNSET else entry.parameters
+        name: str = entry.name
+        datatype = BY_NAME.get(entry.datatype, INVALID)
+        shape: tuple[int, ...] = tuple(entry.shape)
         if name in inputs:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
         check_overflow(name, datatype, shape)
-        if sources[1]:
+        if "binary_data_size" in parameters:
             size = parameters["binary_data_size"]
             if type(size) is not int or not 0 <= size <= _MAX_INT64:
                 size = json_fields.read_field("binary_data_size", json_fields.unsigned, size)
@@ -149,8 +203,8 @@ def _read_inputs(
                 )
             inputs[name] = binary_tensor(name, datatype, shape, body, offset, size)
             offset += size
-        elif sources[0]:
-            inputs[name] = tensor_from_json(name, datatype, shape, entry["data"], max_input_size)
+        elif entry.data is not UNSET:
+            inputs[name] = tensor_from_json(name, datatype, shape, entry.data, max_input_size)
         else:
             part = _region(parameters, shared_memory).read()
             inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
@@ -201,16 +255,19 @@ def _read_raw(
     return request
 
 
-def _read_description(entry: dict[str, object]) -> tuple[str, DataType, tuple[int, ...]]:
-    """Read the name, datatype and shape of an input."""
-    name, datatype_name, shape = entry.get("name"), entry.get("datatype"), entry.get("shape")
-    if type(name) is not str:
-        name = json_fields.read_field("name", _string_member, entry, "name")
-    if type(datatype_name) is not str:
-        datatype_name = json_fields.read_field("datatype", _string_member, entry, "datatype")
-    if type(shape) is not list or any(type(dim) is not int or dim < 0 or dim > _MAX_INT64 for dim in shape):
-        return name, BY_NAME.get(datatype_name, INVALID), json_fields.read_field("shape", _shape, entry)
-    return name, BY_NAME.get(datatype_name, INVALID), tuple(shape)
+def _checked_input(entry: object) -> PlainInput:
+    """Read an input whose members may be missing or of another type."""
+    members = entry if isinstance(entry, dict) else {}
+    parameters = members.get("parameters")
+    if not isinstance(parameters, dict):
+        parameters = {}
+    sources = "data" in members, "binary_data_size" in parameters, "shared_memory_region" in parameters
+    if sum(sources) != 1:
+        _refuse_sources(sources)
+    name = json_fields.read_field("name", _string_member, entry, "name")
+    datatype = json_fields.read_field("datatype", _string_member, entry, "datatype")
+    shape = json_fields.read_field("shape", _shape, entry)
+    return PlainInput(name, datatype, shape, parameters, members.get("data", UNSET))
 
 
 def _string_member(entry: object, name: str) -> str:
@@ -221,8 +278,8 @@ def _array_member(entry: object, name: str) -> list[object]:
     return json_fields.array(json_fields.member(entry, name))
 
 
-def _shape(entry: object) -> tuple[int, ...]:
-    return tuple([json_fields.unsigned(dim) for dim in json_fields.array(json_fields.member(entry, "shape"))])
+def _shape(entry: object) -> list[int]:
+    return [json_fields.unsigned(dim) for dim in json_fields.array(json_fields.member(entry, "shape"))]
 
 
 def _refuse_sources(sources: tuple[bool, ...]) -> None:
@@ -292,17 +349,11 @@ def custom_parameter(name: str, value: object) -> ParameterValue:
 
 
 def _read_outputs(
-    entries: object, request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
+    entries: Iterable[Any], request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
 ) -> None:
-    for entry in json_fields.read_field("outputs", json_fields.array, entries):
-        parameters = entry.get("parameters") if isinstance(entry, dict) else None
-        if not isinstance(parameters, dict):
-            parameters = {}
-        if "shared_memory_region" in parameters:
-            _check_region_alone(parameters)
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if type(name) is not str:
-            name = json_fields.read_field("name", _string_member, entry, "name")
+    for entry in entries:
+        parameters: dict[str, Any] = {} if entry.parameters is UNSET else entry.parameters
+        name: str = entry.name
         if name in response_format.outputs:
             raise InvalidArgumentError(f"{request.id_prefix}output '{name}' already exists in request")
         output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
@@ -310,6 +361,16 @@ def _read_outputs(
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)
         response_format.binary = False
+
+
+def _checked_output(entry: object) -> PlainOutput:
+    """Read a requested output whose members may be missing or of another type."""
+    parameters = entry.get("parameters") if isinstance(entry, dict) else None
+    if not isinstance(parameters, dict):
+        parameters = {}
+    if "shared_memory_region" in parameters:
+        _check_region_alone(parameters)
+    return PlainOutput(json_fields.read_field("name", _string_member, entry, "name"), parameters)
 
 
 def _output_format(parameters: dict[str, object], shared_memory: SharedMemory) -> OutputFormat:

@@ -66,7 +66,7 @@ def parse(raw: bytes | bytearray) -> object:
     {'id': '7', 'limits': [-inf, 0.5]}
     """
     # At Python's recursion limit, destructors would fail: the garbage collector may run in the reader.
-    if not (_may_differ(raw) or _may_be_deep(raw)):
+    if is_ordinary(raw):
         try:
             return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
@@ -96,6 +96,11 @@ def parse_request(raw: bytes | bytearray, max_size: int) -> object:
             "--http-max-input-size to increase the limit."
         )
     return parse(raw)
+
+
+def is_ordinary(raw: bytes | bytearray) -> bool:
+    """Whether any reader may read a document: its numbers are doubles, and it is not deep."""
+    return not (_may_differ(raw) or _may_be_deep(raw))
 
 
 def _may_differ(raw: bytes | bytearray) -> bool:
