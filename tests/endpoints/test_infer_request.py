@@ -13,9 +13,9 @@ from tests.endpoints.served import Echo, spec_of
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.infer_request import header_length, read_request
+from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_reader import HttpRequestCache
+from tritonnb.endpoints.http.request_reader import HttpRequestCache, header_length
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory, SystemPart
 

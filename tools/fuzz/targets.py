@@ -11,6 +11,7 @@ Try = Callable[[bytes], None]
 
 TARGETS = {
     "http": "tools.fuzz.http:connections",
+    "header": "tools.fuzz.headers:plain_headers",
     "infer": "tools.fuzz.http:inference_bodies",
     "http2": "tools.fuzz.http2:connections",
     "hpack": "tools.fuzz.http2:header_blocks",

@@ -17,7 +17,6 @@ from tritonnb.core.datatypes import BY_NAME, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, ParameterValue, Respond
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
-from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.http import json_fields, json_reader, plain_header
 from tritonnb.endpoints.http.plain_header import PlainInput, PlainOutput
 from tritonnb.endpoints.http.tensor_data import tensor_from_json
@@ -29,35 +28,6 @@ T = TypeVar("T")
 _MAX_INT64 = 2**63 - 1
 #: Where the contents of an input may be.
 _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
-
-
-def header_length(value: str | None, body: bytes | bytearray) -> int:
-    """The number of bytes of a body that are JSON; 0 for a raw binary request.
-
-    Parameters
-    ----------
-    value : str or None
-        ``Inference-Header-Content-Length``; its leading digits count.
-    body : bytes or bytearray
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is not a number, or the length is negative or exceeds that of the body.
-    """
-    if value is None:
-        return len(body)
-    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value)
-    if length is None:
-        raise InvalidArgumentError(f"Unable to parse Inference-Header-Content-Length, got: {value}")
-    if not -(2**31) <= length < 2**31:
-        raise InvalidArgumentError(
-            "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: "
-            f"{value}"
-        )
-    if not 0 <= length <= len(body):
-        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
-    return length
 
 
 def read_request(
@@ -79,7 +49,7 @@ def read_request(
     body : bytes
         Decompressed.
     length : int
-        Bytes of the JSON part, from `header_length`.
+        Bytes of the JSON part.
     max_input_size : int
         ``--http-max-input-size``, in bytes: the limit for the JSON part, a JSON tensor, and a raw binary request.
     shared_memory : SharedMemory
@@ -135,39 +105,32 @@ def _decode_plain(raw: bytes | bytearray) -> Any:
         header: Any = plain_header.decode(raw)
     except plain_header.NOT_PLAIN:
         return None
-    strings: int = 1 + _parameter_strings(header.parameters) + (0 if header.id is UNSET else 2)
-    has_data = False
+    outputs: list[Any] = [] if header.outputs is UNSET else header.outputs
+    strings: int = (
+        1 + 2 * (header.id is not UNSET) + (header.outputs is not UNSET) + 5 * len(header.inputs) + 2 * len(outputs)
+    )
+    has_doubles = False
+    for part in [header, *header.inputs, *outputs]:
+        if part.parameters is not UNSET:
+            types = list(map(type, part.parameters.values()))
+            strings += 1 + len(types) + types.count(str)
+            has_doubles = has_doubles or float in types
     for tensor in header.inputs:
         parameters: dict[str, Any] = {} if tensor.parameters is UNSET else tensor.parameters
         sources: int = ("binary_data_size" in parameters) + ("shared_memory_region" in parameters)
-        strings += 5 + _parameter_strings(tensor.parameters)
         if tensor.data is not UNSET:
-            has_data = True
+            has_doubles = True
             sources += 1
             strings += 1 + (len(tensor.data) if set(map(type, tensor.data)) == {str} else 0)
         if sources != 1:
             return None
-    if header.outputs is not UNSET:
-        strings += 1
-        for output in header.outputs:
-            strings += 2 + _parameter_strings(output.parameters)
-            parameters = {} if output.parameters is UNSET else output.parameters
-            if "shared_memory_region" in parameters and ("classification" in parameters or "binary_data" in parameters):
-                return None
-    if 2 * strings != raw.count(b'"') or ((has_data or b"." in raw) and not json_reader.is_ordinary(raw)):
+    for output in outputs:
+        parameters = {} if output.parameters is UNSET else output.parameters
+        if "shared_memory_region" in parameters and ("classification" in parameters or "binary_data" in parameters):
+            return None
+    if 2 * strings != raw.count(b'"') or (has_doubles and not json_reader.is_ordinary(raw)):
         return None
     return header
-
-
-def _parameter_strings(parameters: Any) -> int:
-    """The number of strings in the parameters of a request, an input or an output, and in their name."""
-    if parameters is UNSET:
-        return 0
-    count: int = 1 + len(parameters)
-    for value in parameters.values():
-        if type(value) is str:
-            count += 1
-    return count
 
 
 # --- inputs -------------------------------------------------------------------------------

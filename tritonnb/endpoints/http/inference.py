@@ -19,10 +19,9 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
-from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.options import HttpOptions
-from tritonnb.endpoints.http.request_reader import RequestReader
+from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LightHeaders, MessageDelegate
 from tritonnb.endpoints.protocols import Models, ResponseModel

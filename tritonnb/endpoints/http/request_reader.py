@@ -7,12 +7,43 @@ from __future__ import annotations
 
 from typing import Any
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Respond, discard_response
+from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache, RequestTemplate, is_repeatable
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.protocols import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory
+
+
+def header_length(value: str | None, body: bytes | bytearray) -> int:
+    """The number of bytes of a body that are JSON; 0 for a raw binary request.
+
+    Parameters
+    ----------
+    value : str or None
+        ``Inference-Header-Content-Length``; its leading digits count.
+    body : bytes or bytearray
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not a number, or the length is negative or exceeds that of the body.
+    """
+    if value is None:
+        return len(body)
+    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value)
+    if length is None:
+        raise InvalidArgumentError(f"Unable to parse Inference-Header-Content-Length, got: {value}")
+    if not -(2**31) <= length < 2**31:
+        raise InvalidArgumentError(
+            "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: "
+            f"{value}"
+        )
+    if not 0 <= length <= len(body):
+        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
+    return length
 
 
 class HttpRequestCache:
