@@ -72,9 +72,9 @@ test-others: $(MODELS) $(COMPILED)
 test-fast: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
 
-# The fast tests of the server in asyncio's debug mode, which finds calls of the event loop on other threads.
+# The fast tests in asyncio's debug mode, which finds calls of the event loop on other threads.
 test-debug: $(MODELS) $(COMPILED)
-	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST) tests/runtime tests/scheduling tests/server tests/endpoints
+	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
 
 # TensorFlow is large, and not in the extra `all`: its tests run in a dedicated environment, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed
