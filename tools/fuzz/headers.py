@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,7 @@ _SPEC = ModelSpec.from_config(parse_text(_CONFIG).config)
 #: The contents of binary inputs.
 _TAIL = bytes(range(16))
 _LIMIT = 1 << 20
+_OFFSET = re.compile(r"(?<=failed to parse the request JSON buffer: ).*")
 
 
 @contextmanager
@@ -33,7 +35,8 @@ def plain_headers() -> Iterator[Try]:
 def compare(header: bytes) -> None:
     """Read a header with both readers.
 
-    A NUL ends a document. Only the strict reader knows that, so it reads a header with one behind it.
+    A NUL ends a document. Only the strict reader knows that, so it reads a header with one behind it. The offset of an
+    error may be that of the NUL.
     """
     if not header or b"\0" in header:
         return
@@ -47,7 +50,7 @@ def _outcome(header: bytes) -> str:
     try:
         request, response_format = read_request(_SPEC, 1, body, len(header), _LIMIT, SharedMemory(), discard_response)
     except TritonError as error:
-        return repr(error)
+        return _OFFSET.sub("", repr(error))
     inputs = [_contents(name, tensor) for name, tensor in request.unchecked_inputs.items()]
     fields = ("id", "parameters", "priority", "timeout_us", "correlation_id", "flags", "requested_outputs")
     return repr((inputs, {field: getattr(request, field) for field in fields}, response_format))
