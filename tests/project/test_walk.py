@@ -1,0 +1,37 @@
+"""The walk of a request in the documentation is the one that a request takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DESIGN = Path(__file__).parents[2] / "docs" / "design.md"
+_ROW = re.compile(r"^\| `(tritonnb/[\w/]+\.py)` \| (.+?) \|", re.MULTILINE)
+
+
+def documented_walk() -> list[str]:
+    """The functions of the walk, each as ``file function``."""
+    section = DESIGN.read_text().partition("## The path of a request")[2].partition("\n## ")[0]
+    return [
+        f"{file} {function}"
+        for file, functions in _ROW.findall(section)
+        for function in re.findall(r"`([\w.]+)`", functions)
+    ]
+
+
+def test_walk_names_at_most_24_files_and_50_functions() -> None:
+    walk = documented_walk()
+    assert 20 <= len(walk) <= 50
+    assert len({step.partition(" ")[0] for step in walk}) <= 24
+
+
+@pytest.mark.slow
+def test_request_calls_the_functions_of_the_walk_in_this_order() -> None:
+    command = [sys.executable, "-m", "tests.project.walk"]
+    calls = iter(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
+    missing = [step for step in documented_walk() if step not in calls]  # `in` goes on where the last step was found
+    assert not missing
