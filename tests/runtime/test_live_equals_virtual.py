@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.gated import Gate, GatedBackend, gated_config
+from tests.scheduling.invariants import check_invariants
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestCancelled, RequestRefused
@@ -153,7 +154,7 @@ def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
     def service(decision: Execute) -> int:
         return end_of[tuple(request.serial if request else None for request in decision.requests)] - virtual.now
 
-    virtual = VirtualTime(make_scheduler(config, instances, {}), service, instances, validate=True)
+    virtual = VirtualTime(make_scheduler(config, instances, {}), service, instances, check=check_invariants)
     requests = {}
     for event in events:
         if isinstance(event, RequestArrived):

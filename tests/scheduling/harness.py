@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from tests.scheduling.invariants import check_invariants
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.slots import Sequence
@@ -66,7 +67,7 @@ class Play:
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
         self.by_id = {arrival.id: arrival for arrival in arrivals}
-        self.time = VirtualTime(scheduler, self._service, instances, validate=True)
+        self.time = VirtualTime(scheduler, self._service, instances, check=check_invariants)
         self.requests: dict[str, Request] = {}
         for arrival in arrivals:
             request = Request(

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import END, MS, START, Request, members
+from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
@@ -217,7 +218,7 @@ class History(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        self.scheduler.validate()
+        check_invariants(self.scheduler)
         assert self.scheduler.queue_depth() == len(self.waiting)
 
     def teardown(self) -> None:

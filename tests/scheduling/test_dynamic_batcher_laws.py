@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scheduling.harness import Request
+from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Decision, Execute, ResponseOrder
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
@@ -193,7 +194,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         batcher = self.batcher
-        batcher.validate()
+        check_invariants(batcher)
         assert batcher.queue_depth() == len(self.waiting)
         assert self.delivered == self.placed[: len(self.delivered)], "preserve_ordering"
         wake = batcher.next_wake_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.scheduling.harness import MS, Request
+from tests.scheduling.invariants import check_queue
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.queue import PriorityQueue
@@ -24,7 +25,7 @@ def scanned(queue: PriorityQueue) -> list[str]:
     """Everyone in the order of scanning; all become pending."""
     while queue.candidate() is not None:
         queue.take()
-    queue.validate()
+    check_queue(queue)
     return [request.id for request in queue.pending]
 
 
@@ -74,4 +75,4 @@ def test_an_emptied_queue_has_no_requests() -> None:
     queue.take()
     assert [request.id for request in queue.clear()] == ["a", "b", "delayed"]
     assert (queue.size, queue.rows, queue.next_expiry(), queue.candidate()) == (0, 0, None, None)
-    queue.validate()
+    check_queue(queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.scheduling.harness import END, MS, START, Play, Request, members
+from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import direct, idle_error, oldest, steps
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.scheduling.policy import DynamicBatcherSettings
@@ -40,7 +41,7 @@ def test_a_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
     assert scheduler.next_wake_ns == 110 * MS
     (decision,) = scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=0.25), 30 * MS)
     assert (members(decision), decision.reason.rule) == ("A1", SLOT_UTILIZATION)
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_a_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
@@ -58,7 +59,7 @@ def test_a_request_that_waits_for_other_slots_can_be_cancelled() -> None:
     (decision,) = scheduler.cancel(request, 30 * MS)
     assert (decision.request, decision.reason.facts["waited_ns"]) == (request, 20 * MS)
     assert scheduler.queue_depth() == 0
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_the_reason_of_a_sequence_batch_has_its_numbers() -> None:
@@ -85,7 +86,7 @@ def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
     for request in nameless:
         scheduler.enqueue(request, 0)
     assert [request.correlation_id for request in nameless] == [3, 4]
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_only_requests_of_an_iterative_model_can_run_again() -> None:
@@ -112,7 +113,7 @@ def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is
         scheduler.reschedule(slow, 11 * MS)
     decisions = [*scheduler.released(slow, 11 * MS), *scheduler.instance_idle(0, 11 * MS)]
     assert [members(decision) for decision in decisions] == ["waiting"]
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None:
@@ -123,7 +124,7 @@ def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None
         assert not scheduler.released(request, 1)
         assert not scheduler.cancel(request, 2)
         assert not scheduler.cancel(Request("stranger"), 2)
-        scheduler.validate()
+        check_invariants(scheduler)
 
 
 def test_an_automatic_id_is_none_that_is_in_use() -> None:
@@ -195,7 +196,7 @@ def test_another_number_of_slots_holds_as_soon_as_none_is_owned(slots: int) -> N
     scheduler.released(last, 3)
     scheduler.instance_idle(0, 3)
     assert (scheduler.open_sequences, len(scheduler.table.backlog)) == (slots, 4 - slots)
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:
@@ -217,7 +218,7 @@ def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one()
     assert (last.instance, members(last)) == (0, "A2")
     scheduler.instance_idle(0, 6)
     assert not scheduler.uses(0)
-    scheduler.validate()
+    check_invariants(scheduler)
 
 
 def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scheduling.harness import END, START, Begun, Request
+from tests.scheduling.invariants import check_invariants
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.policy import DynamicBatcherSettings
@@ -208,7 +209,7 @@ class History(RuleBasedStateMachine):
     def holds(self) -> None:
         if not hasattr(self, "batcher"):
             return
-        self.batcher.validate()
+        check_invariants(self.batcher)
         waiting = sum(map(len, self.next_of.values()))
         assert self.batcher.queue_depth() == waiting
         for sequence in self.next_of:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.scheduling.harness import MS, Arrival, Play, Request, members
+from tests.scheduling.invariants import check_invariants
 from tests.scheduling.sequences import TIMED_OUT, A, direct, idle_error, oldest, on_instances, slow, step, steps
 from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
@@ -249,7 +250,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
         seen.extend((request.id, request.correlation_id, request.flags) for request in decision.requests)
         return 120 * MS
 
-    time = VirtualTime(oldest(4, 2, iterative=True), service, validate=True, rescheduled=runs_again)
+    time = VirtualTime(oldest(4, 2, iterative=True), service, check=check_invariants, rescheduled=runs_again)
     for name, at in (("x", 0), ("y", 20), ("z", 100)):
         time.arrive(at * MS, Request(name))
     time.run()
@@ -266,7 +267,9 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
         return left[request.id] > 0
 
     settings = SequenceBatcherSettings("seq", DirectSettings(1), iterative=True)
-    time = VirtualTime(SequenceBatcher(settings, 1), lambda decision: MS, validate=True, rescheduled=runs_again)
+    time = VirtualTime(
+        SequenceBatcher(settings, 1), lambda decision: MS, check=check_invariants, rescheduled=runs_again
+    )
     time.arrive(0, Request("x"))
     time.arrive(1, Request("y"))
     time.run()

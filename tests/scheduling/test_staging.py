@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.scheduling.harness import MS, START, Request, members
+from tests.scheduling.invariants import check_invariants
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -19,7 +20,7 @@ class HeldBack(VirtualTime):
 
     def __init__(self, scheduler: Any, instances: int = 1) -> None:
         self.waiting: list[int] = []
-        super().__init__(scheduler, lambda decision: 10 * MS, instances, validate=True)
+        super().__init__(scheduler, lambda decision: 10 * MS, instances, check=check_invariants)
 
     def staged(self, instance: int) -> None:
         self.waiting.append(instance)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scheduling.harness import MS, Request, members
+from tests.scheduling.invariants import check_invariants
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
@@ -17,7 +18,7 @@ TEN_MS = DynamicBatcherSettings(8, (8,), max_queue_delay_ns=10 * MS)
 
 
 def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options: Any) -> VirtualTime:
-    return VirtualTime(scheduler, lambda decision: 10 * MS, validate=True, **options)
+    return VirtualTime(scheduler, lambda decision: 10 * MS, check=check_invariants, **options)
 
 
 def test_run_until_processes_all_events_up_to_and_including_that_time() -> None:
@@ -96,10 +97,10 @@ def test_one_instance_is_idle_at_the_beginning_by_default() -> None:
     assert (len(one.batches), len(two.batches)) == (1, 2)
 
 
-def test_invariants_are_checked_if_validate_is_true() -> None:
-    for validate in (False, True):
+def test_the_scheduler_is_checked_after_every_stimulus() -> None:
+    for check in (None, check_invariants):
         scheduler = DefaultScheduler(1)
-        time = VirtualTime(scheduler, lambda decision: 1, validate=validate)
+        time = VirtualTime(scheduler, lambda decision: 1, check=check)
         scheduler._waiting.append(Request("forgotten"))  # though an instance is idle
-        with pytest.raises(AssertionError) if validate else nullcontext():
+        with pytest.raises(AssertionError) if check else nullcontext():
             time.apply(lambda now: ())

@@ -240,9 +240,6 @@ class Scheduler(Protocol):
         `ResponseOrder.add_response` and sends what that returns.
         """
 
-    def validate(self) -> None:
-        """Assert the scheduler's invariants, for tests."""
-
 
 def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
     """A packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""

@@ -141,10 +141,6 @@ class DefaultScheduler(StatelessScheduler):
         """None: responses are sent directly."""
         return None
 
-    def validate(self) -> None:
-        """Check the invariants."""
-        assert not (self._waiting and self.instances.idle)
-
     def _advance(self, now: int) -> list[Decision]:
         decisions: list[Decision] = []
         while self._waiting and self.instances.idle:

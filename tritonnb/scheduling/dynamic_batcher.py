@@ -377,21 +377,6 @@ class DynamicBatcher(StatelessScheduler):
             if payload is last:
                 break
 
-    def validate(self) -> None:
-        """Check the invariants."""
-        self.queue.validate()
-        assert not (self.payloads and self.instances.idle)
-        formed = self._waiting_payloads()
-        assert self._current is None or (self._current is formed[-1] and not self._current.full)
-        for payload in formed:
-            assert payload.rows == sum(request.batch_size for request in payload.requests)
-            assert payload.rows <= self.settings.max_batch_size or len(payload.requests) == 1
-            assert {request.batch_key for request in payload.requests} == {payload.batch_key}
-        if self.queue.size and not self._defers_forming() and not self._blocked and self._slot_available():
-            assert self._pass_due_ns is not None
-            assert self.next_wake_ns is not None
-            assert self.next_wake_ns <= self._pass_due_ns
-
 
 def _cancelled(request: Schedulable, waited_ns: int) -> Refuse:
     why = Reason(reasons.CANCELLED, {"waited_ns": waited_ns})

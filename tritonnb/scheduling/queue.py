@@ -266,22 +266,6 @@ class PriorityQueue:
                 self._timeouts.forget(request)
                 level.delayed[request] = level.live.pop(request)
 
-    def validate(self) -> None:
-        """Check the invariants."""
-        unselected = [request for level in self._scan for part in (level.live, level.delayed) for request in part]
-        requests = unselected + self.pending
-        assert len(set(requests)) == len(requests) == self.size
-        assert self.rows == sum(request.batch_size for request in requests)
-        assert self.pending_rows == sum(request.batch_size for request in self.pending)
-        assert [level.number for level in self._scan] == sorted(self._levels)
-        assert all(level is self._levels[level.number] for level in self._scan)
-        assert set(self._timeouts) <= set(requests)
-        assert len(self.pending) == len(self._sources) == sum(level.pending for level in self._scan)
-        if self.pending:
-            assert self.pending_oldest_ns == min(since for _, _, since in self._sources)
-            last = self._sources[-1][0].number
-            assert all(not level.live for level in self._scan if level.number < last)
-
     def _level(self, request: Schedulable) -> Level:
         number = self.settings.level_of(request.priority)
         level = self._levels.get(number)

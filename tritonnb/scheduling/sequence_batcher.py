@@ -39,7 +39,7 @@ from tritonnb.scheduling.sequence_strategies import (
     SequenceBatcherSettings,
 )
 from tritonnb.scheduling.slots import Sequence as SlotSequence
-from tritonnb.scheduling.slots import Slot, SlotTable
+from tritonnb.scheduling.slots import SlotTable
 
 
 class SequenceBatcher:
@@ -377,18 +377,6 @@ class SequenceBatcher:
             strategy = OldestStrategy(instance, settings, self.table)
         strategy.paused = self._paused
         return strategy
-
-    def validate(self) -> None:
-        """Check the invariants."""
-        slots: list[Slot] = []
-        for strategy in self._strategies.values():
-            strategy.validate()
-            slots += strategy.slots
-        self.table.validate(slots)
-        owners = [slot.sequence for slot in slots if slot.sequence is not None]
-        waiting = [request for sequence in [*owners, *self.table.backlog] for request in sequence.waiting]
-        assert len(set(waiting)) == len(waiting) <= self._depth <= len(self._sequence_of)
-        assert all(self._sequence_of[request].id == request.correlation_id for request in waiting)
 
 
 def _refuse_lost(sequence: SlotSequence, request: Schedulable, reason: str, now: int) -> Refuse:

@@ -168,12 +168,6 @@ class DirectStrategy:
             verdict.facts["wait_ns"] = settings.max_queue_delay_ns - waited
         return verdict
 
-    def validate(self) -> None:
-        """Check the invariants."""
-        assert all(slot.sequence is None for slot in self.slots[self._top + 1 :])
-        if self._idle_since is not None and not self.paused and self.next_wake_ns is None:
-            assert not any(slot.sequence.waiting for slot in self.slots if slot.sequence is not None)
-
     def _advance(self, now: int, decisions: list[Decision]) -> None:
         self.next_wake_ns = None
         if self._idle_since is None or self.paused:
@@ -357,15 +351,6 @@ class OldestStrategy:
         assert isinstance(settings, OldestSettings)
         self._settings = settings
         self._forward(self.batcher.reconfigure(settings.batcher, now), decisions)
-
-    def validate(self) -> None:
-        """Check the invariants."""
-        self.batcher.validate()
-        in_flight = [slot for slot in self.slots if slot.in_flight is not None]
-        assert {slot.in_flight: slot for slot in in_flight} == self._slot_of
-        if not self.paused:
-            free = [slot.sequence for slot in self.slots if slot.sequence and slot.in_flight is None]
-            assert not any(sequence.waiting or sequence.closed for sequence in free)
 
     def _forward(self, batcher_decisions: Iterable[Decision], decisions: list[Decision]) -> None:
         for decision in batcher_decisions:

@@ -120,10 +120,6 @@ class FreeSlots:
         """Take out all slots, in order."""
         return [self.pop() for _ in range(len(self._heap))]
 
-    def copy(self) -> list[Slot]:
-        """The slots, in no order."""
-        return list(self._heap)
-
     def _rise(self, gap: int, slot: Slot) -> None:
         """Put a slot into a gap, or above it."""
         heap = self._heap
@@ -293,22 +289,3 @@ class SlotTable:
         if self.known.get(sequence.id) is sequence:
             # Time in the backlog counts: a sequence that was idle for too long there is closed immediately.
             self.idle.set(sequence, sequence.seen_ns + self.max_sequence_idle_ns)
-
-    def validate(self, slots: Iterable[Slot]) -> None:
-        """Check the invariants for all slots in use."""
-        used = list(slots)
-        owned = [slot for slot in used if slot.sequence is not None]
-        assert all(slot.sequence is not None and slot.sequence.slot is slot for slot in owned)
-        free = set(self._free.copy())
-        assert len(free) == len(self._free)
-        assert free == {s for s in used if s.sequence is None and s.instance not in self._retired}
-        assert not (free and self.backlog)
-        for sequence in self.backlog:
-            assert sequence.slot is None
-            assert sequence.waiting
-        for id, sequence in self.known.items():
-            assert sequence.id == id
-            assert not sequence.closed
-            assert sequence in self.backlog or (sequence.slot and sequence.slot.sequence is sequence)
-        assert set(self.idle) == {sequence for sequence in self.known.values() if sequence.slot is not None}
-        assert set(self.expiring) <= set(self.backlog)

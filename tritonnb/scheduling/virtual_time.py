@@ -79,8 +79,8 @@ class VirtualTime:
         ``service(decision)`` returns the duration of an execution in ns.
     instance_count : int
         All are idle at time 0.
-    validate : bool
-        Check the scheduler's invariants after every stimulus.
+    check : callable, optional
+        Called with the scheduler after every stimulus, for example to check its invariants.
     on_response : callable, optional
         Called with each `FinalResponse`, for example to let a client send its next request with `arrive`.
     rescheduled : callable, optional
@@ -103,7 +103,7 @@ class VirtualTime:
         service: Callable[[Execute], int],
         instance_count: int = 1,
         *,
-        validate: bool = False,
+        check: Callable[[Scheduler], None] | None = None,
         on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Schedulable], bool] | None = None,
         clock: VirtualClock | None = None,
@@ -112,7 +112,7 @@ class VirtualTime:
         self.batches: list[Batch] = []
         self.responses: list[FinalResponse] = []
         self._service = service
-        self._validate = validate
+        self._check = check
         self._on_response = on_response
         self._rescheduled = rescheduled
         self._clock = VirtualClock() if clock is None else clock
@@ -204,5 +204,5 @@ class VirtualTime:
             if wake != self._wake_planned:
                 self._clock.schedule(wake, _WAKE, self._woken)
         self._wake_planned = wake
-        if self._validate:
-            self.scheduler.validate()
+        if self._check is not None:
+            self._check(self.scheduler)
