@@ -28,6 +28,7 @@ from tritonnb.backends.model_checks import (
     find_model_file,
     find_tensor,
     integer_parameter,
+    read_parameter,
     shape_error,
 )
 from tritonnb.core.datatypes import FP32
@@ -116,7 +117,7 @@ class FilOptions:
         return cls(
             is_classifier=boolean_parameter(context, name, False),
             predict_proba=boolean_parameter(context, "predict_proba", False),
-            threshold=_float_parameter(context, "threshold", 0.5),
+            threshold=read_parameter(context, "threshold", 0.5, float, "a number"),
             threads=integer_parameter(context, "cpu_nthread", DEFAULT_THREADS),
         )
 
@@ -127,16 +128,6 @@ class FilOptions:
         if self.is_classifier and classes == 1:
             return (1, 2)
         return (classes,)
-
-
-def _float_parameter(context: ModelContext, name: str, default: float) -> float:
-    value = context.parameters.get(name)
-    try:
-        return default if value is None else float(value)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"model '{context.name}': parameter '{name}' expected a number, got '{value}'"
-        ) from None
 
 
 def load_trees(context: ModelContext) -> treelite.Model:

@@ -8,7 +8,7 @@ The error texts are those of Triton's backends.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,8 @@ from tritonnb.core.shapes import fits, shape_text
 from tritonnb.model_config.schema import TensorSpec
 
 D = TypeVar("D")
+
+_BOOLEANS = {"true": True, "false": False}
 
 
 def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
@@ -38,15 +40,7 @@ def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
     InvalidArgumentError
         If the parameter is not an integer.
     """
-    value = context.parameters.get(name)
-    if value is None:
-        return default
-    try:
-        return int(value)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"model '{context.name}': parameter '{name}' expected an integer, got '{value}'"
-        ) from None
+    return read_parameter(context, name, default, int, "an integer")
 
 
 def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
@@ -64,14 +58,37 @@ def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
     InvalidArgumentError
         If the parameter is neither ``true`` nor ``false``.
     """
+    return read_parameter(context, name, default, lambda text: _BOOLEANS[text.lower()], "'true' or 'false'")
+
+
+def read_parameter(context: ModelContext, name: str, default: D, convert: Callable[[str], T], expected: str) -> T | D:
+    """Read a parameter in any form.
+
+    Parameters
+    ----------
+    context : ModelContext
+    name : str
+    default : object
+        Returned if the configuration does not have the parameter.
+    convert : callable
+        Converts the text; raises a ValueError or KeyError if it has another form.
+    expected : str
+        The form, for the error message.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the text has another form.
+    """
     value = context.parameters.get(name)
     if value is None:
         return default
-    if value.lower() not in ("true", "false"):
+    try:
+        return convert(value)
+    except (ValueError, KeyError):
         raise InvalidArgumentError(
-            f"model '{context.name}': parameter '{name}' expected 'true' or 'false', got '{value}'"
-        )
-    return value.lower() == "true"
+            f"model '{context.name}': parameter '{name}' expected {expected}, got '{value}'"
+        ) from None
 
 
 T = TypeVar("T")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from tritonnb.backends.contract import InstanceSpec, ModelContext
 from tritonnb.backends.isolation.channel import Header
 from tritonnb.backends.location import BackendLocation
-from tritonnb.backends.model_checks import integer_parameter
+from tritonnb.backends.model_checks import integer_parameter, read_parameter
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
@@ -80,21 +81,13 @@ def read_limits(context: ModelContext) -> Limits:
         raise InvalidArgumentError(
             f"model '{context.name}': parameter '{MEMORY_LIMIT}' expected a number of bytes > 0, got '{memory}'"
         )
-    return Limits(_timeout(context), memory)
+    timeout = read_parameter(context, TIMEOUT, None, _positive_seconds, "a number of seconds > 0")
+    return Limits(timeout, memory)
 
 
-def _timeout(context: ModelContext) -> float | None:
-    text = context.parameters.get(TIMEOUT)
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise InvalidArgumentError(
-            f"model '{context.name}': parameter '{TIMEOUT}' expected a number of seconds > 0, got '{text}'"
-        )
+def _positive_seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) < math.inf:
+        raise ValueError
     return seconds
 
 
