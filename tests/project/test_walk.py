@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design.md"
-_ROW = re.compile(r"^\| `(tritonnb/[\w/]+\.py)` \| (.+?) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| `(tritonnb/[\w/.]+)` \| (.+?) \|", re.MULTILINE)
 
 
-def documented_walk() -> list[str]:
-    """The functions of the walk, each as ``file function``."""
-    section = DESIGN.read_text().partition("## The path of a request")[2].partition("\n## ")[0]
+def documented_walk(title: str = "The path of a request") -> list[str]:
+    """The functions of a walk, each as ``file function``."""
+    section = DESIGN.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
     return [
         f"{file} {function}"
         for file, functions in _ROW.findall(section)
@@ -35,3 +35,12 @@ def test_request_calls_the_functions_of_the_walk_in_this_order() -> None:
     calls = iter(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
     missing = [step for step in documented_walk() if step not in calls]  # `in` goes on where the last step was found
     assert not missing
+
+
+def test_walk_of_an_event_names_at_most_16_files_that_define_its_functions() -> None:
+    walk = [step.split(" ") for step in documented_walk("The path of an event to the browser")]
+    assert 10 <= len({file for file, _ in walk}) <= 16
+    for file, function in walk:
+        text = (DESIGN.parents[1] / file).read_text()
+        definition = rf"^ *(?:def|function)? *{function.rpartition('.')[2]}\("
+        assert re.search(definition, text, re.MULTILINE), f"{file}: expected a definition of {function}, got none"
