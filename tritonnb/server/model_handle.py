@@ -62,15 +62,13 @@ class ModelHandle:
         return self._server
 
     @with_parameters_of(inference_parameters)
+    @with_short_traceback
     def __call__(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
-        try:
-            return self.infer(*inputs, **options)
-        except TritonError as error:
-            shorten_traceback(error)
-            raise
+        return self.infer(*inputs, **options)
 
     @with_parameters_of(inference_parameters)
+    @with_short_traceback
     def infer(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Outputs:
         """Run one inference and wait for it.
 
@@ -105,11 +103,7 @@ class ModelHandle:
         before the model has finished the execution. A Python model or a function gets them read-only, and fails if it
         writes to them. Other arrays are copied as usual.
         """
-        try:
-            return self._single(infer(self._server.submitter, self._request(inputs, options)))
-        except TritonError as error:
-            shorten_traceback(error)
-            raise
+        return self._single(infer(self._server.submitter, self._request(inputs, options)))
 
     @with_parameters_of(inference_parameters)
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
@@ -136,13 +130,10 @@ class ModelHandle:
             raise
 
     @with_parameters_of(inference_parameters)
+    @with_short_traceback
     def infer_all(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> list[Outputs]:
         """Like `infer`, for decoupled models: return a list of all responses."""
-        try:
-            return infer(self._server.submitter, self._request(inputs, options))
-        except TritonError as error:
-            shorten_traceback(error)
-            raise
+        return infer(self._server.submitter, self._request(inputs, options))
 
     @property
     def ready(self) -> bool:

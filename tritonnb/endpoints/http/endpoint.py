@@ -47,7 +47,9 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
             others = rules(engine, options.max_input_size, self.admission, openai)
         self.application = ApplicationDelegate(make_application(engine, options.max_input_size, others))
         reader = RequestReader(engine.shared_memory, options.max_input_size, HttpRequestCache())
-        self.services = InferenceServices(engine.table, engine.tracer, reader, options)
+        self.services = InferenceServices(
+            engine.table, engine.tracer, reader, options.max_input_size, options.max_body_size
+        )
 
     def make_transport(self) -> Transport:
         """Make the HTTP server."""

@@ -20,7 +20,6 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LightHeaders, MessageDelegate
@@ -58,6 +57,7 @@ def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[s
     return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
 
 
+@dataclass(slots=True)
 class InferenceServices:
     """The services that the inferences of an endpoint use, without a lookup in classes that are not compiled.
 
@@ -70,14 +70,11 @@ class InferenceServices:
         Of `HttpOptions`, in bytes.
     """
 
-    __slots__ = ("max_body_size", "max_input_size", "models", "reader", "tracer")
-
-    def __init__(self, models: Models, tracer: Tracer, reader: RequestReader, options: HttpOptions) -> None:
-        self.models = models
-        self.tracer = tracer
-        self.reader = reader
-        self.max_input_size = options.max_input_size
-        self.max_body_size = options.max_body_size
+    models: Models
+    tracer: Tracer
+    reader: RequestReader
+    max_input_size: int
+    max_body_size: int
 
 
 class RespondingConnection(Protocol):
