@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tornado import httputil
 
@@ -22,7 +21,7 @@ from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
-from tritonnb.endpoints.http.transport.exchange import LightHeaders, MessageDelegate
+from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.protocols import Models, ResponseModel
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
@@ -77,16 +76,6 @@ class InferenceServices:
     max_body_size: int
 
 
-class RespondingConnection(Protocol):
-    """The receiver of a response: an `Exchange`."""
-
-    def respond(self, response: bytes, /) -> None:
-        """Send a complete response: status line, headers, and body."""
-
-    def set_close_callback(self, callback: Callable[[], None] | None, /) -> None:
-        """Set the function to call if the client disconnects before the response is complete."""
-
-
 @dataclass(frozen=True, slots=True)
 class InferRoute:
     """The request line and the headers of an inference request, parsed.
@@ -120,7 +109,7 @@ class Inference:
     ----------
     services : InferenceServices
     head : InferRoute
-    exchange : RespondingConnection
+    exchange : Exchange
         Where the response goes.
     received_ns : int
         When the head arrived, on the monotonic clock; 0 if no request is traced.
@@ -130,9 +119,7 @@ class Inference:
         "_exchange", "_head", "_received_ns", "_request", "_response_format", "_served", "_services", "_trace",
     )  # fmt: skip
 
-    def __init__(
-        self, services: InferenceServices, head: InferRoute, exchange: RespondingConnection, received_ns: int
-    ) -> None:
+    def __init__(self, services: InferenceServices, head: InferRoute, exchange: Exchange, received_ns: int) -> None:
         self._services = services
         self._head = head
         self._exchange = exchange
@@ -274,7 +261,7 @@ class HttpRequestHandler:
         "_chunks", "_connection", "_delegate", "_endpoint", "_exchange", "_inference_head", "_received_ns", "_services",
     )  # fmt: skip
 
-    def __init__(self, endpoint: HttpEndpoint, connection: object, exchange: RespondingConnection) -> None:
+    def __init__(self, endpoint: HttpEndpoint, connection: object, exchange: Exchange) -> None:
         self._endpoint = endpoint
         self._services: InferenceServices = endpoint.services
         self._connection = connection
@@ -344,7 +331,7 @@ class HttpRequestHandler:
 class _RefusingDelegate:
     """Reads a request to its end and refuses it with 403."""
 
-    def __init__(self, exchange: RespondingConnection, reason: str, content_type: str) -> None:
+    def __init__(self, exchange: Exchange, reason: str, content_type: str) -> None:
         self._exchange = exchange
         self._reason = reason
         self._content_type = content_type

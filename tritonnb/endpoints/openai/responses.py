@@ -4,53 +4,61 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from tritonnb.core.json_types import Json
 from tritonnb.endpoints.openai.generation import Choice
 from tritonnb.endpoints.openai.requests import GenerationRequest
 
 
-class ResponseForm(Protocol):
+class ResponseForm(ABC):
     """Writes the choices of a request."""
 
+    def __init__(self, asked: GenerationRequest, prefix: str, kind: str) -> None:
+        self._asked = asked
+        self._head: Json = {
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": asked.model,
+        }
+
+    @abstractmethod
     def response(self, choices: Sequence[Choice]) -> Json:
         """The complete response."""
 
     def first_chunks(self, count: int) -> list[Json]:
         """The chunks of a stream before the first text of each of ``count`` choices."""
+        return []
 
+    @abstractmethod
     def chunk(self, delta: Choice) -> Json:
         """A chunk of a stream."""
 
     def usage_chunk(self, choices: Sequence[Choice]) -> Json:
         """The chunk with the usage of the whole request, which has no choices."""
+        return {**self._head, "choices": [], **_usage(choices)}
+
+    def _chunk(self, choice: Json) -> Json:
+        # With `stream_options.include_usage` every chunk has the field; all but the last one are null.
+        return {**self._head, "choices": [choice], **({"usage": None} if self._asked.include_usage else {})}
 
 
-class CompletionForm:
+class CompletionForm(ResponseForm):
     """Completions: ``text_completion``."""
 
     def __init__(self, asked: GenerationRequest) -> None:
-        self._asked = asked
-        self._head = _head("cmpl", "text_completion", asked.model)
+        super().__init__(asked, "cmpl", "text_completion")
         self._lengths: dict[int, int] = {}
 
     def response(self, choices: Sequence[Choice]) -> Json:
         """The complete response."""
         return {**self._head, "choices": [self._choice(choice) for choice in choices], **_usage(choices)}
 
-    def first_chunks(self, count: int) -> list[Json]:
-        """None: the first text is in the first chunk."""
-        return []
-
     def chunk(self, delta: Choice) -> Json:
         """A chunk of a stream."""
-        return {**self._head, "choices": [self._choice(delta)], **_no_usage(self._asked)}
-
-    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
-        """The chunk with the usage of the whole request, which has no choices."""
-        return {**self._head, "choices": [], **_usage(choices)}
+        return self._chunk(self._choice(delta))
 
     def _choice(self, choice: Choice) -> Json:
         offset = self._lengths.get(choice.index, 0)
@@ -63,12 +71,11 @@ class CompletionForm:
         }
 
 
-class ChatForm:
+class ChatForm(ResponseForm):
     """Chat completions: ``chat.completion`` and ``chat.completion.chunk``."""
 
     def __init__(self, asked: GenerationRequest) -> None:
-        self._asked = asked
-        self._head = _head("chatcmpl", "chat.completion.chunk" if asked.stream else "chat.completion", asked.model)
+        super().__init__(asked, "chatcmpl", "chat.completion.chunk" if asked.stream else "chat.completion")
 
     def response(self, choices: Sequence[Choice]) -> Json:
         """The complete response."""
@@ -80,20 +87,12 @@ class ChatForm:
 
     def first_chunks(self, count: int) -> list[Json]:
         """The role of each choice."""
-        roles = [
-            self._choice(Choice(index), delta={"role": "assistant", "content": "", "refusal": None})
-            for index in range(count)
-        ]
-        return [{**self._head, "choices": [role], **_no_usage(self._asked)} for role in roles]
+        role = {"role": "assistant", "content": "", "refusal": None}
+        return [self._chunk(self._choice(Choice(index), delta=role)) for index in range(count)]
 
     def chunk(self, delta: Choice) -> Json:
         """A chunk of a stream."""
-        choice = self._choice(delta, delta={"content": delta.text} if delta.text else {})
-        return {**self._head, "choices": [choice], **_no_usage(self._asked)}
-
-    def usage_chunk(self, choices: Sequence[Choice]) -> Json:
-        """The chunk with the usage of the whole request, which has no choices."""
-        return {**self._head, "choices": [], **_usage(choices)}
+        return self._chunk(self._choice(delta, delta={"content": delta.text} if delta.text else {}))
 
     def _choice(self, choice: Choice, **content: Json) -> Json:
         logprobs = None if self._asked.logprobs is None else _chat_logprobs(choice, self._asked.logprobs)
@@ -103,15 +102,6 @@ class ChatForm:
 def model_object(name: str, created: int) -> Json:
     """A model of the list of models."""
     return {"id": name, "object": "model", "created": created, "owned_by": "tritonnb"}
-
-
-def _head(prefix: str, kind: str, model: str) -> Json:
-    return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _no_usage(asked: GenerationRequest) -> Json:
-    """With ``stream_options.include_usage`` every chunk has the field; all but the last one are null."""
-    return {"usage": None} if asked.include_usage else {}
 
 
 def _usage(choices: Sequence[Choice]) -> Json:
