@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
@@ -28,25 +28,12 @@ from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
 
-class TraceReader(Protocol):
-    """Reads the requests that a server traces from the construction of this object on."""
-
-    def collect(self) -> list[TracedRequest]:
-        """The requests so far."""
-
-    def explain_nothing(self) -> str:
-        """Explain why no request was traced, as far as it is known, and what to do."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
 def trace_reader(
     url: str,
     settings: Mapping[str, Any],
     trace_file: str | os.PathLike[str] | None,
     receiver: OtlpReceiver | None,
-) -> TraceReader:
+) -> SpanReader | TraceFileReader:
     """Begin to read the traces of a server.
 
     Parameters
