@@ -79,8 +79,6 @@ class Remote(NamedModels):
 
     Attributes
     ----------
-    server : V2Client
-        The calls of the protocol.
     metrics_url : str or None
     extensions : sequence of str
         Of the protocol, that the server has.
@@ -90,7 +88,7 @@ class Remote(NamedModels):
     _repr_html_: ClassVar[Callable[..., str]]
 
     def __init__(self, server: V2Client, metrics_url: str | None = None) -> None:
-        self.server = server
+        self._server = server
         self.metrics_url = metrics_url
         metadata = server.metadata()
         self.extensions: Sequence[str] = metadata.get("extensions", ())
@@ -101,7 +99,19 @@ class Remote(NamedModels):
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return self.server.url
+        return self._server.url
+
+    @property
+    def server(self) -> V2Client:
+        """The calls of the protocol.
+
+        Raises
+        ------
+        UnavailableError
+            If the connection has been closed.
+        """
+        self.require_open()
+        return self._server
 
     @property
     def alive(self) -> bool:
@@ -126,27 +136,22 @@ class Remote(NamedModels):
     @property
     def models(self) -> list[str]:
         """Names of the models that are ready; ``for name in remote`` and ``len(remote)`` use them."""
-        self.require_open()
         return ready_models(self.server)
 
     def address_of(self, name: str | None) -> ModelAddress:
         """The address of a model, for `load` and `sweep`; without a name, of the only one."""
-        self.require_open()
         return ModelAddress.parse(self.url, name, access=self.server.access)
 
     def metadata(self) -> Json:
         """Server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
-        self.require_open()
         return self.server.metadata()
 
     def index(self) -> list[dict[str, str]]:
         """The models in the repository of the server: ``name``, ``version``, ``state``, ``reason``."""
-        self.require_open()
         return self.server.index()
 
     def ready(self) -> bool:
         """Whether the server and all of its models are ready."""
-        self.require_open()
         return self.server.is_ready()
 
     def stats(self, name: str = "") -> Json:
@@ -154,7 +159,6 @@ class Remote(NamedModels):
 
         Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
         """
-        self.require_open()
         return {"model_stats": self.server.statistics(name)}
 
     def replicas(self) -> list[Json]:
@@ -165,12 +169,10 @@ class Remote(NamedModels):
         InvalidArgumentError
             If the server is not a deployment, or the connection is over gRPC.
         """
-        self.require_open()
         return replicas_of(self.server)
 
     def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
         """The statistics of each replica of a deployment: the entries of its models, by the ID of the replica."""
-        self.require_open()
         return statistics_by_replica(self.server)
 
     def trace_settings(self, model: str = "") -> Json:
@@ -193,7 +195,7 @@ class Remote(NamedModels):
             raise InvalidArgumentError(
                 f"metrics() of {self.url} expected a metrics_url, got none: pass it to connect()"
             )
-        return read_metrics(self.server.access, self.metrics_url)
+        return read_metrics(self._server.access, self.metrics_url)
 
     def record(
         self,
