@@ -40,7 +40,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     package.runtime = fake
     monkeypatch.setitem(sys.modules, "cuda.bindings", package)
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt())
-    for name in ("tensorrt", "tensorrt_engine", "cuda_stream"):
+    for name in ("tensorrt", "tensorrt_engine"):
         monkeypatch.delitem(sys.modules, f"tritonnb.backends.{name}", raising=False)
     return fake
 

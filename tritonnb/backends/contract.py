@@ -243,7 +243,7 @@ class BackendModel(ABC):
     """
 
     #: Whether its instances may be initialised concurrently.
-    parallel_instances: ClassVar[bool] = False
+    parallel_instances: bool = False
 
     def __init__(self, context: ModelContext) -> None:
         self.context = context

@@ -147,8 +147,7 @@ class NativeBackend(Backend):
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """Create a model; ``TRITONBACKEND_ModelInitialize`` is called next."""
-        parallel = self._library.tnb_backend_loads_in_parallel(self._handle)
-        return (ParallelNativeModel if parallel else NativeModel)(context, self._require_handle())
+        return NativeModel(context, self._require_handle())
 
     def finalize(self) -> None:
         """Call ``TRITONBACKEND_Finalize``; the library stays in memory."""
@@ -166,6 +165,7 @@ class NativeModel(BackendModel):
 
     def __init__(self, context: ModelContext, backend: int) -> None:
         super().__init__(context)
+        self.parallel_instances = library.load_shim().tnb_backend_loads_in_parallel(backend)
         self._model = NativeModelObject(backend, context)
         self._pending: dict[int, Batch] = {}
         self._events: EventThread | None = None
@@ -195,12 +195,6 @@ class NativeModel(BackendModel):
             batch.handle(event)
         elif event.kind == library.RESPONSE:
             library.load_shim().tnb_response_free(event.response)
-
-
-class ParallelNativeModel(NativeModel):
-    """A model whose backend has the attribute of parallel instance loading."""
-
-    parallel_instances = True
 
 
 class NativeInstance(BackendModelInstance):
