@@ -65,7 +65,9 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     """
     server = model.server
     return open_editors.open(
-        server, model.name, lambda: ConfigEditor(model, server.call(server.engine.config_path, model.name))
+        server,
+        model.name,
+        lambda: ConfigEditor(model, server.call(server.engine.reconfiguration.config_path, model.name)),
     )
 
 

@@ -222,7 +222,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._graph.graph = self._monitor.graph(model.name)
 
     def _is_failed(self, name: str) -> bool:
-        return bool(self._server.call(self._server.engine.failure, name))
+        return bool(self._server.call(self._server.engine.table.failure, name))
 
     def _draw_picture(self) -> None:
         """Draw the batches for notebooks without a kernel; it takes long, so it is not done often."""

@@ -62,7 +62,7 @@ def server_title(server: Server) -> str:
 
 def model_card(model: ModelHandle) -> str:
     """Return a model's tensors, scheduler and statistics as HTML; if it failed to load, the reason."""
-    if failure := model.server.call(model.server.engine.failure, model.name):
+    if failure := model.server.call(model.server.engine.table.failure, model.name):
         return (
             f"<p><b>model '{html.escape(model.name)}' failed to load</b> and is not served. "
             "Correct its configuration and apply it.</p>"

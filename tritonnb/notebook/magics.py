@@ -96,10 +96,12 @@ class TritonMagics(Magics):
             config = server[options.model].config
         except TritonError as error:
             raise UsageError(str(error)) from None
-        diagnosis = diagnose(cell, lambda edited: server.run(server.engine.check(options.model, edited)))
+        diagnosis = diagnose(
+            cell, lambda edited: server.run(server.engine.reconfiguration.check(options.model, edited))
+        )
         for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
-        file = server.call(server.engine.config_path, options.model) if options.save else None
+        file = server.call(server.engine.reconfiguration.config_path, options.model) if options.save else None
         if options.save and file is None:
             raise UsageError(f"model '{options.model}': --save expected a model from a model repository")
         config.text = cell

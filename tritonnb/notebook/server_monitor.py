@@ -60,7 +60,7 @@ class ServerMonitor:
 
     def models(self) -> list[Json]:
         """Return the models that are served or failed to load, with their states and rates."""
-        failures = self._server.call(self._server.engine.failures)
+        failures = self._server.call(self._server.engine.table.failures)
         states = {entry["name"]: entry["state"] for entry in self._server.index() if "state" in entry}
         return [self._model(name, states.get(name, ""), failures) for name in [*self._server, *failures]]
 

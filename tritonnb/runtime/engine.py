@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.json_types import IndexEntry, ModelMetadata, ServerMetadata
@@ -71,10 +70,12 @@ class Engine:
     cache : ResponseCache or None
     custom_metrics : CustomMetrics
         The metrics that models define.
+    reconfiguration : Reconfiguration
+        The configurations of the models, and checks of changed ones; `apply` changes them.
     shared_memory : SharedMemory
         The regions that clients have registered.
     table : ModelTable
-        The models, for code that looks one up for each request.
+        The models: those that are ready, and the errors of those that failed to load.
     tracer : Tracer
         Selects the requests to trace.
     """
@@ -92,7 +93,7 @@ class Engine:
         shared_services = SharedServices(self.stream, self._calls, self.cache, limiter)
         self._repository = ModelRepository(options, shared_services)
         self.table = self._repository.table
-        self._reconfiguration = Reconfiguration(self._repository, options)
+        self.reconfiguration = Reconfiguration(self._repository, options)
         self._started = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
 
@@ -186,14 +187,10 @@ class Engine:
         """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
         return {served.name: served.config for served in self.table.served()}
 
-    def ready_versions(self, name: str) -> list[int]:
-        """The versions of a model that are ready, ascending."""
-        return self.table.ready_versions(name)
-
     def model_metadata(self, name: str, version: int = -1) -> ModelMetadata:
         """The model metadata; without a version it lists all versions that are ready."""
         served = self.table.get(name, version)
-        return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
+        return served.metadata(self.table.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
         """Whether the server has started."""
@@ -319,35 +316,9 @@ class Engine:
             If the configuration is rejected; the model continues unchanged.
         """
         self._refuse_when_stopping()
-        effect = await self._reconfiguration.apply(name, config)
+        effect = await self.reconfiguration.apply(name, config)
         self.load_errors.pop(name, None)
         return effect
-
-    def failure(self, name: str) -> str:
-        """The error of a model that failed to load; empty for other models."""
-        return self.table.failure(name)
-
-    def failures(self) -> dict[str, str]:
-        """The errors of the models that failed to load, by name."""
-        return self.table.failures()
-
-    async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
-        """The effective configuration of a model if it had another configuration; nothing is changed.
-
-        Raises
-        ------
-        TritonError
-            If the configuration would be rejected.
-        """
-        return await self._reconfiguration.check(name, config)
-
-    def config(self, name: str) -> pb.ModelConfig:
-        """The running configuration of a model, or that of its file if it failed to load."""
-        return self._reconfiguration.config(name)
-
-    def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model, even if it failed to load; None if it does not come from a repository."""
-        return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model; returns before it is closed. An unknown name is ignored, as on Triton.

@@ -60,4 +60,4 @@ class ConfigHandle(EditableConfig):
         return outcome
 
     def _running(self) -> pb.ModelConfig:
-        return copy.deepcopy(self._server.call(self._server.engine.config, self._name))
+        return copy.deepcopy(self._server.call(self._server.engine.reconfiguration.config, self._name))

@@ -197,7 +197,7 @@ class ModelHandle:
 
     def load_failure(self) -> str:
         """The reason why the model failed to load; empty if it is served."""
-        return self._server.call(self._server.engine.failure, self.name)
+        return self._server.call(self._server.engine.table.failure, self.name)
 
     @with_short_traceback
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
@@ -208,7 +208,7 @@ class ModelHandle:
         TritonError
             If the configuration is invalid.
         """
-        checked: pb.ModelConfig = self._server.run(self._server.engine.check(self.name, config))
+        checked: pb.ModelConfig = self._server.run(self._server.engine.reconfiguration.check(self.name, config))
         return checked
 
     def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
@@ -228,7 +228,7 @@ class ModelHandle:
     def _title(self) -> str:
         if not self._server.alive:
             return f"model '{self.name}' ({self._server.stopped_text})"
-        versions = self._server.call(self._server.engine.ready_versions, self.name)
+        versions = self._server.call(self._server.engine.table.ready_versions, self.name)
         if self.version != -1:
             versions = [version for version in versions if version == self.version]
         state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
@@ -236,7 +236,7 @@ class ModelHandle:
 
     def _reason(self) -> str:
         """The reason why the model is not ready: its load error, or the states of its versions."""
-        if failure := self._server.call(self._server.engine.failure, self.name):
+        if failure := self._server.call(self._server.engine.table.failure, self.name):
             return failure.rstrip(";\n")
         rows = [row for row in self._server.index() if row["name"] == self.name]
         return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"

@@ -142,7 +142,7 @@ class Server(NamedModels, BackgroundServer):
             If the model, or that version of it, is not ready.
         """
         name, version = read_key(key)
-        if version != -1 or not self.call(self.engine.failure, name):
+        if version != -1 or not self.call(self.engine.table.failure, name):
             try:
                 self.call(self.engine.model, name, version)
             except NotFoundError as error:
@@ -291,7 +291,7 @@ class Server(NamedModels, BackgroundServer):
 
     def _served_versions(self, name: str) -> str:
         """The ready versions of a model, as the end of an error message; empty if there are none."""
-        versions = self.call(self.engine.ready_versions, name)
+        versions = self.call(self.engine.table.ready_versions, name)
         return f"; ready: {', '.join(map(str, versions))}" if versions else ""
 
     def _like(self, name: str) -> str:
