@@ -105,6 +105,49 @@ HELP: Mapping[str, str] = {
 #: The placeholder for values of each type.
 _PLACEHOLDERS = {flag_values.boolean: "BOOL", flag_values.integer: "N", flag_values.number: "NUMBER"}
 
+#: Flags without effect here, with the parsers of their values.
+WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
+    "buffer-manager-thread-count": flag_values.integer,
+    "cache-directory": str,
+    "cuda-memory-pool-byte-size": flag_values.pair(flag_values.integer, flag_values.integer),
+    "cuda-virtual-address-size": flag_values.pair(flag_values.integer, flag_values.integer),
+    "enable-peer-access": flag_values.boolean,
+    "grpc-infer-allocation-pool-size": flag_values.integer,
+    "grpc-infer-thread-count": flag_values.grpc_infer_thread_count,
+    "grpc-max-response-pool-size": flag_values.positive("grpc-max-response-pool-size"),
+    "host-policy": flag_values.host_policy,
+    "http-thread-count": flag_values.integer,
+    "metrics-interval-ms": flag_values.integer,
+    "min-supported-compute-capability": flag_values.number,
+    "model-load-gpu-limit": flag_values.gpu_limit,
+    "pinned-memory-pool-byte-size": flag_values.integer,
+    "repoagent-directory": str,
+    "sagemaker-port": flag_values.integer,
+    "sagemaker-safe-port-range": str,
+    "sagemaker-thread-count": flag_values.integer,
+    "vertex-ai-default-model": str,
+    "vertex-ai-port": flag_values.integer,
+    "vertex-ai-thread-count": flag_values.integer,
+}
+#: Features of Triton that are not supported: their flags accept only the value that disables them.
+_NOT_BUILT = {
+    "allow-sagemaker": (False, "the Sagemaker endpoint is not supported"),
+    "allow-vertex-ai": (False, "the Vertex AI endpoint is not supported"),
+    "model-namespacing": (False, "models of one name in several repositories are not supported"),
+}
+#: Flags that need ``--ray``.
+RAY_FLAGS = ("address", "replicas", "every-node")
+#: gRPC options whose flags have other names or value formats.
+_OTHER_GRPC_OPTIONS = ("restricted_protocol", "infer_response_compression_level", "reuse_port", "transport")
+#: Deprecated flags, and the trace setting that each of them sets.
+OLD_TRACE_FLAGS = {
+    "trace-file": "triton,file",
+    "trace-level": "level",
+    "trace-rate": "rate",
+    "trace-count": "count",
+    "trace-log-frequency": "triton,log-frequency",
+}
+
 
 def add_flag(parser: argparse.ArgumentParser, *names: str, **options: Any) -> None:
     """Add a flag with its help text and default.
@@ -155,50 +198,6 @@ class FlagParser(argparse.ArgumentParser):
         bad = re.match(r"argument (--[\w-]+)[^:]*: (.*)", message, re.DOTALL)
         text = f'Bad option: "{bad[1]}".\n{bad[2]}' if bad else message
         self.exit(1, f"Usage: {self.prog} [options]; {self.prog} --help lists them\n{text}\n")
-
-
-#: Flags without effect here, with the parsers of their values.
-WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
-    "buffer-manager-thread-count": flag_values.integer,
-    "cache-directory": str,
-    "cuda-memory-pool-byte-size": flag_values.pair(flag_values.integer, flag_values.integer),
-    "cuda-virtual-address-size": flag_values.pair(flag_values.integer, flag_values.integer),
-    "enable-peer-access": flag_values.boolean,
-    "grpc-infer-allocation-pool-size": flag_values.integer,
-    "grpc-infer-thread-count": flag_values.grpc_infer_thread_count,
-    "grpc-max-response-pool-size": flag_values.positive("grpc-max-response-pool-size"),
-    "host-policy": flag_values.host_policy,
-    "http-thread-count": flag_values.integer,
-    "metrics-interval-ms": flag_values.integer,
-    "min-supported-compute-capability": flag_values.number,
-    "model-load-gpu-limit": flag_values.gpu_limit,
-    "pinned-memory-pool-byte-size": flag_values.integer,
-    "repoagent-directory": str,
-    "sagemaker-port": flag_values.integer,
-    "sagemaker-safe-port-range": str,
-    "sagemaker-thread-count": flag_values.integer,
-    "vertex-ai-default-model": str,
-    "vertex-ai-port": flag_values.integer,
-    "vertex-ai-thread-count": flag_values.integer,
-}
-#: Features of Triton that are not supported: their flags accept only the value that disables them.
-_NOT_BUILT = {
-    "allow-sagemaker": (False, "the Sagemaker endpoint is not supported"),
-    "allow-vertex-ai": (False, "the Vertex AI endpoint is not supported"),
-    "model-namespacing": (False, "models of one name in several repositories are not supported"),
-}
-#: Flags that need ``--ray``.
-RAY_FLAGS = ("address", "replicas", "every-node")
-#: gRPC options whose flags have other names or value formats.
-_OTHER_GRPC_OPTIONS = ("restricted_protocol", "infer_response_compression_level", "reuse_port", "transport")
-#: Deprecated flags, and the trace setting that each of them sets.
-OLD_TRACE_FLAGS = {
-    "trace-file": "triton,file",
-    "trace-level": "level",
-    "trace-rate": "rate",
-    "trace-count": "count",
-    "trace-log-frequency": "triton,log-frequency",
-}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,10 @@ from tritonnb.model_config.schema import ModelSpec
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: The longest head of a request that is stored, in bytes, and the number of heads that an endpoint stores.
+LONGEST_HEAD = 4096
+MAX_HEADS = 1024
+
 
 class BoundedCache(Generic[K, V]):
     """At most ``limit`` values by key; the oldest one is dropped first.
@@ -72,11 +76,6 @@ class BoundedCache(Generic[K, V]):
     def clear(self) -> None:
         """Remove all values."""
         self._values.clear()
-
-
-#: The longest head of a request that is stored, in bytes, and the number of heads that an endpoint stores.
-LONGEST_HEAD = 4096
-MAX_HEADS = 1024
 
 
 @dataclass(frozen=True, slots=True)

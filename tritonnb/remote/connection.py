@@ -29,6 +29,11 @@ from tritonnb.remote.text import CLOSED, remote_text
 from tritonnb.remote.trace_state import TRACE_COUNT
 from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
+_CRASH_WARNING = (
+    "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
+    "not seen to crash with requests over gRPC, or with trace_rate=2"
+)
+
 
 def read_metrics(access: ConnectionOptions, url: str) -> dict[str, float]:
     """Read metrics in the text format of Prometheus.
@@ -59,12 +64,6 @@ def read_metrics(access: ConnectionOptions, url: str) -> dict[str, float]:
 def _labels(labels: Mapping[str, str]) -> str:
     pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
     return f"{{{pairs}}}" if pairs else ""
-
-
-_CRASH_WARNING = (
-    "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
-    "not seen to crash with requests over gRPC, or with trace_rate=2"
-)
 
 
 @extensible

@@ -27,6 +27,12 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY
 
+#: A file of the series for so many traces: Triton writes what is left when its settings change.
+_LOG_FREQUENCY = "1000"
+_POLL_S = 0.05
+#: Traces of requests that were in flight at the end come a little later; without news for so long none come.
+_QUIET_S = 1.0
+
 
 def trace_reader(
     url: str,
@@ -157,13 +163,6 @@ def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
             status = file.stat()
             stamps[file] = (status.st_mtime_ns, status.st_size)
     return dict(sorted(stamps.items(), key=lambda item: (len(item[0].name), item[0].name)))
-
-
-#: A file of the series for so many traces: Triton writes what is left when its settings change.
-_LOG_FREQUENCY = "1000"
-_POLL_S = 0.05
-#: Traces of requests that were in flight at the end come a little later; without news for so long none come.
-_QUIET_S = 1.0
 
 
 @contextmanager

@@ -32,6 +32,8 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 #: The name and the version of a model.
 ModelVersion = tuple[str, int]
 
+_NOT_EXECUTED = "not executed; the trace does not contain the reason"
+
 
 @dataclass(frozen=True, slots=True)
 class CountedRows:
@@ -84,9 +86,6 @@ def counted_rows(
     later = {(entry["name"], int(entry["version"])): entry for entry in after}
     counts = {key: CountedRows.between(later[key], earlier[key]) for key in later.keys() & earlier.keys()}
     return {key: count for key, count in counts.items() if 0 < count.requests <= count.rows}
-
-
-_NOT_EXECUTED = "not executed; the trace does not contain the reason"
 
 
 @dataclass

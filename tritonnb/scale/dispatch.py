@@ -22,6 +22,18 @@ from tritonnb.scale.sequences import SequenceKey, SequenceRequest
 #: Points of each member on the ring; with 64, the largest of ten members owns about 1.3 times its share.
 POINTS = 64
 
+logger = logging.getLogger(__name__)
+#: Triton's error for a request without START of a sequence that the model does not know contains this.
+_UNKNOWN_SEQUENCE = "must specify the START flag on the first request of the sequence"
+#: How often a request is placed again because its replica was gone before it received it.
+_PLACEMENTS = 5
+#: Sequences that an ingress remembers; more are looked up again.
+_REMEMBERED = 100_000
+#: A response: that of an HTTP request, or an `RpcReply`.
+R = TypeVar("R")
+#: Calls a method of the `Coordinator` by name.
+Ask = Callable[..., Awaitable[Any]]
+
 
 class HashRing:
     """Assigns keys to members, in the same way in every process.
@@ -65,19 +77,6 @@ class HashRing:
 
 def _position(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
-
-
-logger = logging.getLogger(__name__)
-
-#: Triton's error for a request without START of a sequence that the model does not know contains this.
-_UNKNOWN_SEQUENCE = "must specify the START flag on the first request of the sequence"
-#: How often a request is placed again because its replica was gone before it received it.
-_PLACEMENTS = 5
-#: Sequences that an ingress remembers; more are looked up again.
-_REMEMBERED = 100_000
-
-#: A response: that of an HTTP request, or an `RpcReply`.
-R = TypeVar("R")
 
 
 class ReplicaGoneError(Exception):
@@ -133,10 +132,6 @@ class Pool(Protocol):
 
     def stream(self, method: str, *arguments: Any, replica: str = "") -> AsyncIterator[Any]:
         """Call a method that yields results; fails as `call`."""
-
-
-#: Calls a method of the `Coordinator` by name.
-Ask = Callable[..., Awaitable[Any]]
 
 
 class Dispatcher:

@@ -22,6 +22,57 @@ from tritonnb.endpoints.openai.options import OpenAiOptions
 
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 
+#: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
+APPLIED = frozenset(
+    {
+        "http.max_input_size",
+        "http.max_body_size",
+        "http.allow_foreign",
+        "http.allowed_hosts",
+        "http.restricted_api",
+        "http.header_forward_pattern",
+        "grpc.header_forward_pattern",
+        "grpc.restricted_protocol",
+        "metrics.cpu",
+        "metrics.gpu",
+        "metrics.counter_latencies",
+        "metrics.summary_latencies",
+        "metrics.histogram_latencies",
+        "metrics.quantiles",
+        "openai.allow",
+        "openai.api_key",
+        "openai.default_max_tokens",
+    }
+)
+#: The flags whose names differ from those of the options; empty for options without a flag.
+_FLAGS = {
+    "http.reuse_port": "reuse-http-port",
+    "grpc.reuse_port": "reuse-grpc-port",
+    "metrics_host": "metrics-address",
+    "openai_host": "openai-address",
+    "http.transport": "",
+    "grpc.transport": "",
+}
+_TLS = "end TLS in a proxy in front of Ray's"
+_METRICS = "the metrics are at /metrics of the HTTP port"
+_OPENAI = "OpenAI's API is on the HTTP port"
+_PORTS = "Ray Serve's own configuration has the ports"
+#: What to do in place of an option that is refused.
+_REMEDIES = {
+    "port": _PORTS,
+    "grpc_port": _PORTS,
+    "allow_http": "restrict its APIs with --http-restricted-api",
+    "grpc.use_ssl": _TLS,
+    "grpc.use_ssl_mutual": _TLS,
+    "grpc.server_cert": _TLS,
+    "grpc.server_key": _TLS,
+    "grpc.root_cert": _TLS,
+    "metrics_port": _METRICS,
+    "metrics_host": _METRICS,
+    "openai_port": _OPENAI,
+    "openai_host": _OPENAI,
+}
+
 
 def check_grpc_host(host: str) -> None:
     """Check an address on which gRPC is to be served: the loopback interface, or every interface.
@@ -79,58 +130,6 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_loopback)
-
-
-#: The options that are applied: fields of the groups of `ListenOptions`, which are fields of `EndpointSettings`, too.
-APPLIED = frozenset(
-    {
-        "http.max_input_size",
-        "http.max_body_size",
-        "http.allow_foreign",
-        "http.allowed_hosts",
-        "http.restricted_api",
-        "http.header_forward_pattern",
-        "grpc.header_forward_pattern",
-        "grpc.restricted_protocol",
-        "metrics.cpu",
-        "metrics.gpu",
-        "metrics.counter_latencies",
-        "metrics.summary_latencies",
-        "metrics.histogram_latencies",
-        "metrics.quantiles",
-        "openai.allow",
-        "openai.api_key",
-        "openai.default_max_tokens",
-    }
-)
-#: The flags whose names differ from those of the options; empty for options without a flag.
-_FLAGS = {
-    "http.reuse_port": "reuse-http-port",
-    "grpc.reuse_port": "reuse-grpc-port",
-    "metrics_host": "metrics-address",
-    "openai_host": "openai-address",
-    "http.transport": "",
-    "grpc.transport": "",
-}
-_TLS = "end TLS in a proxy in front of Ray's"
-_METRICS = "the metrics are at /metrics of the HTTP port"
-_OPENAI = "OpenAI's API is on the HTTP port"
-_PORTS = "Ray Serve's own configuration has the ports"
-#: What to do in place of an option that is refused.
-_REMEDIES = {
-    "port": _PORTS,
-    "grpc_port": _PORTS,
-    "allow_http": "restrict its APIs with --http-restricted-api",
-    "grpc.use_ssl": _TLS,
-    "grpc.use_ssl_mutual": _TLS,
-    "grpc.server_cert": _TLS,
-    "grpc.server_key": _TLS,
-    "grpc.root_cert": _TLS,
-    "metrics_port": _METRICS,
-    "metrics_host": _METRICS,
-    "openai_port": _OPENAI,
-    "openai_host": _OPENAI,
-}
 
 
 @dataclass(frozen=True, slots=True)

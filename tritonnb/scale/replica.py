@@ -40,6 +40,8 @@ _ABANDONED_S = 30.0
 #: Where the model is in every packed event.
 _MODEL = 2
 
+_DRAIN_POLL_S = 0.1
+
 
 @dataclass(slots=True)
 class _Open:
@@ -96,9 +98,6 @@ class EventRecorder:
     def _forget(self, recording: str) -> None:
         entry = self._open.pop(recording)
         self._stream.detach(entry.events.append)
-
-
-_DRAIN_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)

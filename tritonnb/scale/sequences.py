@@ -25,6 +25,9 @@ from tritonnb.endpoints.http.request_reader import header_length
 #: Seconds after its START during which a sequence is kept although its replica does not report it yet.
 GRACE_S = 10.0
 
+_ID, _START, _END = "sequence_id", "sequence_start", "sequence_end"
+_MARK = b'"sequence_id"'
+
 
 class SequenceKey(NamedTuple):
     """A sequence: correlation IDs of different models are independent; 1 and ``"1"`` are different IDs."""
@@ -116,10 +119,6 @@ class SequenceTable:
     def counts(self) -> Counter[str]:
         """The number of live sequences by replica."""
         return Counter(entry.replica for entry in self._entries.values())
-
-
-_ID, _START, _END = "sequence_id", "sequence_start", "sequence_end"
-_MARK = b'"sequence_id"'
 
 
 def http_sequence(

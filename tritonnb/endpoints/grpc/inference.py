@@ -30,6 +30,10 @@ from tritonnb.telemetry.tracing import Trace
 
 _RAW_INPUT = pb.ModelInferRequest.DESCRIPTOR.fields_by_name["raw_input_contents"].number << 3 | LENGTH_DELIMITED
 
+logger = logging.getLogger(__name__)
+#: Called with each response of an inference.
+OnResponse = Callable[["Inference", InferResponse], None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -154,12 +158,6 @@ def _head_length(message: bytes | bytearray) -> int:
                 shift += 7
         offset += size
     return end
-
-
-logger = logging.getLogger(__name__)
-
-#: Called with each response of an inference.
-OnResponse = Callable[["Inference", InferResponse], None]
 
 
 class Inference:

@@ -31,7 +31,6 @@ from tritonnb.telemetry.tracing import Trace, Tracer
 if TYPE_CHECKING:
     from tritonnb.endpoints.http.endpoint import HttpEndpoint
 
-
 logger = logging.getLogger(__name__)
 
 _STATUS_LINES = {
@@ -48,6 +47,9 @@ _BINARY_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
     b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
 )
+
+_INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
+_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 
 def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[str, ...] = ()) -> bytes:
@@ -239,10 +241,6 @@ def _log_unexpected(error: Exception) -> InternalError:
     """Log a defect of this server, and return the error for the client."""
     logger.error("an inference request failed unexpectedly", exc_info=error)
     return InternalError(f"{type(error).__name__}: {error}")
-
-
-_INFER = next(route.pattern for route in V2_ROUTES if route.name == "infer")
-_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 
 class HttpRequestHandler:

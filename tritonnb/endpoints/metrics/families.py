@@ -48,37 +48,6 @@ _PER_MODEL = {
     "nv_cache_miss_duration_per_model": "Total cache miss (insert+lookup) duration per model, in microseconds",
 }
 
-
-def cache_families(cache: ResponseCache) -> Iterator[Metric]:
-    """The families of the cache as a whole."""
-    counts = cache.counts
-    values = (
-        cache.used / cache.size,
-        len(cache),
-        counts.hits,
-        counts.misses,
-        counts.hits + counts.misses,
-        counts.evictions,
-        counts.lookup_ns // 1000,
-        counts.insertion_ns // 1000,
-    )
-    for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
-        metric = Metric(name, documentation, "gauge")
-        metric.add_sample(name, {}, value)
-        yield metric
-
-
-def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
-    """The families of the models that use the cache."""
-    metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
-    for served, labels in models:
-        if served.uses_cache:
-            hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
-            for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
-                metric.add_sample(metric.name, labels, value)
-    yield from metrics
-
-
 _COUNTS = {
     "nv_inference_request_success": "Number of successful inference requests, all batch sizes",
     "nv_inference_request_failure": "Number of failed inference requests, all batch sizes",
@@ -109,6 +78,36 @@ _GPU = {
     "nv_gpu_power_limit": "GPU power management limit in watts",
     "nv_energy_consumption": "GPU energy consumption in joules since the server started",
 }
+
+
+def cache_families(cache: ResponseCache) -> Iterator[Metric]:
+    """The families of the cache as a whole."""
+    counts = cache.counts
+    values = (
+        cache.used / cache.size,
+        len(cache),
+        counts.hits,
+        counts.misses,
+        counts.hits + counts.misses,
+        counts.evictions,
+        counts.lookup_ns // 1000,
+        counts.insertion_ns // 1000,
+    )
+    for (name, documentation), value in zip(_CACHE.items(), values, strict=True):
+        metric = Metric(name, documentation, "gauge")
+        metric.add_sample(name, {}, value)
+        yield metric
+
+
+def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+    """The families of the models that use the cache."""
+    metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
+    for served, labels in models:
+        if served.uses_cache:
+            hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
+            for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
+                metric.add_sample(metric.name, labels, value)
+    yield from metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ from tritonnb.telemetry.tracing import Trace
 
 _ROLES = {"developer": "System", "system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
+_EVENTS = "text/event-stream; charset=utf-8"
+
 
 def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
     """The prompt that a model completes with the next message of the assistant.
@@ -67,9 +69,6 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
         raise OpenAiError(f"the chat template failed: {error.message}", "messages") from None
     except TritonError as error:
         raise from_triton(error) from None
-
-
-_EVENTS = "text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,17 @@ NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 
 REFUSED_STREAM, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 9, 11
 ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 2, 3, 4, 5
 
+_HEAD = struct.Struct(">HBBBI")
+Headers = dict[str, str]
+_MAX_BLOCKS = 64
+_NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_NO_VALUE = re.compile(r"[\0\r\n]")
+_REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
+_CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+LARGEST_WINDOW = 2**31 - 1
+DEFAULT_WINDOW = 65_535
+DEFAULT_FRAME_LIMIT = 16_384
+
 
 class Call(Protocol):
     """The call on one stream, as the connection sees it.
@@ -107,9 +118,6 @@ def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
-_HEAD = struct.Struct(">HBBBI")
-
-
 def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
     """A payload without its padding, the length of which is in the first byte.
 
@@ -121,15 +129,6 @@ def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
     if not payload or payload[0] >= len(payload):
         raise ProtocolViolationError(PROTOCOL_ERROR)
     return payload[1 : len(payload) - payload[0]]
-
-
-Headers = dict[str, str]
-
-_MAX_BLOCKS = 64
-_NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
-_NO_VALUE = re.compile(r"[\0\r\n]")
-_REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
-_CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 
 
 class MalformedHeadersError(Exception):
@@ -208,11 +207,6 @@ def _string(value: bytes) -> bytes:
         length //= 128
     encoded.append(length)
     return bytes(encoded) + value
-
-
-LARGEST_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65_535
-DEFAULT_FRAME_LIMIT = 16_384
 
 
 class Sender:

@@ -33,6 +33,12 @@ from tritonnb.telemetry.tracing import Trace
 _ID = "id"
 _NESTED = "parameters"
 
+_EVENTS = "text/event-stream; charset=utf-8"
+_NOT_ONE_RESPONSE = UnknownError(
+    "generate expects model to produce exactly 1 response, use generate stream for model that generates various "
+    "number of responses"
+)
+
 
 def read_generate_request(
     spec: ModelSpec, version: int, raw: bytes, max_input_size: int, respond: Respond
@@ -162,13 +168,6 @@ def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     if remainder or left != 1:
         raise InvalidArgumentError(f"The schema can not convert input '{name}' to tensor with proper shape")
     return tuple(shape)
-
-
-_EVENTS = "text/event-stream; charset=utf-8"
-_NOT_ONE_RESPONSE = UnknownError(
-    "generate expects model to produce exactly 1 response, use generate stream for model that generates various "
-    "number of responses"
-)
 
 
 class Generate(Handler):

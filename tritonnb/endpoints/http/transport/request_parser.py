@@ -20,6 +20,15 @@ from tritonnb.endpoints.http.transport.exchange import LightHeaders
 
 _END = b"\r\n\r\n"
 
+#: The limit of a request line and headers, and of framing bytes without any part of a body.
+_MAX_HEAD = 65_536
+#: Triton's limit on the chunks of a body.
+_MAX_CHUNKS = 65_536
+#: Replaces methods that httptools does not know; no route has this one.
+_UNROUTED_METHOD = b"OPTIONS"
+_ORIGIN = re.compile(rb"^https?://[^/?#]*")
+_LINE = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -69,16 +78,6 @@ class HeadCache:
         end = data.find(_END) + len(_END)
         if end <= LONGEST_HEAD and len(data) - end == head.length and self._heads.admits(data[:end]):
             self._heads.store(data[:end], head)
-
-
-#: The limit of a request line and headers, and of framing bytes without any part of a body.
-_MAX_HEAD = 65_536
-#: Triton's limit on the chunks of a body.
-_MAX_CHUNKS = 65_536
-#: Replaces methods that httptools does not know; no route has this one.
-_UNROUTED_METHOD = b"OPTIONS"
-_ORIGIN = re.compile(rb"^https?://[^/?#]*")
-_LINE = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
 
 
 class MalformedRequestError(Exception):

@@ -19,6 +19,11 @@ from tritonnb.endpoints.endpoint import listen
 from tritonnb.endpoints.http.transport.connection import Http1Connection, ServerDelegate
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
 
+#: Seconds that a client has to send the head of a request.
+HEAD_TIMEOUT = 60.0
+#: The longest interval between checks of the connections, in seconds.
+_SWEEP = 10.0
+
 
 class ApplicationDelegate(httputil.HTTPServerConnectionDelegate):
     """Passes requests to an application in the form that Tornado requires.
@@ -53,12 +58,6 @@ class _Message(httputil.HTTPMessageDelegate):
         full = headers.full()
         full.setdefault("Host", "localhost")  # Tornado requires it, Triton does not
         return self._delegate.headers_received(start_line, full)
-
-
-#: Seconds that a client has to send the head of a request.
-HEAD_TIMEOUT = 60.0
-#: The longest interval between checks of the connections, in seconds.
-_SWEEP = 10.0
 
 
 class HttpServer:
