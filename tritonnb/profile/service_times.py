@@ -12,7 +12,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
 from threading import Event
@@ -248,26 +248,18 @@ def _requests(seconds: float) -> int:
     return round(min(_MAX_REQUESTS, max(_MIN_REQUESTS, _TIME_S / max(seconds, 1e-6))))
 
 
+@dataclass
 class _Meter:
     """Sends loads to one model and measures its executions."""
 
-    def __init__(
-        self,
-        model: ModelHandle | ModelAddress,
-        request_rows: int,
-        stateful: bool,
-        batches: bool,
-        traffic: LoadOptions,
-        stopping: Event,
-    ) -> None:
-        self._model = model
-        self._request_rows = request_rows
-        self._stateful = stateful
-        self._batches = batches
-        self._traffic = traffic
-        self._stopping = stopping
-        self._request_s: dict[int, float] = {}
-        self.error = "no batch was executed; responses from a cache are not measured"
+    model: ModelHandle | ModelAddress
+    request_rows: int
+    stateful: bool
+    batches: bool
+    traffic: LoadOptions
+    stopping: Event
+    error: str = "no batch was executed; responses from a cache are not measured"
+    _request_s: dict[int, float] = field(default_factory=dict)
 
     def request_s(self, rows: int) -> float:
         """Seconds from a request with this many rows to its response, after a warmup request."""
@@ -285,20 +277,20 @@ class _Meter:
             self.error = next(iter(result.errors), self.error)
             if result.failed < result.requests:
                 for size, ms in executed:
-                    if size == rows or self._stateful:
+                    if size == rows or self.stateful:
                         times_by_size[size].append(ms)
         return {rows: quantile(sorted(times), _LOW) for rows, times in times_by_size.items()}
 
     def _executed(self, rows: int, requests: int) -> tuple[LoadResult, list[tuple[int, float]]]:
         """Rows and milliseconds of executions; for a server in another process only the means are known."""
-        if not isinstance(self._model, ModelAddress):
+        if not isinstance(self.model, ModelAddress):
             result = self._send(rows, requests, record=True)
             assert result.recording is not None
             return result, [(batch.size, batch.compute_ns / 1e6) for batch in result.recording.batches]
-        before = _sums(self._model.stats())
+        before = _sums(self.model.stats())
         result = self._send(rows, requests)
         means = []
-        for size, (ns, count) in _sums(self._model.stats()).items():
+        for size, (ns, count) in _sums(self.model.stats()).items():
             earlier_ns, earlier = before.get(size, (0, 0))
             if count > earlier:
                 means.append((size, (ns - earlier_ns) / (count - earlier) / 1e6))
@@ -306,9 +298,9 @@ class _Meter:
 
     def concurrent_load(self, times: dict[int, float], limit: int) -> tuple[float, float]:
         """Milliseconds of server overhead per request of a batch, and the maximum requests per second of the server."""
-        clients = max(2, 2 * limit // self._request_rows)
+        clients = max(2, 2 * limit // self.request_rows)
         requests = max(_MIN_CONCURRENT, _PER_CLIENT * clients)
-        result = self._load(clients, requests, self._request_rows, record=True)
+        result = self._load(clients, requests, self.request_rows, record=True)
         assert result.recording is not None
         service, added, busy = table(times), [], []
         for batch, following in _following(result.recording.batches):
@@ -321,17 +313,17 @@ class _Meter:
 
     def _send(self, rows: int, requests: int, record: bool = False) -> LoadResult:
         """Send sequential requests with this many rows; to a stateful model, this many concurrent sequences."""
-        if self._stateful:
+        if self.stateful:
             return self._load(rows, rows * max(2, requests), 1, record)
         return self._load(1, requests, rows, record)
 
     def _load(self, clients: int, requests: int, rows: int, record: bool) -> LoadResult:
-        options: LoadOptions = {**self._traffic, "clients": clients, "requests": requests}
-        if self._stateful:
+        options: LoadOptions = {**self.traffic, "clients": clients, "requests": requests}
+        if self.stateful:
             options["sequence_length"] = max(1, requests // clients)
-        elif self._batches:
+        elif self.batches:
             options["rows"] = rows
-        return wait_for_load(load(self._model, record=record, **options), self._stopping)
+        return wait_for_load(load(self.model, record=record, **options), self.stopping)
 
 
 def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:

@@ -10,13 +10,14 @@ import math
 import operator
 import random
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from itertools import count, islice, takewhile
+from typing import cast
 
 from tritonnb.core.errors import InvalidArgumentError
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """One request and when it arrives: ``Arrival(ms=17, rows=2)``, ``Arrival(us=17_000, rows=2)``.
 
@@ -56,34 +57,22 @@ class Arrival:
     True
     """
 
-    time_us: float
-    rows: int
-    priority: int
-    timeout_us: int
-    sequence_id: int | str
-    sequence_start: bool
-    sequence_end: bool
-    batch_key: Hashable
-    cancel_us: float | None
-    steps: int
+    time_us: float = cast(float, None)  # only as a parameter
+    rows: int = 1
+    priority: int = 0
+    timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    batch_key: Hashable = None
+    cancel_us: float | None = None
+    steps: int = 1
+    _: KW_ONLY
+    us: InitVar[float | None] = None
+    ms: InitVar[float | None] = None
 
-    def __init__(
-        self,
-        time_us: float | None = None,
-        rows: int = 1,
-        priority: int = 0,
-        timeout_us: int = 0,
-        sequence_id: int | str = 0,
-        sequence_start: bool = False,
-        sequence_end: bool = False,
-        batch_key: Hashable = None,
-        cancel_us: float | None = None,
-        steps: int = 1,
-        *,
-        us: float | None = None,
-        ms: float | None = None,
-    ) -> None:
-        times = [(time, scale) for time, scale in ((time_us, 1), (us, 1), (ms, 1000)) if time is not None]
+    def __post_init__(self, us: float | None, ms: float | None) -> None:
+        times = [(time, scale) for time, scale in ((self.time_us, 1), (us, 1), (ms, 1000)) if time is not None]
         if len(times) != 1:
             raise InvalidArgumentError(
                 f"Arrival expected one time, got {len(times)}; write Arrival(ms=17) or Arrival(us=17_000) "
@@ -91,21 +80,17 @@ class Arrival:
             )
         [(time, scale)] = times
         try:
-            valid = 0 <= time < math.inf and operator.index(rows) > 0
+            valid = 0 <= time < math.inf and operator.index(self.rows) > 0
         except TypeError:
             valid = False
         if not valid:
             unit = "µs" if scale == 1 else "ms"
             raise InvalidArgumentError(
-                f"Arrival expected a time in {unit} of at least 0, and rows of at least 1, got {time!r} and {rows!r}"
+                f"Arrival expected a time in {unit} of at least 0, and rows of at least 1, "
+                f"got {time!r} and {self.rows!r}"
             )
-        require_positive(steps=steps)
-        for name, value in (
-            ("time_us", time * scale), ("rows", rows), ("priority", priority), ("timeout_us", timeout_us),
-            ("sequence_id", sequence_id), ("sequence_start", sequence_start), ("sequence_end", sequence_end),
-            ("batch_key", batch_key), ("cancel_us", cancel_us), ("steps", steps),
-        ):  # fmt: skip
-            object.__setattr__(self, name, value)
+        require_positive(steps=self.steps)
+        object.__setattr__(self, "time_us", time * scale)
 
     def with_steps(self, steps: int) -> Arrival:
         """The same arrival of a request that the model executes so often."""
