@@ -16,12 +16,13 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.targets import TOKEN_COUNT, PendingRequest, RemoteTarget, RequestParameters, request_parameters
+from tritonnb.profile.examples import Tensors
+from tritonnb.profile.targets import TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget
 
 _CANCELLED = "cancelled by the client"
 
 
-class GrpcTarget(RemoteTarget):
+class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
     """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request."""
 
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
@@ -30,7 +31,6 @@ class GrpcTarget(RemoteTarget):
         self._channel = model.access.channel(model.scheme, model.authority)
         self._metadata = model.access.metadata
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        self._encoded: dict[int, service_pb2.ModelInferRequest] = {}
         # The requests of each sequence that wait for the one in flight, because concurrent calls have no order.
         self._lock = RLock()
         self._waiting: dict[int | str, deque[PendingRequest]] = {}
@@ -61,7 +61,7 @@ class GrpcTarget(RemoteTarget):
         self._channel.close()
 
     def _call(self, pending: PendingRequest) -> None:
-        pending.handle = call = self._stub.ModelInfer.future(self._request(pending), metadata=self._metadata)
+        pending.handle = call = self._stub.ModelInfer.future(self.request(pending), metadata=self._metadata)
         call.add_done_callback(lambda done: self._done(pending, done))
 
     def _done(self, pending: PendingRequest, call: grpc.Future, error: str = "") -> None:
@@ -78,18 +78,10 @@ class GrpcTarget(RemoteTarget):
             else:
                 self._waiting.pop(pending.arrival.sequence_id, None)
 
-    def _request(self, pending: PendingRequest) -> service_pb2.ModelInferRequest:
-        """The message; the examples of requests without parameters are encoded once."""
-        parameters = request_parameters(pending.arrival)
-        if parameters:
-            return self._encode(pending, parameters)
-        if id(pending.inputs) not in self._encoded:
-            self._encoded[id(pending.inputs)] = self._encode(pending, parameters)
-        return self._encoded[id(pending.inputs)]
-
-    def _encode(self, pending: PendingRequest, parameters: RequestParameters) -> service_pb2.ModelInferRequest:
+    def encode(self, inputs: Tensors, parameters: Parameters) -> service_pb2.ModelInferRequest:
+        """The message of a request."""
         request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
-        for name, array in pending.inputs.items():
+        for name, array in inputs.items():
             datatype = self.spec.inputs[name].datatype
             request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
             request.raw_input_contents.append(datatype.encode(array))
@@ -112,7 +104,7 @@ class GrpcStreamTarget(GrpcTarget):
     """
 
     def _call(self, pending: PendingRequest) -> None:
-        requests = iter((self._request(pending),))
+        requests = iter((self.request(pending),))
         pending.handle = call = self._stub.ModelStreamInfer(requests, metadata=self._metadata)
         threading.Thread(target=self._receive, args=(pending, call), name="tritonnb-load-stream", daemon=True).start()
 

@@ -21,30 +21,28 @@ from tritonnb.client.options import error_text
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.core.json_types import Json
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.targets import TOKEN_COUNT, PendingRequest, RemoteTarget, request_parameters
+from tritonnb.profile.examples import Tensors
+from tritonnb.profile.targets import TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget, request_parameters
 from tritonnb.runtime.execution.loop import BackgroundLoop
 
 
-class HttpTarget(RemoteTarget):
+class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
     """A model reached over HTTP, with binary tensors and one connection per request in flight."""
 
     def __init__(self, model: ModelAddress, config: pb.ModelConfig) -> None:
         super().__init__(model, config)
-        from tritonnb.profile.http_target import HttpClient  # httptools may be missing
-
         context = model.access.ssl_context() if model.scheme == "https" else None
         self._client = HttpClient(model.url, context)
         self._headers = dict(model.access.headers)
         self._path = model.path
         self._loop = BackgroundLoop("tritonnb-load-http")
-        self._encoded: dict[int, tuple[bytes, bytes]] = {}
         # The last request of each sequence: the next one waits for it, because requests on different connections
         # have no order.
         self._last: dict[int | str, asyncio.Task[None]] = {}
 
     def send(self, pending: PendingRequest) -> None:
         """Send the request on the thread of the connections."""
-        self._loop.loop.call_soon_threadsafe(self._begin, pending, *self._request(pending))
+        self._loop.loop.call_soon_threadsafe(self._begin, pending, *self.request(pending))
 
     def cancel(self, pending: PendingRequest) -> None:
         """Close the connection of the request."""
@@ -94,26 +92,17 @@ class HttpTarget(RemoteTarget):
         status, content = await self._client.post(head, body)
         return "" if status == 200 else error_text(content) or f"HTTP status {status}"
 
-    def _request(self, pending: PendingRequest) -> tuple[bytes, bytes]:
-        """Head and body; the examples of requests without parameters are encoded once."""
-        arrival = pending.arrival
-        if arrival.sequence_id or arrival.priority or arrival.timeout_us:
-            return self._encode(pending)
-        key = id(pending.inputs)
-        if key not in self._encoded:
-            self._encoded[key] = self._encode(pending)
-        return self._encoded[key]
-
-    def _encode(self, pending: PendingRequest) -> tuple[bytes, bytes]:
-        inputs: list[dict[str, object]] = []
+    def encode(self, inputs: Tensors, parameters: Parameters) -> tuple[bytes, bytes]:
+        """Head and body of a request."""
+        heads: list[dict[str, object]] = []
         tensors: list[bytes] = []
-        for name, array in pending.inputs.items():
+        for name, array in inputs.items():
             datatype = self.spec.inputs[name].datatype
             tensors.append(datatype.encode(array))
             size = {"binary_data_size": len(tensors[-1])}
             shape = list(array.shape)
-            inputs.append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
-        head = {"inputs": inputs, "parameters": {"binary_data_output": True, **request_parameters(pending.arrival)}}
+            heads.append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
+        head = {"inputs": heads, "parameters": {"binary_data_output": True, **parameters}}
         text = json.dumps(head, separators=(",", ":")).encode()
         body = b"".join([text, *tensors])
         headers = {**self._headers, "Inference-Header-Content-Length": str(len(text))}
@@ -143,8 +132,7 @@ class HttpStreamTarget(HttpTarget):
             raise UnsupportedError(f"model '{model.name}': generate_stream sends no sequences: use over='grpc'")
 
     async def _exchange(self, pending: PendingRequest, head: bytes, body: bytes) -> str:
-        arrival = pending.arrival
-        if arrival.sequence_id or arrival.priority or arrival.timeout_us:
+        if request_parameters(pending.arrival):
             return "generate_stream sends no sequences, priorities or timeouts: use over='grpc'"
         events = EventReader()
         error = ""
@@ -164,8 +152,9 @@ class HttpStreamTarget(HttpTarget):
         hint = ": the server has no generate extension, use over='grpc'" if status in _NO_EXTENSION else ""
         return error or error_text(content) or f"HTTP status {status}{hint}"
 
-    def _encode(self, pending: PendingRequest) -> tuple[bytes, bytes]:
-        body = json.dumps({name: _elements(array) for name, array in pending.inputs.items()}).encode()
+    def encode(self, inputs: Tensors, parameters: Parameters) -> tuple[bytes, bytes]:
+        """Head and body of a request; `_exchange` refuses parameters."""
+        body = json.dumps({name: _elements(array) for name, array in inputs.items()}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
         return self._client.head(f"{self._path}/generate_stream", len(body), headers), body
 

@@ -74,9 +74,8 @@ class Load:
         self._grace_ns = round(grace * 1e9)
         self._active_ns = time.monotonic_ns()  # time of the last request or response
         self._outstanding: dict[PendingRequest, None] = {}
-        self._lock = (
-            threading.Lock()
-        )  # completions come from the target's thread, and at the end from the thread of the load
+        # Completions come from the target's thread, and at the end from the thread of the load.
+        self._lock = threading.Lock()
         self._responses = array("q")
         self._error_messages: dict[str, int] = {}
         self._open_sequences: dict[int | str, None] = {}

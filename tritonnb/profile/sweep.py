@@ -145,9 +145,8 @@ def sweep(
         hint = "" if live else ", or constraint='p99 < 50 ms'"
         raise InvalidArgumentError(f"sweep expected a workload (rate=, clients= or arrivals=){hint}, got neither")
     arrivals_at = partial(_virtual_arrivals, traffic)
-    fixed_arrivals = (
-        None if live or searching else arrivals_at(rate)
-    )  # raises for invalid arguments before anything is measured
+    # This raises for invalid arguments before anything is measured.
+    fixed_arrivals = None if live or searching else arrivals_at(rate)
 
     by_rate = searching or not open_loop
 

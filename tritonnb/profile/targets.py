@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from typing import Generic, Protocol, TypeVar
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.client.array_requests import make_request
@@ -20,6 +20,10 @@ from tritonnb.profile.examples import Tensors
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
 
+#: Request parameters of the sequence and schedule policy extensions.
+Parameters = dict[str, int | str]
+#: An encoded request.
+E = TypeVar("E")
 OnComplete = Callable[["PendingRequest", int, str], None]
 #: The output in which a model counts the tokens of a generation, and the input by which it is known to generate.
 TOKEN_COUNT, SAMPLING = "num_output_tokens", "sampling_parameters"
@@ -195,18 +199,10 @@ def describe_missing_times(target: Target) -> str:
     )
 
 
-class RequestParameters(TypedDict, total=False):
-    """Request parameters of the sequence and schedule policy extensions."""
-
-    sequence_id: int | str
-    sequence_start: bool
-    sequence_end: bool
-    priority: int
-    timeout: int
-
-
-class RemoteTarget:
+class RemoteTarget(Generic[E]):
     """A model reached over a network: the server of this process, or any other server of the v2 protocol.
+
+    Subclasses define how a request is encoded.
 
     Parameters
     ----------
@@ -221,17 +217,27 @@ class RemoteTarget:
         self.spec = ModelSpec.from_config(config)
         self.decoupled = config.model_transaction_policy.decoupled
         self.stateful = is_stateful(config, lambda *step: model.sibling(*step).config())
+        self._encoded: dict[int, E] = {}
+
+    def request(self, pending: PendingRequest) -> E:
+        """Encode a request; the examples of requests without parameters are encoded once."""
+        parameters, key = request_parameters(pending.arrival), id(pending.inputs)
+        if parameters:
+            return self.encode(pending.inputs, parameters)
+        if key not in self._encoded:
+            self._encoded[key] = self.encode(pending.inputs, parameters)
+        return self._encoded[key]
+
+    def encode(self, inputs: Tensors, parameters: Parameters) -> E:
+        """Encode inputs and parameters."""
+        raise NotImplementedError
 
 
-def request_parameters(arrival: Arrival) -> RequestParameters:
+def request_parameters(arrival: Arrival) -> Parameters:
     """The request parameters that an arrival needs; empty for a request without options."""
-    parameters: RequestParameters = {}
+    parameters: Parameters = {}
     if arrival.sequence_id:
-        parameters["sequence_id"] = arrival.sequence_id
-        parameters["sequence_start"] = arrival.sequence_start
-        parameters["sequence_end"] = arrival.sequence_end
-    if arrival.priority:
-        parameters["priority"] = arrival.priority
-    if arrival.timeout_us:
-        parameters["timeout"] = arrival.timeout_us
-    return parameters
+        flags = {"sequence_start": arrival.sequence_start, "sequence_end": arrival.sequence_end}
+        parameters = {"sequence_id": arrival.sequence_id, **flags}
+    options = {"priority": arrival.priority, "timeout": arrival.timeout_us}
+    return parameters | {name: value for name, value in options.items() if value}
