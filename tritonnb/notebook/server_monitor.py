@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -139,7 +140,7 @@ class ServerMonitor:
             if known is not None and known != config:
                 changes = describe_changes(known, config)
                 self._marks.setdefault(name, deque(maxlen=_MARKS)).append({"time": time.time(), "text": changes})
-        self._configs = {name: _copy(config) for name, config in configs.items()}
+        self._configs = {name: copy.deepcopy(config) for name, config in configs.items()}
 
     def _model(self, name: str, state: str, failures: Mapping[str, str]) -> Json:
         intervals = self._activity.of(name).last(self._end, CURVE)
@@ -189,12 +190,6 @@ def _changes(before: Any, after: Any, prefix: str) -> Iterator[str]:
 def _value(value: object) -> str:
     text = " ".join(str(value).split()) or "none"
     return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
-
-
-def _copy(config: pb.ModelConfig) -> pb.ModelConfig:
-    copy = pb.ModelConfig()
-    copy.CopyFrom(config)
-    return copy
 
 
 def _tile(label: str, value: str, unit: str, note: str) -> Json:

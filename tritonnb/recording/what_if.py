@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -124,8 +125,7 @@ def _with_batching(config: pb.ModelConfig, continuous: bool) -> pb.ModelConfig:
     """
     if config.max_batch_size < 1:
         raise InvalidArgumentError(f"continuous expected model '{config.name}' to have a max_batch_size, got 0")
-    edited = pb.ModelConfig()
-    edited.CopyFrom(config)
+    edited = copy.deepcopy(config)
     if continuous and not config.sequence_batching.iterative_sequence:
         edited.sequence_batching.iterative_sequence = True
         edited.sequence_batching.oldest.max_candidate_sequences = config.max_batch_size
