@@ -26,8 +26,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.find_model import AnyModel, config_of, find_model
-from tritonnb.profile.load import load
+from tritonnb.profile.load import AnyModel, config_of, find_model, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.trial import apply_config, wait_for_load
 from tritonnb.profile.workload import LoadOptions

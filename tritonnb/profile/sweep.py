@@ -25,7 +25,7 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.find_model import AnyModel, config_of, find_model
+from tritonnb.profile.load import AnyModel, config_of, find_model
 from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text

@@ -19,7 +19,7 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.export import export, perf_analyzer_command
-from tritonnb.profile.find_model import config_of
+from tritonnb.profile.load import config_of
 from tritonnb.profile.trial import Constraint, Trial, simulate_load_curve
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.recording import Recording
