@@ -40,6 +40,12 @@ _svg_lock = threading.Lock()
 #: Width of all figures in inches.
 WIDTH = 10.0
 _DPI = 160
+#: The properties of artists that are colours.
+_PROPERTIES = ("facecolor", "edgecolor", "color", "markerfacecolor", "markeredgecolor", "hatchcolor")
+#: The colours on white and their counterparts; black is matplotlib's default for text and lines.
+_COUNTERPARTS = {**DARK, "black": DARK[INK], "white": DARK[PAPER]}
+_FROM = np.array([to_rgb(colour) for colour in _COUNTERPARTS])
+_TO = np.array([to_rgb(colour) for colour in _COUNTERPARTS.values()])
 
 
 class Picture(Figure):
@@ -119,14 +125,6 @@ def _svg_parameters() -> Iterator[None]:
             yield
         finally:
             rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = before
-
-
-#: The properties of artists that are colours.
-_PROPERTIES = ("facecolor", "edgecolor", "color", "markerfacecolor", "markeredgecolor", "hatchcolor")
-#: The colours on white and their counterparts; black is matplotlib's default for text and lines.
-_COUNTERPARTS = {**DARK, "black": DARK[INK], "white": DARK[PAPER]}
-_FROM = np.array([to_rgb(colour) for colour in _COUNTERPARTS])
-_TO = np.array([to_rgb(colour) for colour in _COUNTERPARTS.values()])
 
 
 @contextmanager

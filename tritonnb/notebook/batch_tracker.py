@@ -47,6 +47,9 @@ TOGETHER = 128
 #: Waiting requests sent at once, and refused requests and changes of the queue depth sent per delivery.
 MOST_PENDING, MOST_CHANGES = 100, 400
 _ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
+#: Requests and batches sent per delivery, and how many times as many in a burst. Jupyter forwards 1 MB per second; ten
+#: deliveries are 0.1 MB.
+MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
 
 
 @dataclass(slots=True)
@@ -318,11 +321,6 @@ _OTHERS: Mapping[str, Any] = {
     CacheHit.__name__: BatchTracker._cache_hit,
     EnsembleExecuted.__name__: BatchTracker._ensemble_executed,
 }
-
-
-#: Requests and batches sent per delivery, and how many times as many in a burst. Jupyter forwards 1 MB per second; ten
-#: deliveries are 0.1 MB.
-MOST_MEMBERS, MOST_BATCHES, BURST = 120, 30, 5
 
 
 class DeliveryBudget:

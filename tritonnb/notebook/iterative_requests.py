@@ -11,6 +11,7 @@ from tritonnb.notebook.view_encoding import FLAGS, SEQUENCE, SERIAL, STEP, TIME
 
 #: Requests that are remembered; one that has ended is not reported as such.
 _REMEMBERED = 4096
+_AT = positions(ResponseSent)
 
 
 class IterativeRequests:
@@ -50,9 +51,6 @@ class IterativeRequests:
         step = list(self._arrived[serial])
         step[TIME], step[FLAGS] = sent_ns, STEP * self._steps[serial]
         return tuple(step)
-
-
-_AT = positions(ResponseSent)
 
 
 class GeneratedTokens:

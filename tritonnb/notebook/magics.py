@@ -36,6 +36,11 @@ _EFFECTS = {
 _ISOLATED_CONFIG = """backend: "%s"
 parameters { key: "EXECUTION_PROCESS" value { string_value: "isolated" } }
 """
+#: The file name of a cell in messages of the compiler.
+CELL = "cell"
+_MESSAGE = re.compile(
+    rf"^{CELL}:(?P<line>\d+):(?P<column>\d+): (?P<kind>fatal error|error|warning): (?P<text>.*)$", re.MULTILINE
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -199,14 +204,6 @@ def _excerpt(text: str, problem: Problem) -> str:
     remedy = f"fix: {problem.fix.label}" if problem.fix is not None else problem.hint
     place = [f"  {text.split(chr(10))[problem.line - 1]}", f"  {' ' * (problem.column - 1)}^"] if problem.line else []
     return "\n".join([problem.message, *place, *([remedy] if remedy else [])])
-
-
-#: The file name of a cell in messages of the compiler.
-CELL = "cell"
-
-_MESSAGE = re.compile(
-    rf"^{CELL}:(?P<line>\d+):(?P<column>\d+): (?P<kind>fatal error|error|warning): (?P<text>.*)$", re.MULTILINE
-)
 
 
 def compiler_messages(output: str, cell: str) -> str:

@@ -28,6 +28,14 @@ _IDLE = 3
 _MARKS = 20
 #: Characters of a value in the description of a change.
 _VALUE = 60
+#: Events that wait to be taken; of more, the oldest are lost. A thread takes them several times a second.
+_MOST_EVENTS = 1_000_000
+INTERVAL_NS = 1_000_000_000
+#: Intervals that are kept, and those that tiles and the ensemble graph are computed from.
+KEPT, RECENT = 120, 5
+#: Intervals of the curve of a model in a list.
+CURVE = 40
+_KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit)}
 
 
 class ServerMonitor:
@@ -218,10 +226,6 @@ def _graph_in_words(ensemble: str, graph: EnsembleGraph, steps: Mapping[str, Jso
     return f"Ensemble {ensemble} with {count} in {graph.layers - 2} layers, means of {RECENT} s. {'; '.join(parts)}."
 
 
-#: Events that wait to be taken; of more, the oldest are lost. A thread takes them several times a second.
-_MOST_EVENTS = 1_000_000
-
-
 class EventQueue:
     """Keeps packed events until they are taken.
 
@@ -245,14 +249,6 @@ class EventQueue:
     def take(self) -> list[Packed]:
         """Return and forget the events so far; called on one other thread."""
         return list(starmap(self._events.popleft, repeat((), len(self._events))))
-
-
-INTERVAL_NS = 1_000_000_000
-#: Intervals that are kept, and those that tiles and the ensemble graph are computed from.
-KEPT, RECENT = 120, 5
-#: Intervals of the curve of a model in a list.
-CURVE = 40
-_KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit)}
 
 
 class Activity:

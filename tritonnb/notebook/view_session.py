@@ -49,6 +49,10 @@ INTERVAL_NS, KEPT_INTERVALS = 10_000_000, 128
 MOST_SLOTS = 64
 #: Batches that are encoded without a pause.
 _BATCHES_PER_PART = 5
+#: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
+_MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
+#: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
+Wait = tuple[int, int, int | None]
 
 
 class ViewSession:
@@ -285,10 +289,6 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
     return meta
 
 
-#: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
-_MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
-
-
 def recorded_history(recording: Recording) -> Json:
     """Return what a view of a recording of one model shows: see `BatchView`."""
     model = recording.events[0].model
@@ -305,10 +305,6 @@ def recorded_history(recording: Recording) -> Json:
     session.fold(map(pack, recording.events))
     session.flush(end)
     return session.history(end)
-
-
-#: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
-Wait = tuple[int, int, int | None]
 
 
 class QueueRows:

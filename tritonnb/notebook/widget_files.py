@@ -11,6 +11,8 @@ from pathlib import Path
 from tritonnb.figures import palette
 
 STATIC = Path(__file__).parent / "static"
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:default )?\{[^}]*\};\n", re.MULTILINE)
 
 
 def javascript(widget: str) -> str:
@@ -22,10 +24,6 @@ def stylesheet(*names: str) -> str:
     """Return the colours, the shared style of controls, and *static/<name>.css* for each name."""
     files = ["shared/controls.css", *(f"{name}.css" for name in names)]
     return "\n".join([palette.style_sheet(".tnb-controls"), *((STATIC / file).read_text("utf-8") for file in files)])
-
-
-_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?:default )?\{[^}]*\};\n", re.MULTILINE)
 
 
 def join_modules(entry: Path) -> str:

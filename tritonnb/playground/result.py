@@ -20,6 +20,15 @@ from tritonnb.telemetry.statistics import ModelStatistics
 
 #: Rows of the table of batches and control inputs, and points of the curve of latencies.
 _MOST_ROWS, _MOST_POINTS = 300, 200
+Control = pb.ModelSequenceBatching.Control
+#: The value of each kind for a row: None is a null request.
+_ROW: dict[int, Callable[[RequestArrived | None], Any]] = {
+    Control.CONTROL_SEQUENCE_START: lambda row: bool(row and row.flags & SEQUENCE_START),
+    Control.CONTROL_SEQUENCE_END: lambda row: bool(row and row.flags & SEQUENCE_END),
+    Control.CONTROL_SEQUENCE_READY: lambda row: row is not None,
+    Control.CONTROL_SEQUENCE_CORRID: lambda row: row.correlation_id if row else 0,
+}
+_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 
 
 def describe(recording: Recording, baseline: Recording | None = None) -> Json:
@@ -134,17 +143,6 @@ def _statistics(recording: Recording) -> Json:
     for event in recording.events:
         statistics.fold(event)
     return {name: value for name, value in statistics.to_dict().items() if name != "last_inference"}
-
-
-Control = pb.ModelSequenceBatching.Control
-#: The value of each kind for a row: None is a null request.
-_ROW: dict[int, Callable[[RequestArrived | None], Any]] = {
-    Control.CONTROL_SEQUENCE_START: lambda row: bool(row and row.flags & SEQUENCE_START),
-    Control.CONTROL_SEQUENCE_END: lambda row: bool(row and row.flags & SEQUENCE_END),
-    Control.CONTROL_SEQUENCE_READY: lambda row: row is not None,
-    Control.CONTROL_SEQUENCE_CORRID: lambda row: row.correlation_id if row else 0,
-}
-_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 
 
 def control_inputs(recording: Recording, config: pb.ModelConfig) -> list[list[Any]]:

@@ -38,6 +38,7 @@ GENERATORS: Mapping[str, tuple[str, ...]] = {
 }
 _WHOLE = {"seed", "rows", "requests", "clients", "priority", "timeout_us", "steps"}
 _OPTIONAL = {"rows": 1, "think_ms": 0, "seed": 0}
+_FUNCTIONS = {"constant": "constant", "poisson": "poisson", "bursts": "bursts", "closed": "ClosedLoop"}
 
 
 def read_arrivals(value: Any) -> list[Arrival] | ClosedLoop:
@@ -176,9 +177,6 @@ def _limit(requests: float) -> None:
             f"arrivals expected at most {MOST_REQUESTS} requests in this page, got {requests:.0f}; "
             "in Python, tnb.simulate has no limit"
         )
-
-
-_FUNCTIONS = {"constant": "constant", "poisson": "poisson", "bursts": "bursts", "closed": "ClosedLoop"}
 
 
 def python_code(scenario: Json) -> str:

@@ -31,6 +31,11 @@ Shapes = Mapping[str, Sequence[int]]
 _EXAMPLES, _BYTES = 16, 64_000_000
 #: Random integers are below this: valid as class, character and token indices of most models.
 _INTEGERS = 100
+#: What is asked without texts of your own.
+_SUBJECTS = (
+    "json", "threading.Lock", "asyncio.Queue", "pathlib.Path", "the statistics module", "argparse", "a decorator",
+    "random.shuffle", "itertools.groupby", "a context manager", "textwrap.wrap", "unittest.TestCase", "email.message",
+)  # fmt: skip
 
 
 class Examples:
@@ -162,13 +167,6 @@ def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator
     if datatype.values_dtype.kind == "f":
         return datatype.from_values(rng.random(shape))
     return rng.integers(0, _INTEGERS, shape).astype(datatype.numpy)
-
-
-#: What is asked without texts of your own.
-_SUBJECTS = (
-    "json", "threading.Lock", "asyncio.Queue", "pathlib.Path", "the statistics module", "argparse", "a decorator",
-    "random.shuffle", "itertools.groupby", "a context manager", "textwrap.wrap", "unittest.TestCase", "email.message",
-)  # fmt: skip
 
 
 class Prompt(dict[str, list[Any]]):

@@ -25,6 +25,11 @@ from tritonnb.profile.examples import Tensors
 from tritonnb.profile.targets import TOKEN_COUNT, Parameters, PendingRequest, RemoteTarget, request_parameters
 from tritonnb.runtime.execution.loop import BackgroundLoop
 
+_DATA = b"data:"
+#: How servers without the generate extension answer.
+_NO_EXTENSION = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
+Response = tuple[int, bytes]
+
 
 class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
     """A model reached over HTTP, with binary tensors and one connection per request in flight."""
@@ -109,11 +114,6 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
         return self._client.head(f"{self._path}/infer", len(body), headers), body
 
 
-_DATA = b"data:"
-#: How servers without the generate extension answer.
-_NO_EXTENSION = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
-
-
 class HttpStreamTarget(HttpTarget):
     """A decoupled model reached over HTTP.
 
@@ -191,9 +191,6 @@ def _elements(array: Any) -> Any:
 def _counted_tokens(event: Json) -> int:
     count = event.get(TOKEN_COUNT, 0)
     return int(count[0] if isinstance(count, list) else count)
-
-
-Response = tuple[int, bytes]
 
 
 class HttpClient:

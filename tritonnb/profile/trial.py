@@ -34,6 +34,12 @@ _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 _PRECISION = 0.01
 #: Poll interval in seconds for a stopped sweep while a load runs.
 _POLL_S = 0.05
+#: Recordings of one model at different rates, or several such series by name.
+Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
+#: The simulated rates, as shares of the capacity: closer to each other where latency rises.
+_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
+_TERM = re.compile(r"\s*(p\d+(?:\.\d+)?|mean|max)\s*<=?\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)\s*")
+_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 class StoppedError(Exception):
@@ -247,12 +253,6 @@ def capacity(config: pb.ModelConfig, service: Service) -> float:
     return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
 
 
-#: Recordings of one model at different rates, or several such series by name.
-Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
-#: The simulated rates, as shares of the capacity: closer to each other where latency rises.
-_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
-
-
 def simulate_load_curve(
     config: pb.ModelConfig, service: Service, *, rows: int = 1, requests: int = 2000, seed: int = 0
 ) -> list[Recording]:
@@ -294,10 +294,6 @@ def simulate_load_curve(
         )
     rates = [share * capacity(config, service) / rows for share in _CURVE_SHARES]
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]
-
-
-_TERM = re.compile(r"\s*(p\d+(?:\.\d+)?|mean|max)\s*<=?\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)\s*")
-_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.simulation.arrivals import Arrival
 
+#: A smaller excess of arrivals over throughput is not an overload: a recording has a beginning and an end.
+_EXCESS = 0.05
+
 
 def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
     """The arrival of each request, in µs after the first one."""
@@ -45,10 +48,6 @@ def _arrival(event: RequestArrived, begin_ns: int, cancelled_ns: int | None, ste
         None if cancelled_ns is None else (cancelled_ns - begin_ns) / 1000,
         steps,
     )
-
-
-#: A smaller excess of arrivals over throughput is not an overload: a recording has a beginning and an end.
-_EXCESS = 0.05
 
 
 @dataclass(frozen=True)

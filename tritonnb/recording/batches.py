@@ -13,6 +13,9 @@ from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
 
+#: An outlier takes at least this multiple of the median of its size, of which there are at least so many batches.
+_LEAST_FACTOR, _LEAST_BATCHES = 3.0, 5
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -209,10 +212,6 @@ def batch_rows(batches: Sequence[Batch]) -> list[dict[str, object]]:
         }
         for batch in batches
     ]
-
-
-#: An outlier takes at least this multiple of the median of its size, of which there are at least so many batches.
-_LEAST_FACTOR, _LEAST_BATCHES = 3.0, 5
 
 
 class Outlier(NamedTuple):

@@ -29,6 +29,11 @@ _UNREADABLE = (
     text_format.ParseError,
 )
 _FORMAT = {"format": "tritonnb recording", "version": 1}
+_KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+_TEXTS = {
+    *("model", "id", "message", "counted_as", "instance", "rule", "outcome", "step_model", "state", "reason"),
+    "failed",
+}
 
 
 def write(
@@ -92,13 +97,6 @@ def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
         return event_of(json.loads(line))
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"recording '{path}', line {number}: expected an event: {error}") from error
-
-
-_KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
-_TEXTS = {
-    *("model", "id", "message", "counted_as", "instance", "rule", "outcome", "step_model", "state", "reason"),
-    "failed",
-}
 
 
 def event_of(values: Any) -> Event:

@@ -20,6 +20,8 @@ from tritonnb.telemetry.quantiles import quantile
 if TYPE_CHECKING:
     from tritonnb.recording.recorded_events import RecordedEvents
 
+_PERCENTILES = (50, 99)
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -115,9 +117,6 @@ def idle_share(generations: list[Generation]) -> float:
 def _is_iterative(rec: RecordedEvents, model: str) -> bool:
     config = rec.configs.get(model)
     return config is not None and config.sequence_batching.iterative_sequence
-
-
-_PERCENTILES = (50, 99)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.run import SimulatedRequest, instance_names
 
+_WAIT_MEANING = "no rule applies: the batcher waits for more requests, or for the delay"
+
 
 @dataclass(slots=True)
 class _Running:
@@ -236,9 +238,6 @@ def _members(decision: Execute) -> tuple[int | None, ...]:
 
 def _refuses(decision: Decision, serial: int) -> bool:
     return isinstance(decision, Refuse) and decision.request.serial == serial
-
-
-_WAIT_MEANING = "no rule applies: the batcher waits for more requests, or for the delay"
 
 
 @dataclass(frozen=True, slots=True)

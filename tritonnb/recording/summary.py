@@ -15,6 +15,8 @@ from tritonnb.telemetry.quantiles import quantile
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
+_VIRTUAL = "Simulated: times and rates are virtual, not measured."
+
 
 def summary(recording: Recording) -> dict[str, float]:
     """The key figures of a recording; `Recording.summary` documents keys and units."""
@@ -84,9 +86,6 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
     waits[QUEUE_DELAY] = waits.get(QUEUE_DELAY, 0) - round(allowed * 1e6)
     cause = max(waits, key=waits.__getitem__)
     return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms; for {waits[cause] / 1e6:.1f} ms {CAUSES[cause]})"
-
-
-_VIRTUAL = "Simulated: times and rates are virtual, not measured."
 
 
 def as_text(recording: Recording) -> str:

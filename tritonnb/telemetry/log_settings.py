@@ -21,6 +21,7 @@ from typing import ClassVar
 FORMATS = ("default", "ISO8601")
 
 _ESCAPE = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
+Row = Sequence[str]
 
 
 @dataclass(slots=True)
@@ -115,9 +116,6 @@ class _Formatter(logging.Formatter):
             message = json.dumps(message, ensure_ascii=False)
         line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-Row = Sequence[str]
 
 
 class LogTable:
