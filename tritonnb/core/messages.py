@@ -361,9 +361,8 @@ class InferRequest:
     def cancel(self) -> None:
         """Remove the request from the queue, or notify the running model; called on the server's event loop."""
         self.cancelled = True
-        notify = self.on_cancel
-        if notify is not None:
-            notify()
+        if self.on_cancel is not None:
+            self.on_cancel()
         if self.accepted_by is not None:
             self.accepted_by.cancel(self)
 
