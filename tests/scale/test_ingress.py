@@ -21,6 +21,7 @@ from tests.scale.not_alike import GRPC_NOT_ALIKE, NOT_ALIKE
 from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.endpoints.openai.options import OpenAiOptions
+from tritonnb.runtime.engine import Engine
 from tritonnb.scale.coordinator import Report
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings
@@ -128,6 +129,28 @@ def test_statistics_are_summed_and_those_of_one_replica_can_be_read(small: Deplo
     grpc_request = pb.ModelStatisticsRequest(name="echo_fp32").SerializeToString()
     reply = small.run(small.grpc.call("ModelStatistics", grpc_request, {}, LOCAL))
     assert pb.ModelStatisticsResponse.FromString(reply.message).model_stats[0].inference_count == 6
+
+
+def test_a_column_that_the_message_of_grpc_lacks_is_left_out(
+    small: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistics = Engine.statistics
+
+    def extended(engine: Engine, name: str = "", version: int = -1) -> Any:
+        return {"model_stats": [{**entry, "column": 1} for entry in statistics(engine, name, version)["model_stats"]]}
+
+    monkeypatch.setattr(Engine, "statistics", extended)
+    small.ask("POST", "/v2/models/echo_fp32/infer", inference())
+    assert small.ask("GET", "/v2/models/echo_fp32/stats")["model_stats"][0]["column"] == 2
+    request = pb.ModelStatisticsRequest(name="echo_fp32")
+    alone = [
+        small.run(replica.rpc("ModelStatistics", request.SerializeToString(), {}))
+        for replica in small.pool.running.values()
+    ]
+    replies = [small.rpc("ModelStatistics", request), *alone]
+    assert [reply.error for reply in replies] == ["", "", ""]
+    entries = [pb.ModelStatisticsResponse.FromString(reply.message).model_stats[0] for reply in replies]
+    assert sorted(entry.inference_count for entry in entries) == [0, 1, 1]
 
 
 def test_load_and_unload_act_on_all_replicas_and_on_later_ones(small: Deployment) -> None:

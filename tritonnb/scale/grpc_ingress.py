@@ -119,7 +119,8 @@ class GrpcIngress:
         if refusal is not None:
             return _reply(refusal)
         total = sum_statistics(json.loads(reply.message) for reply in replies.values())
-        return RpcReply(json_format.ParseDict(total, pb.ModelStatisticsResponse()).SerializeToString())
+        response = json_format.ParseDict(total, pb.ModelStatisticsResponse(), ignore_unknown_fields=True)
+        return RpcReply(response.SerializeToString())
 
     async def _index(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         request = _parse(pb.RepositoryIndexRequest, message) or pb.RepositoryIndexRequest()

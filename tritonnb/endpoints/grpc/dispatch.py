@@ -59,7 +59,8 @@ class RpcDispatcher:
         response = await getattr(self._handlers, name)(request)
         if isinstance(response, Message):
             return response
-        return json_format.ParseDict(response or {}, RPC_OF[name].response())
+        # The installed messages may be older than a field, such as a column of the statistics.
+        return json_format.ParseDict(response or {}, RPC_OF[name].response(), ignore_unknown_fields=True)
 
     def infer(self, serialized: bytes | bytearray, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
