@@ -29,8 +29,8 @@ def add_datatypes(source: str) -> str:
     """The module `tritonnb.core.datatypes` with the constants, their entries in the table, and their names."""
     for old, new in {
         "\nDATATYPES: tuple": CONSTANTS,
-        "BYTES, BF16,\n)": "BYTES, BF16, FP8, COMPLEX64,\n)",
-        '    "UINT64",\n]': '    "UINT64", "FP8", "COMPLEX64",\n]',
+        "\n)\n# fmt: on": "\n    FP8, COMPLEX64,\n)\n# fmt: on",
+        "\n]  # fmt: skip": '\n    "FP8", "COMPLEX64",\n]  # fmt: skip',
     }.items():
         assert source.count(old) == 1
         source = source.replace(old, new)
