@@ -111,9 +111,7 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
 
 def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
     options: dict[str, Any] = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
-    here, outside = (
-        measure(tnb.profile.load.find_model(target, "held"), **options) for target in (server, server.url)
-    )
+    here, outside = (measure(tnb.profile.load.find_model(target, "held"), **options) for target in (server, server.url))
     assert here.times[8] > outside.times[8]
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.trials[0].rate <= swept.max_rate
