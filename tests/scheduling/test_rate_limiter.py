@@ -98,3 +98,15 @@ def test_a_resource_belongs_to_the_server_or_to_devices() -> None:
         limiter.add(B, [Resource("R", 1, 0)], 0)
     limiter.forget([A])
     limiter.add(B, [Resource("R", 1, 0)], 0)
+
+
+def test_resource_map_has_the_texts_that_triton_2_51_logged() -> None:
+    limiter = RateLimiter()
+    limiter.add(A, [Resource("R1", 3, 0), Resource("G", 2)], 0)
+    assert limiter.resource_map() == (
+        "\nMax Resource Map===>\n"
+        "\tDevice: GLOBAL\n\t\tResource: G\t Count: 2\n"
+        "\tDevice: 0\n\t\tResource: R1\t Count: 3\n"
+    )
+    limiter.forget([A])
+    assert limiter.resource_map() == "\nMax Resource Map===>\n"

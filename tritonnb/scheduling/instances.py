@@ -182,6 +182,16 @@ class RateLimiter:
             granted.append(batch)
         return granted
 
+    def resource_map(self) -> str:
+        """The limit of each resource that an instance needs, by device, as Triton's verbose log has it."""
+        needed: set[Pool] = set().union(*[instance.needs for instance in self._instances.values()])
+        lines = ["", "Max Resource Map===>"]
+        for device in sorted({-1 if device is None else device for _, device in needed}):
+            lines.append(f"\tDevice: {'GLOBAL' if device < 0 else device}")
+            pools = sorted(pool for pool in needed if pool[1] == (None if device < 0 else device))
+            lines += [f"\t\tResource: {pool[0]}\t Count: {self._limit(pool)}" for pool in pools]
+        return "\n".join([*lines, ""])
+
     def _limit(self, pool: Pool) -> int:
         if self._limits:
             return self._limits.get(pool, self._limits.get((pool[0], None), 0))

@@ -150,6 +150,7 @@ class InstanceSet:
     async def _start_one(self, spec: InstanceSpec, pool: Executor) -> Instance:
         if self._limiter is not None and not spec.passive:
             self._limiter.add(self.key(spec.index), spec.resources, spec.priority)
+            logger.debug("%s", self._limiter.resource_map())
         loop, driver = asyncio.get_running_loop(), self._driver
         backend_instance = await loop.run_in_executor(pool, self._backend_model.create_instance, spec)
         instance = Instance(spec, backend_instance, loop, driver.complete_execution, driver, self._executes_inline)
@@ -166,6 +167,7 @@ class InstanceSet:
     def _forget(self, numbers: Iterable[int]) -> None:
         if self._limiter is not None:
             self._limiter.forget(map(self.key, numbers))
+            logger.debug("%s", self._limiter.resource_map())
 
     # --- changes ------------------------------------------------------------------------------
 
