@@ -24,7 +24,8 @@ class Kernel:
     """A kernel and its client."""
 
     def __init__(self) -> None:
-        self.manager = KernelManager(kernel_name="python3")
+        # Sockets are files: another process may take the ports that a kernel has chosen.
+        self.manager = KernelManager(kernel_name="python3", transport="ipc")
         self.manager.start_kernel()
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
