@@ -134,7 +134,7 @@ def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, i
 
 
 def outcome(read: Callable[[bytes], object], document: bytes) -> str:
-    """What a reader makes of a document: its value with the types, or its error."""
+    """The value that a reader returns, with its types, or its error."""
     try:
         value = read(document)
     except InternalError as error:

@@ -42,5 +42,6 @@ def test_walk_of_an_event_names_at_most_16_files_that_define_its_functions() -> 
     assert 10 <= len({file for file, _ in walk}) <= 16
     for file, function in walk:
         text = (DESIGN.parents[1] / file).read_text()
-        definition = rf"^ *(?:def|function)? *{function.rpartition('.')[2]}\("
+        name = function.rpartition(".")[2]
+        definition = rf"^ *def {name}\(" if file.endswith(".py") else rf"^ *(?:function )?{name}\(.*\{{$"
         assert re.search(definition, text, re.MULTILINE), f"{file}: expected a definition of {function}, got none"
