@@ -36,7 +36,7 @@ HELP: Mapping[str, str] = {
     "model-load-thread-count": "number of models to load at the same time",
     "model-load-retry-count": "number of retries for a model that fails to load",
     "model-config-name": "use configs/NAME.pbtxt of a model if it exists",
-    "isolate-models": "models whose instances run in processes of their own, or * for all; may be repeated",
+    "isolate-models": "models whose instances run in dedicated processes, or * for all; may be repeated",
     "disable-auto-complete-config": "do not complete configurations automatically",
     "strict-model-config": "deprecated form of --disable-auto-complete-config",
     "strict-readiness": "report readiness only when every model is ready",

@@ -30,7 +30,7 @@ def join_modules(entry: Path) -> str:
     """Return a module and everything that it imports as the source of one module.
 
     The modules share one scope then, so a name may be defined in one of them only, and imports are not renamed.
-    Modules import ``{names}`` from files by relative paths, and export in statements of their own.
+    Modules import ``{names}`` from files by relative paths, and export in separate statements.
 
     Parameters
     ----------

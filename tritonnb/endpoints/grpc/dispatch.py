@@ -59,8 +59,9 @@ class RpcDispatcher:
         response = await getattr(self._handlers, name)(request)
         if isinstance(response, Message):
             return response
-        # The installed messages may be older than a field, such as a column of the statistics.
-        return json_format.ParseDict(response or {}, RPC_OF[name].response(), ignore_unknown_fields=True)
+        # The installed messages may be older than a column of the statistics.
+        ignores_unknown = name == "ModelStatistics"
+        return json_format.ParseDict(response or {}, RPC_OF[name].response(), ignore_unknown_fields=ignores_unknown)
 
     def infer(self, serialized: bytes | bytearray, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
