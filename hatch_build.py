@@ -64,7 +64,7 @@ class CompileHook(BuildHookInterface[object]):
     """Puts the compiled modules into a wheel; ``HATCH_BUILD_NO_HOOKS=true`` leaves them out."""
 
     def dependencies(self) -> list[str]:
-        """What building needs beyond hatchling."""
+        """The build dependencies beyond hatchling."""
         return ["mypy[mypyc]>=2.4"]
 
     def initialize(self, version: str, build_data: dict[str, object]) -> None:

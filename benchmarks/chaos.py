@@ -94,7 +94,7 @@ MODELS = {
 
 @dataclass
 class Outcome:
-    """What the clients and the event stream saw.
+    """Observations of the clients and the event stream.
 
     Attributes
     ----------

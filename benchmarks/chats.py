@@ -25,7 +25,7 @@ CHATS = 64
 
 @dataclass(frozen=True)
 class Chats:
-    """What clients got: the number of each chat and its text, and a recording of the model."""
+    """The number and the text of each chat, and a recording of the model."""
 
     texts: list[tuple[int, str]]
     recording: Recording

@@ -1,4 +1,4 @@
-"""What is always on costs: events, statistics and reasons, in instructions of an HTTP request.
+"""The cost of events, statistics and reasons, in instructions of an HTTP request.
 
 The server runs under ``valgrind --tool=callgrind``, which counts instructions, with a part of the package and without
 it. They do not depend on what else the machine does, as rates do, of which these parts are a few percent.

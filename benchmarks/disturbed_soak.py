@@ -1,9 +1,9 @@
 """A soak test under disturbances: ``python -m benchmarks.disturbed_soak --requests 1000000 --connections 256``.
 
 Meanwhile models are reloaded, configurations are edited, and the processes of an isolated model are killed. Every
-request has a number of its own, and its response must contain it. Only the isolated model may respond with an error,
+request has its own number, and its response must contain it. Only the isolated model may respond with an error,
 and only with that of a lost process. Every other connection is HTTP, the others are gRPC with grpcio's client. The
-server is a process of its own; its resident set is printed.
+server is a separate process; its resident set is printed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The models of `benchmarks.models` in other frameworks: OpenVINO, PyTorch 2 archives, TensorFlow, trees.
 
-A framework whose package is not installed is left out; TensorFlow needs an environment of its own
+A framework whose package is not installed is left out; TensorFlow needs its own environment
 (``make test-tensorflow`` installs one).
 """
 

@@ -20,7 +20,7 @@ MODELS = {"accumulator_torchscript": ("INPUT__0", "OUTPUT__0"), "accumulator_onn
 
 
 def check_states(server: Server, model: str) -> None:
-    """Two sequences at the same time: each response is the sum so far of its own sequence."""
+    """Two sequences at the same time: each response is the sum of its sequence so far."""
     source, result = MODELS[model]
     total = np.zeros(2, np.int64)
     for step in range(1, 21):

@@ -1,6 +1,6 @@
 """Clients that try to exhaust a server: ``python -m benchmarks.hostile_clients [NAME …]``.
 
-Each attack runs against a server of its own, which a probe asks for an inference again and again. Printed are the
+Each attack runs against its own server, which a probe asks for an inference again and again. Printed are the
 slowest answer to the probe, the resident set before, at the peak and after, and the outcome of the connections.
 """
 

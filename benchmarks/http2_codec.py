@@ -67,7 +67,7 @@ Codec = Callable[[bytes, Sequence[bytes]], int]
 
 
 def client_bytes(calls: int, per_read: int) -> tuple[bytes, list[bytes]]:
-    """What a client sends: its preface, and so many calls, some of them in each read."""
+    """Encode the preface and the calls of a client, some of them in each read."""
     windows = frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, LARGEST_WINDOW))
     windows += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW))
     encoder = Encoder()

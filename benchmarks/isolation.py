@@ -1,6 +1,6 @@
-"""What processes of their own give a model, and what they cost, as ratios of measurements in turn.
+"""Costs and benefits of child processes for a model, as ratios of alternating measurements.
 
-The server runs in a process of its own and is loaded by ``wrk``, except for the measurement with a busy cell, which
+The server runs in its own process and is loaded by ``wrk``, except for the measurement with a busy cell, which
 needs the server in this process.
 """
 
@@ -128,7 +128,7 @@ def _large(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
 
 
 def _busy_cell(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
-    """How much a busy loop in this process changes the compute time of a model.
+    """Measure the effect of a busy loop in this process on the compute time of a model.
 
     The loop also delays the requests. A processor that was idle before computes more slowly at first, so the requests
     of the other measurement are sent at the same intervals.

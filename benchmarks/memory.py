@@ -51,7 +51,7 @@ def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 
 
 def _collection_ms() -> float:
-    """How long a full collection takes, once what is new was visited."""
+    """Measure a full collection after new objects were visited."""
     times_ms = []
     for _ in range(6):
         begin_ns = time.perf_counter_ns()

@@ -262,7 +262,7 @@ def _models(figures: dict[str, Any]) -> str:
         "cores were busy all the time: server, load generator and framework share them. Instances of dense also wait "
         "between batches: 32 clients with one row each fill two batches of 16, so an instance waits until the clients "
         "of its last batch have sent their next requests. PyTorch holds the interpreter lock while a PT2 program "
-        "runs, so threads of one process take turns, while the served instances are in processes of their own: the "
+        "runs, so threads of one process take turns, while the served instances are in their own processes: the "
         "shares of PT2 are too high ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
         + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
     )
@@ -278,7 +278,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "peers": ("Other servers of Python users: small JSON requests, batching on", _servers),
     "inprocess": ("In-process calls", _inprocess),
     "models": ("Compute-bound models, 32 clients", _models),
-    "isolation": ("Models in processes of their own", _isolation),
+    "isolation": ("Models in their own processes", _isolation),
     "chats": ("Continuous batching", _chats),
     "watch": ("Cost of watching", _watch),
     "stages": ("Where a request's microseconds go", _stages),

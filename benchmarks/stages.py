@@ -1,4 +1,4 @@
-"""Where a request's microseconds go: the stages of a request over one connection, and the processor time of threads.
+"""The stages of a request over one connection in microseconds, and the processor time of threads.
 
 The server runs in this process and is loaded by ``wrk``. Over one connection the stages follow one another, so they add
 up to the time from one request to the next; they are taken from the server's events.

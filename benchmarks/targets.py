@@ -26,7 +26,7 @@ _TITLES = {
 
 
 def below_target(figures: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]], str]:
-    """What is below its target: rows of what, target and measured figure; and why.
+    """List the figures below their targets (subject, target, measured figure), and the reasons.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ _MEASURED = {
 
 
 def _reasons(stages: Mapping[str, Any]) -> str:
-    """What the stages of a request, and the processor time of threads, say about the limits."""
+    """Explain the limits by the stages of a request and the processor time of threads."""
     default, inline = stages[DEFAULT], stages[INLINE]
     shares = [
         f"{sum(values[name] for name in THREAD_TIMES):.0f} of {1e6 / values['rate']:.0f} µs with {count} connections"

@@ -1,4 +1,4 @@
-"""What each optimisation is worth: the server with it and without it, in turn.
+"""The effect of each optimisation: the server with it and without it, alternating.
 
 A copy of the package without an optimisation is made by an edit of its source, then compiled as the original is, since
 compiled modules cannot be changed while they run.

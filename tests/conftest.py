@@ -1,4 +1,4 @@
-"""What holds for all tests: no hypothesis example fails because the machine is slow, and tests are marked.
+"""Settings of all tests: no hypothesis example fails because the machine is slow, and tests are marked.
 
 Browser tests run last, and share one browser: Playwright occupies the event loop of the thread.
 """

@@ -1,4 +1,4 @@
-"""What the tests that run the notebooks have in common."""
+"""Helpers of the tests that run the notebooks."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _SLACK_S = 5.0
 
 @dataclass
 class Result:
-    """What happened; the lists of errors are empty if the deployment kept its promises."""
+    """Observations of a run; the lists of errors are empty if the deployment kept its promises."""
 
     completed: int = 0
     ended: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def promises_kept(self) -> bool:
-        """Whether nothing happened that the documentation excludes."""
+        """Return whether nothing happened that the documentation excludes."""
         return not (self.wrong_sums or self.undocumented or self.unexplained)
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def kill_one(name: str, choose: random.Random) -> str:
 
 
 class Placements:
-    """Where sequences live, and what became of the replicas, read from the deployment twice a second."""
+    """The replicas of sequences, and states of replicas, read from the deployment twice a second."""
 
     def __init__(self, server: tnb.ScaledServer) -> None:
         self._server = server
@@ -137,7 +137,7 @@ class Placements:
         self._thread.join()
 
     def unexplained(self, id: int, ended_s: float) -> str:
-        """Why a sequence should not have ended with an error; empty if its replica was lost, or never reported it."""
+        """Explain an unexpected error of a sequence; empty if its replica was lost, or never reported it."""
         replica = self._replica_of.get(id, "")
         if not replica:
             return ""

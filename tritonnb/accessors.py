@@ -1,4 +1,4 @@
-"""What the laboratory and the widgets add to recordings, results and handles: class, attribute, and who provides it."""
+"""Attributes that upper packages add to recordings, results and handles: class, name and provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes through may be compiled (*hatch_build.py*); here is decided whether that runs.
+"""Choose at import between the compiled modules of the request path (*hatch_build.py*) and their sources.
 
 In a checkout the compiled modules lie beside their sources, where Python prefers them. They call one another past the
 interpreter, so they run together or not at all: once one of the sources was edited, all are interpreted, until they

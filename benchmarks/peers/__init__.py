@@ -1,6 +1,6 @@
-"""What a Python user would serve an identity model with, each configured as its documentation recommends.
+"""Other Python servers of an identity model, each configured as its documentation recommends.
 
-Every server takes JSON, batches requests, and runs in a virtual environment of its own
+Every server takes JSON, batches requests, and runs in its own virtual environment
 (``~/.cache/tritonnb/peers/NAME``, or below the path in the environment variable ``TRITONNB_PEERS``), which is created
 on first use.
 """
@@ -31,7 +31,7 @@ V2 = {"inputs": [{"name": "INPUT0", "shape": [1, 16], "datatype": "FP32", "data"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server in an environment of its own.
+    """A server in its own environment.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""What `make docs` does before and after Sphinx: execute notebooks, write reference pages, check links."""
+"""Steps of `make docs` before and after Sphinx: execute notebooks, write reference pages, check links."""

@@ -22,7 +22,7 @@ _STYLE_REFERENCE = ("url(http", "url('http", 'url("http', "url(//", "@import")
 
 @dataclass
 class Page:
-    """What a page refers to, and the anchors that it has."""
+    """The references and anchors of a page."""
 
     links: set[str] = field(default_factory=set)
     loaded: set[str] = field(default_factory=set)
@@ -60,7 +60,7 @@ def read_page(text: str) -> Page:
 
 
 def site_problems(site: Path) -> list[str]:
-    """What is wrong with a site, one sentence each; empty if nothing is."""
+    """List the problems of a site, one sentence each."""
     pages = {path: read_page(path.read_text("utf-8")) for path in sorted(site.rglob("*.html"))}
     problems = [problem for path, page in pages.items() for problem in _page_problems(site, path, page, pages)]
     problems += [

@@ -277,7 +277,7 @@ def metrics_page(exposition: str) -> str:
             "Prometheus text at `/metrics` on the metrics port (`tnb.serve(..., metrics_port=8002)`,",
             "`tritonnb serve --metrics-port=8002`), with Triton's names. The summaries and histograms are off unless",
             "`--metrics-config summary_latencies=true` or `histogram_latencies=true` asks for them. On a machine with",
-            "an NVIDIA GPU there are `nv_gpu_*` and `nv_energy_consumption` too. Models add families of their own",
+            "an NVIDIA GPU there are `nv_gpu_*` and `nv_energy_consumption` too. Models add their own families",
             "through `pb_utils.MetricFamily`.\n",
             *_table(("family", "kind", "meaning"), [(f"`{name}`", kinds[name], helps[name]) for name in kinds]),
         )

@@ -1,4 +1,4 @@
-"""Fixtures for models of the Python backend, which every test gets in this process and in processes of their own."""
+"""Fixtures for models of the Python backend, which every test gets in this process and in their own processes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Complete = Callable[[Path, str, str], pb.ModelConfig | None]
 
 @pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
 def isolated(request: pytest.FixtureRequest) -> bool:
-    """Whether models run in processes of their own."""
+    """Return whether models run in their own processes."""
     return bool(request.param)
 
 
 @pytest.fixture
 def load(isolated: bool) -> Iterator[Load]:
-    """Load models in this process, and in processes of their own."""
+    """Load models in this process, and in their own processes."""
     with contextlib.ExitStack() as processes:
 
         def load(directory: Path, body: str, tensors: str = TENSORS, **config: Any) -> Loaded:

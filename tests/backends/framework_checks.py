@@ -1,4 +1,4 @@
-"""What the tests of all frameworks need: parameters, damaged files, refusals, sequences with a state."""
+"""Checks that the tests of all frameworks share: parameters, damaged files, refusals, sequences with a state."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ ON_CPU = InstanceSpec("m_0_0", 0, "KIND_CPU")
 
 
 class Loaded:
-    """One instance of a model, initialised, in this thread; ``isolated``: in a process of its own."""
+    """One instance of a model, initialised, in this thread; ``isolated``: in its own process."""
 
     def __init__(
         self,

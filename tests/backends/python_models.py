@@ -1,4 +1,4 @@
-"""Models of the Python backend from the text of their *model.py*, in this process or in processes of their own."""
+"""Models of the Python backend from the text of their *model.py*, in this process or in their own processes."""
 
 from __future__ import annotations
 

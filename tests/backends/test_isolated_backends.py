@@ -1,4 +1,4 @@
-"""Backends in processes of their own, which they need not know about."""
+"""Backends in child processes, without any change to the backends."""
 
 from __future__ import annotations
 

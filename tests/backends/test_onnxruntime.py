@@ -152,7 +152,7 @@ def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path) -> None:
 
 
 class OneState:
-    """What the runtime hands over as the state of one sequence."""
+    """The state of one sequence as the runtime passes it."""
 
     def __init__(self, name: str, array: np.ndarray) -> None:
         self._name = name

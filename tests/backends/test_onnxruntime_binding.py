@@ -99,7 +99,7 @@ def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.
 
 
 def test_the_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
-    """What KIND_GPU does, without a GPU."""
+    """The path of KIND_GPU, without a GPU."""
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
     state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'
     ends = {name: helper.make_tensor_value_info(name, FLOAT, ["b", 2]) for name in ("X", "TOTAL", "Y", "NEXT_TOTAL")}

@@ -1,6 +1,6 @@
 """The Python backend: models that are loaded and execute batches.
 
-Every test runs with the model in this process and with the model in a process of its own, unless it says why not.
+Every test runs with the model in this process and with the model in its own process, unless it says why not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``auto_complete_config`` of models of the Python backend, in this process and in processes of their own."""
+"""``auto_complete_config`` of models of the Python backend, in this process and in their own processes."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_an_answer_is_not_the_memory_of_the_model(tmp_path: Path) -> None:
 
 
 class States:
-    """What the runtime hands over as the states of one sequence: by output name, the input's name."""
+    """The states of one sequence as the runtime passes them: by output name, the input's name."""
 
     def __init__(self, names: dict[str, str], **arrays: np.ndarray) -> None:
         self._names = names

@@ -1,6 +1,6 @@
 """The TensorFlow backend: SavedModel and GraphDef, signatures, strings, checks.
 
-TensorFlow is not part of the extra ``all``: ``make test-tensorflow`` runs these tests in an environment of their own.
+TensorFlow is not part of the extra ``all``: ``make test-tensorflow`` runs these tests in a dedicated environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server says of itself over HTTP and over gRPC has the same form, and every field of the messages."""
+"""Metadata, configuration and statistics have the same form and all fields over HTTP and gRPC."""
 
 from __future__ import annotations
 

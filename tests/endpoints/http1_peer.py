@@ -17,7 +17,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Message(httputil.HTTPMessageDelegate):
-    """What a request brought."""
+    """The content of a request."""
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
         self.server, self.exchange = server, exchange

@@ -178,7 +178,7 @@ class Endpoints:
 
     @property
     def leftovers(self) -> tuple[object, ...]:
-        """What is left of connections and calls; empty after all connections were lost."""
+        """The remaining state of connections and calls; empty after all connections were lost."""
         return (*self._http.connections, *self._grpc.connections, *self._grpc.streams)
 
 

@@ -52,7 +52,7 @@ def shared_object(exchange: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], body: bytes) -> list[str]:
-    """How an answer differs from the recorded one."""
+    """List the differences between an answer and the recorded one."""
     recorded = exchange["response"]
     expected = recorded.get("headers", {})
     if status not in (recorded["status"], *recorded.get("other_statuses", ())):

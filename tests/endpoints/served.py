@@ -29,7 +29,7 @@ output { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] }
 
 
 def spec_of(config: str) -> ModelSpec:
-    """What requests to a model are checked against."""
+    """The specification that requests to a model are checked against."""
     return ModelSpec.from_config(text_format.Parse(config, pb.ModelConfig()))
 
 
@@ -118,7 +118,7 @@ class Client:
         return body
 
     async def closed(self) -> bool:
-        """Whether the server has closed the connection and sent nothing more."""
+        """Return whether the server has closed the connection and sent nothing more."""
         async with asyncio.timeout(30):
             try:
                 return await self.reader.read() == b""
@@ -139,7 +139,7 @@ class Running:
         return Client(reader, writer)
 
     async def ask(self, data: bytes) -> tuple[int, dict[str, str], bytes]:
-        """The answer to a request on a connection of its own."""
+        """The answer to a request on its own connection."""
         client = await self.connect()
         client.send(data)
         return await client.answer()
@@ -173,7 +173,7 @@ def infer(*values: int, headers: str = "", path: str = "/v2/models/echo/infer", 
 
 
 def echoed(*values: int) -> bytes:
-    """What the echo model answers."""
+    """The answer of the echo model."""
     data = ",".join(map(str, values))
     return (
         '{"model_name":"echo","model_version":"1","outputs":[{"name":"Y","datatype":"INT32",'

@@ -31,7 +31,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def ask(server: Server, port: str, request: bytes) -> bytes:
-    """What the server sends before it closes the connection."""
+    """Return the bytes that the server sends before it closes the connection."""
     with socket.create_connection(("127.0.0.1", getattr(server, port)), timeout=30) as client:
         client.sendall(request)
         received = b""

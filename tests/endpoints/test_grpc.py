@@ -73,7 +73,7 @@ def both(*values: int) -> list[grpcclient.InferInput]:
 
 
 class Answers:
-    """What a stream of the sync client calls back with."""
+    """The callbacks of a stream of the sync client."""
 
     def __init__(self, client: grpcclient.InferenceServerClient, **options: Any) -> None:
         self._answers: queue.Queue[Any] = queue.Queue()

@@ -26,7 +26,7 @@ def server(loop: Loop) -> Server:
 
 
 def seen(peer: Peer) -> tuple[bytes, str, list[tuple[str, str, bytes]]]:
-    """What a client gets, and what the endpoint gets of it."""
+    """The results for the client, and for the endpoint."""
     requests = [(message.line.method, message.line.path, message.body) for message in peer.messages]
     return peer.wire.sent, peer.wire.state, requests
 

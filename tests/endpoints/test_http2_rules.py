@@ -1,4 +1,4 @@
-"""What RFC 9113 forbids clients of HTTP/2, and floods: a call ends, or the connection, and the server goes on."""
+"""Violations of RFC 9113, and floods: a call or the connection ends, and the server continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP and gRPC share of writing tensors."""
+"""Writing tensors, as HTTP and gRPC share it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 def test_a_request_whose_submission_fails_unexpectedly_gets_one_response(
     answered_twice: list[str], answered_first: bool
 ) -> None:
-    """Also while it waits for its turn; otherwise the next request on the connection would get the other response."""
+    """Even while it waits for its turn; otherwise the next request on the connection would get the other response."""
 
     async def scenario() -> None:
         async with running() as server:

@@ -1,4 +1,4 @@
-"""Contrast and differences of colours as people see them, also those with a colour vision deficiency.
+"""Contrast and differences of colours as people with and without a colour vision deficiency see them.
 
 Contrast is that of WCAG 2.2; the matrices are those of Machado, Oliveira and Fernandes (2009) for severity 1.0, applied
 to linear RGB; differences are CIEDE2000 in CIELAB under D65.

@@ -288,7 +288,7 @@ def test_as_many_rows_wait_as_requests_waited_at_once(busy: tnb.Recording) -> No
     (lines,) = [artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_zorder() == 2
                 and len(artist.get_segments()) == len(waits_of(busy))]  # fmt: skip
     rows = {round(segment[0][1], 6) for segment in lines.get_segments()}
-    assert len(rows) <= max(depths) + 1  # a request that did not wait has a mark of its own
+    assert len(rows) <= max(depths) + 1  # a request that did not wait has a dedicated mark
 
 
 def test_a_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_moments_and_its_mean() -> None:

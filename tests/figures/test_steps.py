@@ -39,7 +39,7 @@ def _queued_at(event: BatchExecuted, time_ns: int) -> tuple[Any, ...]:
 
 
 def boxes(ax: Axes) -> list[tuple[Bbox, tuple[float, ...]]]:
-    """Where the boxes are, and their colours."""
+    """The positions and colours of the boxes."""
     (drawn,) = (collection for collection in ax.collections if isinstance(collection, PolyCollection))
     paints = map(tuple, drawn.get_facecolor())  # type: ignore[arg-type]
     return [(path.get_extents(), paint) for path, paint in zip(drawn.get_paths(), paints, strict=True)]  # type: ignore[misc]

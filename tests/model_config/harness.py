@@ -22,7 +22,7 @@ Case = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """What came of loading a model."""
+    """The result of loading a model."""
 
     error: str = ""
     config: Any = None

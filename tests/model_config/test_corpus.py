@@ -28,7 +28,7 @@ NEWER_PLATFORMS = {f"identity_{number}" for number in (79, 81, 105, 138, 139, 14
 
 
 def in_process(case: Case) -> bool:
-    """Whether the configuration layer decides this case alone."""
+    """Return whether the configuration layer decides this case alone."""
     parameters = case.get("load_parameters", {"config": ""})
     if parameters.keys() != {"config"} or not isinstance(parameters["config"], str):
         return False

@@ -8,7 +8,7 @@ A browser test asks for the fixture ``notebook`` and opens cells with it::
         page.output(0).get_by_text("42").wait_for()
 
 ``page.browser_page`` is Playwright's page, for everything else. Playwright occupies the event loop of the thread, so
-browser tests run after all others (*tests/conftest.py*), and live in modules of their own (``test_browser_*.py``).
+browser tests run after all others (*tests/conftest.py*), and live in their own modules (``test_browser_*.py``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
 class Lab:
-    """A JupyterLab server with settings of its own; kernels import this checkout."""
+    """A JupyterLab server with its own settings; kernels import this checkout."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "root"

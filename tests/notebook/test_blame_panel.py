@@ -1,4 +1,4 @@
-"""What the kernel computes for the panel that splits the latency of a request."""
+"""Data of the panel that splits the latency of a request."""
 
 from __future__ import annotations
 

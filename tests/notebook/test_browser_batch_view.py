@@ -225,7 +225,7 @@ def test_without_its_kernel_the_notebook_shows_the_last_state(
     page.save()
     page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     again = notebook(file=page.file)
-    # The comparison has no widget of its own for its picture: it was an error once.
+    # The picture of the comparison has no widget: it was an error once.
     for number, words in ((1, "Timeline of"), (3, "6 sequences in 4 slots of 2 instances"), (5, "Timeline")):
         picture = again.output(number).locator(".tnb-last-state img.tnb-on-light")
         picture.wait_for()

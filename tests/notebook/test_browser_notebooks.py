@@ -16,7 +16,7 @@ from tests.lessons import check_outputs, require_packages
 from tests.notebook.browser import ROOT, Lab, NotebookPage
 
 NOTEBOOKS = notebooks.paths()
-#: A view draws its last state on a thread of its own when its server has stopped.
+#: A view draws its last state on its own thread when its server has stopped.
 WAIT_FOR_VIEWS = """
 import threading
 for thread in threading.enumerate():

@@ -39,7 +39,7 @@ class Page:
 
     @property
     def attacked(self) -> bool:
-        """Whether a script of the recording has run."""
+        """True if a script of the recording has run."""
         return bool(self.tab.evaluate("() => Boolean(window.attacked)"))
 
 

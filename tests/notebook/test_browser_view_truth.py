@@ -1,4 +1,4 @@
-"""What the batch view shows is true at every rate: read from the pixels and words of a page with known deliveries."""
+"""The batch view is true at every rate: pixels and words of a page with known deliveries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def traffic(rate: int, service_ms: float = 2.0, seconds: float = 6) -> Recording
 
 
 def busy_share(rec: Recording, begin_ms: float, end_ms: float) -> float:
-    """What the statistics say: the share of a period in which batches were executed."""
+    """The share of a period in which batches were executed, from the statistics."""
     begin, end = (rec.span_ns[0] + round(time * 1e6) for time in (begin_ms, end_ms))
     busy = sum(max(0, min(batch.exec_end_ns, end) - max(batch.exec_start_ns, begin)) for batch in rec.batches)
     return busy / (end - begin) / len(rec.instances)
@@ -62,7 +62,7 @@ def test_what_is_shown_is_said(view: ViewPage, rate: int) -> None:
 
 
 def test_a_label_is_that_of_its_own_line(view: ViewPage) -> None:
-    """Of two requests that arrive at once one does not wait and one waits 50 ms: they have lines of their own."""
+    """Of two requests that arrive at once one does not wait and one waits 50 ms: they have separate lines."""
     arrivals = [(0, 4), (0, 8), (60_000, 1)]
     view.open(
         tnb.simulate("max_batch_size: 8 dynamic_batching { }", arrivals, tnb.fixed(50)).view().history, live=False

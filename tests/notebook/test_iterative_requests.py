@@ -1,4 +1,4 @@
-"""What a live view gets of generations: every step of iterative sequences, and the tokens of static batches."""
+"""Generations in a live view: every step of iterative sequences, and the tokens of static batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to a view: exact counts at every rate, and single batches as long as there are few."""
+"""Deliveries to a view: exact counts at every rate, and single batches as long as there are few."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
 
 @pytest.mark.parametrize("parts_later", [0, 1, 3], ids=["at once", "while a part is followed", "while three are"])
 def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> None:
-    """Also if they are encoded, on another thread, while the tracker follows the next events."""
+    """Even if they are encoded, on another thread, while the tracker follows the next events."""
     session = session_of(rec)
     batches, depths, taken = {}, [], []  # type: ignore[var-annotated]
     for at in range(0, len(rec.events) + 7 * parts_later, 7):

@@ -1,4 +1,4 @@
-"""The batch view in a page of its own, with deliveries as the kernel sends them: what it shows is deterministic."""
+"""The batch view on a dedicated page, with deliveries as the kernel sends them: what it shows is deterministic."""
 
 from __future__ import annotations
 

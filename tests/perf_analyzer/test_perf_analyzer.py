@@ -115,7 +115,7 @@ def test_its_figures_are_the_servers(server: Server, protocol: str, call: str, t
 
 
 def counts(server: Server, model: str) -> dict[str, int]:
-    """How many requests of a model succeeded, and how many failed."""
+    """Count the successful and the failed requests of a model."""
     durations = server[model].stats()["inference_stats"]
     return {name: int(durations[name]["count"]) for name in ("success", "fail")}
 

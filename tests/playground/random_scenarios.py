@@ -95,7 +95,7 @@ def _service(rng: random.Random) -> Json:
 
 
 def messages(count: int, seed: int) -> list[str]:
-    """What the page asks for: the batches of each scenario, with their reasons."""
+    """The requests of the page: the batches of each scenario, with their reasons."""
     return [json.dumps({"do": "batches", "scenario": scenario}) for scenario in random_scenarios(count, seed)]
 
 

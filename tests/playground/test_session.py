@@ -1,4 +1,4 @@
-"""What the page asks of Python, without a browser: messages in JSON and their answers."""
+"""Messages of the page to Python in JSON, and their answers, without a browser."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MODELS = Path(__file__).parents[1] / "models"
 
 
 class Gate:
-    """Where executions of the model ``held`` wait; open at first."""
+    """A gate that blocks executions of the model ``held``; open at first."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

@@ -1,4 +1,4 @@
-"""What a load sends is made from the model's metadata, or checked against it."""
+"""Requests of a load are made from the model's metadata, or checked against it."""
 
 from __future__ import annotations
 

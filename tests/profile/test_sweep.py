@@ -1,4 +1,4 @@
-"""Which configuration serves best: in virtual time, where the answer is known, and live."""
+"""Sweeps find the best configuration: in virtual time, where the answer is known, and live."""
 
 from __future__ import annotations
 

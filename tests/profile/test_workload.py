@@ -1,4 +1,4 @@
-"""When the requests of a load are sent."""
+"""Sending times of the requests of a load."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ASYNCIO = (asyncio, asyncio.events, asyncio.BaseEventLoop, asyncio.Task, asyncio
 
 
 def state() -> dict[str, Any]:
-    """What belongs to the whole process, by subject."""
+    """The state of the whole process, by subject."""
     loggers = [logging.root, *map(logging.getLogger, logging.root.manager.loggerDict)]
     configured = [logger for logger in loggers if logger.handlers or logger.level]
     names = [thread.name for thread in threading.enumerate()]

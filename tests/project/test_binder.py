@@ -1,4 +1,4 @@
-"""What starts the notebooks on Binder agrees with what the package asks for, and fits a machine without GPU."""
+"""The environment on Binder agrees with the package's requirements, and fits a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_version_is_pinned_that_the_package_allows(text: str) -> None:
 
 
 def conda_packages() -> dict[str, str]:
-    """What *environment.yml* lists, with its version."""
+    """The packages and versions in *environment.yml*."""
     lines = (BINDER / "environment.yml").read_text().splitlines()
     return dict(line.removeprefix("  - ").partition("=")[::2] for line in lines if line.startswith("  - "))
 

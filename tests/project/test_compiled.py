@@ -1,4 +1,4 @@
-"""What is compiled runs as it runs interpreted, and never instead of what was edited since."""
+"""Compiled modules behave as their sources, and never run instead of edited ones."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.
     command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
-    # `isolated` repeats others with models in processes of their own, `slow` are random runs of the same schedulers.
+    # `isolated` repeats others with models in their own processes, `slow` are random runs of the same schedulers.
     command += ["-m", "not (isolated or slow)"]
     mistakes = ["server/test_mistakes.py", "server/test_configuration_mistakes.py", "simulation/test_mistakes.py"]
     tests = ["core", "endpoints", "scheduling", *mistakes]

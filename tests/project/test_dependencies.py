@@ -1,4 +1,4 @@
-"""What is installed is what is imported: by the package, and by the lessons."""
+"""The package and the lessons import exactly the dependencies that are declared."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_the_examples_of_a_module_run(name: str) -> None:
 
 
 def raised(path: Path) -> Iterator[tuple[str, str]]:
-    """What docstrings of a file say is raised, each with the line after it."""
+    """Yield the exceptions that docstrings of a file name, each with the line after it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             _, separator, section = (ast.get_docstring(node) or "").partition("Raises\n------\n")

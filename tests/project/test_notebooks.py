@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom also without a browser, and is committed without outputs."""
+"""Every notebook runs from top to bottom without a browser, and is committed without outputs."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 limits the recursion of its own C code")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 limits the recursion of C code")
 @linux
 def test_a_stack_that_is_full_is_reported() -> None:
     result = run(FULL_STACK)

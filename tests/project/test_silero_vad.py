@@ -33,7 +33,7 @@ def server() -> Iterator[Server]:
 
 
 def official(frames: np.ndarray) -> list[float]:
-    """What the package's own wrapper says, one stream at a time."""
+    """The results of the package's wrapper, one stream at a time."""
     import torch
     from silero_vad.utils_vad import OnnxWrapper
 
@@ -42,7 +42,7 @@ def official(frames: np.ndarray) -> list[float]:
 
 
 async def stream(model: ModelHandle, sequence_id: int, frames: np.ndarray) -> list[float]:
-    """What the server says, frame by frame."""
+    """The results of the server, frame by frame."""
     heard = []
     for number, frame in enumerate(frames):
         flags: dict[str, Any] = {"sequence_start": number == 0, "sequence_end": number == len(frames) - 1}

@@ -23,7 +23,7 @@ class Blocked:
             raise ModuleNotFoundError(f"blocked: {{name}}", name=name)
 sys.meta_path.insert(0, Blocked())
 """
-#: Programs that a browser runs, each in a process of its own.
+#: Programs that a browser runs, each in its own process.
 PROGRAMS = {
     "public names": """
 import tritonnb as tnb

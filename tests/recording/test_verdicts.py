@@ -275,7 +275,7 @@ def test_generations_and_the_steps_of_an_ensemble_are_followed_to_the_end(tmp_pa
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(recordings(), st.data())
 def test_a_part_of_a_recording_has_a_verdict_while_requests_wait(recording: Recording, data: st.DataObject) -> None:
-    """What waited and ran before the part began is not known."""
+    """The requests and executions before the part are not known."""
     part = recording.events[data.draw(st.integers(0, len(recording.events) - 1)) :]
     leaving = {event.serial for event in recording.events if isinstance(event, RequestRefused | RequestCancelled)}
     debugger = Recording(part, recording.configs).debug()

@@ -1,4 +1,4 @@
-"""Servers for the tests of connections: this project's in a process of its own, and a real Triton."""
+"""Servers for the tests of connections: this project's in its own process, and a real Triton."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers in processes of their own: this project's, and a real Triton where there is one."""
+"""Servers in their own processes: this project's, and a real Triton where there is one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ parameters {{ key: "log" value {{ string_value: "{log}" }} }}
 
 @dataclass
 class ServerProcess:
-    """A server that runs in a process of its own."""
+    """A server that runs in its own process."""
 
     http: str
     grpc: str

@@ -1,4 +1,4 @@
-"""What happens when a server fails: one clear sentence, and no thread, socket or setting is left behind."""
+"""Failures of a server: one clear sentence, and no thread, socket or setting is left behind."""
 
 from __future__ import annotations
 

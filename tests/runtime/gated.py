@@ -14,7 +14,7 @@ from tritonnb.core.messages import Tensor
 
 
 class Gate:
-    """Where executions stop until the test lets them through.
+    """A gate that blocks executions until the test opens it.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ class Status(enum.IntEnum):
 
 
 class FakeCuda:
-    """What `cuda_memory` calls of CUDA's runtime and driver, over one allocation."""
+    """The functions of CUDA's runtime and driver that `cuda_memory` calls, over one allocation."""
 
     cudaIpcMemLazyEnablePeerAccess = 1
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)

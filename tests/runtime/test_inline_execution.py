@@ -235,7 +235,7 @@ def test_only_models_with_the_parameter_are_executed_on_the_event_loop(both: Ser
 
 
 def observed(server: Server, model: str, run: Callable[[str], list[Any]]) -> tuple[Any, ...]:
-    """What ``run(model)`` returns, what the statistics gain, sizes and rules of batches, and kinds of events."""
+    """Run ``run(model)``; return its result, statistics, sizes and rules of batches, and kinds of events."""
     before = server[model].stats()
     with server.record() as recording:
         outcomes = run(model)

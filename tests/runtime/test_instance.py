@@ -17,7 +17,7 @@ from tritonnb.runtime.execution.instance import Instance
 
 
 class Contents:
-    """What the parameter of a request refers to."""
+    """The object that a parameter of a request refers to."""
 
 
 def batch(**parameters: Any) -> Execution:

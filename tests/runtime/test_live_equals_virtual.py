@@ -113,7 +113,7 @@ def _settle(answer: Future[InferResponse], request: InferRequest, response: Infe
 
 
 async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) -> list[Event]:
-    """What a live engine does with a workload."""
+    """Run a workload on a live engine."""
     engine = Engine(EngineOptions())
     await engine.start()
     await engine.load_source(ModelSource("m", Path(), config, (1,), GatedBackend(Gate(opened=True))))
@@ -146,7 +146,7 @@ async def play(config: pb.ModelConfig, workload: list[Sent], sequenced: bool) ->
 
 
 def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
-    """What the scheduler decides in virtual time when requests arrive and executions end as recorded."""
+    """Replay arrivals and execution times as recorded; return the decisions in virtual time."""
     ends = {event.batch: event.time_ns for event in events if isinstance(event, BatchExecuted)}
     end_of = {event.members: ends[event.batch] for event in events if isinstance(event, BatchSent)}
     instances = sum(group.count for group in config.instance_group) or 1
@@ -185,7 +185,7 @@ def replayed(config: pb.ModelConfig, events: list[Event]) -> Decisions:
 
 
 def decided(events: list[Event]) -> Decisions:
-    """What the live engine decided, in the same form."""
+    """The decisions of the live engine, in the same form."""
     sent = [event for event in events if isinstance(event, BatchSent)]
     batches = [(int(batch.instance.split("_")[-1]), batch.members, batch.slots or ()) for batch in sent]
     return batches, [(event.serial, _text(event.message)) for event in events if isinstance(event, RequestRefused)]

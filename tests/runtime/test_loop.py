@@ -1,4 +1,4 @@
-"""Calls of the background loop return or raise, also while it stops."""
+"""Calls of the background loop return or raise, even while it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked before Ray is started: its version, the ports, and the options."""
+"""Checks before Ray is started: its version, the ports, and the options."""
 
 from __future__ import annotations
 

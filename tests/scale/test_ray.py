@@ -1,6 +1,6 @@
 """A Ray cluster of three node processes: the protocol, sequences, and replicas that come and go.
 
-Ray is not part of the extra ``all``: ``make test-ray`` runs these tests in an environment of their own.
+Ray is not part of the extra ``all``: ``make test-ray`` runs these tests in a dedicated environment.
 """
 
 from __future__ import annotations

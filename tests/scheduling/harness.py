@@ -23,7 +23,7 @@ _serials = itertools.count(1)
 
 @dataclass(eq=False)
 class Request:
-    """What a scheduler needs to know of a request."""
+    """The attributes of a request that a scheduler reads."""
 
     id: str
     batch_size: int = 1

@@ -272,7 +272,7 @@ SCENARIOS = [
         [PREFERRED_SIZE, PREFERRED_SIZE, DELAY_EXCEEDED],
     ),
     Scenario(
-        "a batch of the largest preferred size is full, also when the delay has passed",
+        "a batch of the largest preferred size is full, even when the delay has passed",
         waits(policy(EIGHT, max_queue_size=9)),
         [A("B", 0, 8, run=400), A("a", 50, 4), A("b", 60, 4)],
         [("B", 0), ("a b", 400)],

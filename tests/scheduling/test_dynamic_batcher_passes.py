@@ -1,4 +1,4 @@
-"""When the dynamic batcher looks at its queue: what joins a batch whose delay ran out while all instances are busy.
+"""Passes of the dynamic batcher over its queue: a batch whose delay ran out while all instances are busy.
 
 Unless a scenario says otherwise an execution takes 100 ms, and the batches are those that Triton 2.51 forms.
 """

@@ -24,7 +24,7 @@ def payload(*rows: int, oldest_ms: int = 0, key: Any = None, closed: bool = Fals
 
 
 def merged(first: Payload, *others: Payload, now_ns: int = 20 * MS) -> tuple[int, int, int]:
-    """How many joined the first, how many rows it has then, and how many are left."""
+    """The number of requests that joined the first, its rows then, and the number of those left."""
     followers = deque(others)
     count = first.merge(followers, EIGHT, now_ns)
     assert first.rows == sum(request.batch_size for request in first.requests)

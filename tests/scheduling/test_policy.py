@@ -1,4 +1,4 @@
-"""What queue policies say of one request, and of all of them."""
+"""Queue policies for one request, and for all of them."""
 
 from __future__ import annotations
 

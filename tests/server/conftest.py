@@ -21,7 +21,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(params=[False, True], ids=["in_process", "isolated"])
 def isolate(request: pytest.FixtureRequest) -> bool:
-    """Whether models run in processes of their own: a test with this fixture runs in both modes."""
+    """Return whether models run in their own processes: a test with this fixture runs in both modes."""
     return bool(request.param)
 
 

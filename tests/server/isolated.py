@@ -1,4 +1,4 @@
-"""A model that fails in a process of its own as a request parameter says, and what is left of its processes."""
+"""A model that fails in its own process as a request parameter says, and what is left of its processes."""
 
 from __future__ import annotations
 

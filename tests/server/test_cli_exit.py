@@ -1,4 +1,4 @@
-"""How ``tritonnb serve`` ends when something goes wrong: work that hangs, a second signal, a crash."""
+"""The exit of ``tritonnb serve`` after a failure: work that hangs, a second signal, a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Triton answered to configurations that a backend completes, or whose models run when they load.
+"""Responses of a real Triton to configurations that a backend completes, or whose models run when they load.
 
 The rest of the corpus is played against the configuration layer alone, in ``tests/model_config``.
 """
@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def reaches_the_engine(case: Case) -> bool:
-    """Whether the load request is one that the endpoint hands on."""
+    """Return whether the load request is one that the endpoint hands on."""
     load_parameters = case.get("load_parameters", {})
     return all(
         type(value) is str and (name == "config" or name.startswith("file:")) for name, value in load_parameters.items()

@@ -1,4 +1,4 @@
-"""How failures look to who uses the server in process: short tracebacks, their cause, one report for each."""
+"""Failures in process: short tracebacks, their cause, one report for each."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ shell.run_cell("server.stop()")
 
 
 def reports(repository: Path, *cells: str) -> str:
-    """What cells write, to stdout and stderr, after one that serves a repository."""
+    """The output of cells after one that serves a repository."""
     run = subprocess.run(
         [sys.executable, "-c", REPORTS, str(repository), *cells],
         stdout=subprocess.PIPE,

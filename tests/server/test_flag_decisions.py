@@ -72,7 +72,7 @@ def samples(flag: str) -> tuple[str, ...]:
 
 
 def single_server(options: argparse.Namespace) -> object:
-    """What `Server` gets."""
+    """The arguments of `Server`."""
     return options.ray, server_options(options), log_settings(options)
 
 
@@ -103,12 +103,12 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
 
 @pytest.fixture
 def deployment(start: Callable[..., list[object]]) -> Decide:
-    """What Ray and its deployments get."""
+    """The arguments of Ray and its deployments."""
     return lambda options: start(**ray_keywords(options, {**server_options(options), "log": log_settings(options)}))
 
 
 def outcome(decide: Decide, flag: str, repository: Path, always: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What becomes of a flag."""
+    """The effect of a flag."""
     needed = [*ALSO.get(flag, ()), *(ALSO_ALONE.get(flag, ()) if "--ray" not in always else ())]
     common = [f"--model-repository={repository}", *always, *needed]
     parser = make_parser()

@@ -1,4 +1,4 @@
-"""Models that call models of their own process: through handles, in cycles, and while the server stops."""
+"""Models that call models of the same process: through handles, in cycles, and while the server stops."""
 
 from __future__ import annotations
 

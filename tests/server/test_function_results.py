@@ -1,4 +1,4 @@
-"""What function models take and return: values, shapes and rows as declared; ``async def``; annotations."""
+"""Arguments and results of function models: values, shapes and rows as declared; ``async def``; annotations."""
 
 from __future__ import annotations
 

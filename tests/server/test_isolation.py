@@ -1,4 +1,4 @@
-"""Models in processes of their own: what crosses the boundary, and faults that cost their batch and nothing else."""
+"""Models in their own processes: what crosses the boundary, and faults that cost their batch and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request took is freed when it is answered: no reference cycle waits for the garbage collector."""
+"""The memory of a request is freed when it is answered: no reference cycle waits for the garbage collector."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def server(write_model: Callable[..., Path]) -> Iterator[Server]:
 
 @pytest.fixture
 def cycles() -> Iterator[Callable[[], int]]:
-    """How many requests only the garbage collector would free."""
+    """Count the requests that only the garbage collector would free."""
     gc.collect()
     gc.freeze()  # only what is allocated from now on is searched for cycles
     gc.disable()
@@ -173,7 +173,7 @@ def test_an_answered_request_is_in_no_cycle(
 
 @pytest.mark.parametrize("ask", WAYS)
 def test_nor_is_one_that_failed(server: Server, cycles: Callable[[], int], ask: Callable[..., None]) -> None:
-    """What is raised holds the frames that it came through, and these hold the request."""
+    """An exception holds the frames of its traceback, and these hold the request."""
     for model in FAILING * 2:
         ask(server, model, 1)
     assert cycles() == 0

@@ -1,4 +1,4 @@
-"""What people mistype: an error of one line that names what was meant, without a chain of other people's errors."""
+"""Typing errors of users: an error of one line that names the correct word, without chained exceptions."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def execute():
 
 
 class Probe:
-    """What models of the tests report, from whichever process, and what they wait for."""
+    """The readiness that models of the tests report, from any process, and the event that they wait for."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""How a server starts and ends: ports, threads, scripts, a server that replaces another."""
+"""Start and stop of a server: ports, threads, scripts, a server that replaces another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of a server share: the response cache and the rate limiter's resources."""
+"""Objects that the models of a server share: the response cache and the rate limiter's resources."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class TritonPythonModel:
 
 
 class Crowd:
-    """How many executions were under way at once; each waits until the test lets all of them go on."""
+    """A counter of simultaneous executions; each waits until the test releases all of them."""
 
     def __init__(self) -> None:
         self.most = self._now = 0

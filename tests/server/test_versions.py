@@ -58,7 +58,7 @@ def policy(*versions: int) -> str:
 
 
 def requests_since_load(server: Server) -> dict[str, int]:
-    """How many requests each version has executed since it was loaded, and one more request to each."""
+    """Send a request to each version; count the requests that each has executed since it was loaded."""
     counts = {row["version"]: row["inference_count"] for row in server.stats("m")["model_stats"]}
     for version in counts:
         server["m", int(version)](X=[[1.0]])

@@ -36,7 +36,7 @@ LATEST_MS = 2.5
 
 
 class Server:
-    """A model of its own on a live server, which runs one scenario after another."""
+    """A dedicated model on a live server, which runs one scenario after another."""
 
     def __init__(self, client: grpcclient.InferenceServerClient, repository: Path, name: str) -> None:
         self.client, self.name = client, name
@@ -123,7 +123,7 @@ async def main() -> None:
     parser.add_argument("repository", type=Path, help="the server's model repository")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--parallel", type=int, default=4, help="scenarios at a time, each on a model of its own")
+    parser.add_argument("--parallel", type=int, default=4, help="scenarios at a time, each on its own model")
     parser.add_argument(
         "--checks-inputs", action="store_true", help="only scenarios in which optional inputs or shapes split batches"
     )

@@ -63,12 +63,12 @@ class Scenario:
 
     @property
     def has_optional(self) -> bool:
-        """Whether the model has an optional input."""
+        """True if the model has an optional input."""
         return any(request.optional for request in self.requests)
 
     @property
     def checks_inputs(self) -> bool:
-        """Whether some requests cannot share a batch because of their inputs."""
+        """True if some requests cannot share a batch because of their inputs."""
         return len({self._batch_key(request) for request in self.requests}) > 1
 
     def simulate(self) -> Batches:
@@ -104,7 +104,7 @@ class Scenario:
         return request.width if self.variable else None
 
     def is_stable(self, rng: random.Random) -> bool:
-        """Whether the same batches form when arrivals and executions are a few milliseconds off."""
+        """Return whether the same batches form when arrivals and executions are a few milliseconds off."""
         expected = self.simulate()
         for _ in range(VARIATIONS):
             requests = tuple(

@@ -81,7 +81,7 @@ Batch = tuple[int, tuple[int | None, ...]]  # when it started, in ms, and its re
 
 @dataclass(frozen=True)
 class Settings:
-    """What is configured."""
+    """The configuration of one comparison."""
 
     size: int
     instances: int
@@ -99,7 +99,7 @@ Arrivals = tuple[tnb.Arrival, ...]  # at most one at a time
 
 @dataclass(frozen=True)
 class Result:
-    """What ran, in order of time, and which requests were refused."""
+    """Batches in order of time, and the refused requests."""
 
     batches: tuple[Batch, ...]
     refused: tuple[int, ...]
@@ -121,7 +121,7 @@ class Stalls:
             threading.Thread(target=self._watch, args=(processor,), daemon=True).start()
 
     def since(self, time_ns: int) -> bool:
-        """Whether there was one after a time of the monotonic clock."""
+        """Return whether a pause ended after a time of the monotonic clock."""
         return self._last_ns > time_ns
 
     def _watch(self, processor: int) -> None:
@@ -186,7 +186,7 @@ def random_arrivals(chance: random.Random, settings: Settings) -> Arrivals:
 
 
 def simulated(settings: Settings, arrivals: Arrivals) -> Result:
-    """What the simulator says that runs."""
+    """Run the arrivals in the simulator."""
     recording = tnb.simulate(settings.config("simulated"), arrivals, tnb.fixed(EXECUTION_MS))
     batches = [
         (batch.exec_start_ns // 1_000_000, tuple(None if serial is None else serial - 1 for serial in batch.requests))
@@ -201,7 +201,7 @@ def in_order(batches: Iterable[Batch]) -> tuple[Batch, ...]:
 
 
 def is_unambiguous(settings: Settings, arrivals: Arrivals) -> bool:
-    """Whether a server that is never late has no choice.
+    """Return whether a server that is never late has no choice.
 
     No two things happen at the same time of which one is not the other's effect; no sequence is silent for too long
     in the backlog, which Triton notices up to 50 ms too late; and with the oldest strategy nothing waits when a request
@@ -232,7 +232,7 @@ def is_unambiguous(settings: Settings, arrivals: Arrivals) -> bool:
 
 
 def _last(arrivals: Arrivals, id: int | str, before_ms: int) -> int:
-    """When a sequence sent the last request before a time."""
+    """The time of the last request of a sequence before ``before_ms``."""
     return max(
         round(arrival.time_us / 1000)
         for arrival in arrivals
@@ -247,7 +247,7 @@ async def load(client: aio.InferenceServerClient, name: str, settings: Settings)
 
 
 async def ran(client: aio.InferenceServerClient, name: str, arrivals: Arrivals) -> Result:
-    """What runs on the server."""
+    """Run the arrivals on the server."""
     zero = time.monotonic_ns() + 300_000_000
 
     async def send(index: int, arrival: tnb.Arrival) -> tuple[int, np.ndarray | None]:

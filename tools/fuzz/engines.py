@@ -1,6 +1,6 @@
 """Running a target: with coverage guidance (libFuzzer, in the package ``atheris``), or with random mutations.
 
-``make fuzz`` installs atheris in an environment of its own. Compiled modules have no coverage, so that the sources are
+``make fuzz`` installs atheris in its own environment. Compiled modules have no coverage, so that the sources are
 imported even where there are compiled ones beside them.
 """
 
@@ -25,7 +25,7 @@ _MEMORY = 2048
 
 
 def has_coverage() -> bool:
-    """Whether atheris is installed."""
+    """Return whether atheris is installed."""
     return find_spec("atheris") is not None
 
 

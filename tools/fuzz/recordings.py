@@ -53,7 +53,7 @@ def recordings() -> Iterator[Try]:
 
 
 def _use(recording: Recording) -> None:
-    """What a notebook shows of a recording."""
+    """Do with a recording what a notebook does to show it."""
     try:
         repr(recording)
         recording._repr_html_()

@@ -91,7 +91,7 @@ def load_requests() -> Iterator[Try]:
 
 
 def _load(directories: ModelDirectories, name: str, body: bytes) -> None:
-    """What the server does until it creates instances."""
+    """Load a model up to the creation of its instances."""
     try:
         parameters = _load_parameters(parse_request(body, 1 << 20))
         check_model_name(name)

@@ -76,7 +76,7 @@ class ServerCalls(Protocol):
         """Unload a model, as the unload API does; raises `TritonError` if that fails."""
 
     def is_model_ready(self, name: str, version: int) -> bool:
-        """Whether a model version is ready; -1 is the newest version."""
+        """Return whether a model version is ready; -1 is the newest version."""
 
 
 #: The ``max_batch_size`` of a model that supports batching and has none in its configuration.

@@ -50,7 +50,7 @@ class OpenVinoOptions:
 
     @property
     def has_fixed_batch_size(self) -> bool:
-        """Whether the model is compiled for batches of ``max_batch_size`` rows."""
+        """True if the model is compiled for batches of ``max_batch_size`` rows."""
         return self.static_batch_size or self.batch_padding
 
     @classmethod
@@ -158,7 +158,7 @@ def port_name(port: Any) -> str:
 
 
 def has_batch_layout(model: ov.Model) -> bool:
-    """Whether the layouts of all inputs and outputs name a batch dimension."""
+    """Return whether the layouts of all inputs and outputs name a batch dimension."""
     layouts = (ov.layout_helpers.get_layout(port) for port in (*model.inputs, *model.outputs))
     return all(ov.layout_helpers.has_batch(layout) for layout in layouts)
 

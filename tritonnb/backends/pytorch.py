@@ -134,7 +134,7 @@ class TorchModel(BackendModel):
             return self._shared[key]
 
     def is_first_report(self, module: torch.jit.ScriptModule) -> bool:
-        """Whether this is the first call for a module, whose memory is to be reported once."""
+        """Return whether this is the first call for a module, whose memory is to be reported once."""
         is_known = id(module) in self._reported
         self._reported.add(id(module))
         return not is_known

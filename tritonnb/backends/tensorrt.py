@@ -168,7 +168,7 @@ class TensorRtInstance(BackendModelInstance):
                 )
             context.set_tensor_address(name, stream.send(name, array))
         results: dict[str, npt.NDArray[Any]] = {}
-        for name in self._engine.outputs:  # also those that are not configured need memory
+        for name in self._engine.outputs:  # those that are not configured need memory, too
             shape = tuple(context.get_tensor_shape(name))
             if -1 in shape:
                 raise UnsupportedError(

@@ -85,7 +85,7 @@ class Engine:
 
     @property
     def batching(self) -> bool:
-        """Whether the first dimension of every tensor is variable."""
+        """True if the first dimension of every tensor is variable."""
         return all(tensor.shape[:1] == (-1,) for tensor in (*self.inputs.values(), *self.outputs.values()))
 
     def limits(self, name: str, profile: int) -> tuple[Shape, Shape]:

@@ -76,7 +76,7 @@ def doctor(backend_directory: Path = _BACKENDS) -> Report:
 
 
 def _native_backends(directory: Path) -> str:
-    """Whether C++ backends can be loaded, and those in a backend directory."""
+    """Describe whether C++ backends can be loaded, and those in a backend directory."""
     compiler = find_compiler()
     if compiler is None and not find_shim().is_file():
         return "cannot be loaded: install a C++ compiler, such as g++"

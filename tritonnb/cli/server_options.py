@@ -117,7 +117,7 @@ def _metrics_port(options: argparse.Namespace) -> int:
 
 
 def _allows_files(options: argparse.Namespace) -> bool:
-    """Whether load requests may contain files: by default if every endpoint that accepts them is on this machine."""
+    """Return whether load requests may contain files; by default if all endpoints that accept them are local."""
     if options.allow_file_override is not None:
         return bool(options.allow_file_override)
     addresses = [options.http_address] if options.allow_http else []

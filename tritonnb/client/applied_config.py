@@ -51,7 +51,7 @@ def split(applied: pb.ModelConfig) -> tuple[pb.ModelConfig, pb.ModelConfig | Non
 
 
 def is_same(config: pb.ModelConfig, other: pb.ModelConfig) -> bool:
-    """Whether a server would run both in the same way, whichever defaults are written out."""
+    """Return whether a server would run both in the same way, whichever defaults are written out."""
     return bool(without_defaults(config) == without_defaults(other))
 
 

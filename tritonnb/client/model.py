@@ -24,7 +24,7 @@ class Model(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the model is ready."""
+        """True if the model is ready."""
 
     @property
     def config(self) -> Any:

@@ -76,7 +76,7 @@ class V2Client(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
+        """Return whether the server and all of its models are ready."""
 
     def index(self) -> list[dict[str, str]]:
         """Name, version, state and reason of each model in the repository."""
@@ -140,7 +140,7 @@ class V2HttpClient(V2Client):
         return self.access.fetch_json(f"{self.url}/v2{path}", body)
 
     def is_ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
+        """Return whether the server and all of its models are ready."""
         try:
             self.access.fetch(f"{self.url}/v2/health/ready")
         except InvalidArgumentError:
@@ -206,7 +206,7 @@ class V2GrpcClient(V2Client):
             yield lambda rpc, message: getattr(stub, rpc)(message, timeout=limit_s, metadata=self.access.metadata)
 
     def is_ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
+        """Return whether the server and all of its models are ready."""
         return bool(self._message("ServerReady").ready)
 
     def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:

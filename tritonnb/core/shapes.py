@@ -11,5 +11,5 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether a shape has these dims; -1 in ``dims`` stands for any size."""
+    """Return whether a shape has these dims; -1 in ``dims`` stands for any size."""
     return len(shape) == len(dims) and all(dim in (-1, size) for size, dim in zip(shape, dims, strict=True))

@@ -54,7 +54,7 @@ class BoundedCache(Generic[K, V]):
         return self._values.get(key)
 
     def admits(self, key: K) -> bool:
-        """Whether the value of a key is to be stored; False when the key is seen for the first time."""
+        """Return whether the value of a key is to be stored; False when the key is seen for the first time."""
         if not self._limit:
             return False
         seen, number = self._seen, hash(key)
@@ -110,7 +110,7 @@ class RequestTemplate:
 
 
 def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: ResponseFormat) -> bool:
-    """Whether a request may come again with nothing but other tensor contents.
+    """Return whether a request may come again with nothing but other tensor contents.
 
     A request ID usually changes, a region may be unregistered, and the contents of a shape tensor decide which requests
     may share a batch. BYTES tensors vary in size. An input without contents may be in shared memory.

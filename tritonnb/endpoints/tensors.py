@@ -56,7 +56,7 @@ class ResponseFormat:
 
     @property
     def only_bytes(self) -> bool:
-        """Whether every output is written to the body as bytes."""
+        """True if every output is written to the body as bytes."""
         if self._only_bytes is None:
             formats = self.outputs.values()
             binary = OutputFormat(binary=True)

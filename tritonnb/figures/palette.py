@@ -3,7 +3,7 @@
 A colour has one meaning wherever it appears: in matplotlib figures, on the canvas of the batch view, in its legend and
 in style sheets, which are all generated from this module. Constants are the colours on white; `DARK` has those of dark
 backgrounds. Each has a contrast of at least 3:1 with its background, and those that appear together are distinguishable
-with protanopia, deuteranopia and tritanopia. Colours are always used with labels or shapes of their own.
+with protanopia, deuteranopia and tritanopia. Colours are always used together with labels or shapes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
 PRIORITIES = ("#0F0F0F", "#3C2D2D", "#5A3C2D", "#875A4B", "#A57869")
 #: Distinguish requests, sequences and other items of a series; their order has no meaning.
 SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
-#: Text and lines without a meaning of their own.
+#: Text and lines whose colour has no meaning.
 INK, GREY, LIGHT, PAPER = "#222222", "#6E6E6E", "#D9D9D9", "#FFFFFF"
 #: The background of lanes.
 PANEL = "#F4F4F4"

@@ -54,7 +54,7 @@ class TimeScale:
         return (min(max(time_ns, self.begin_ns), self.end_ns) - self.origin_ns) / self.unit_ns
 
     def shows(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether an interval overlaps the drawn range."""
+        """Return whether an interval overlaps the drawn range."""
         return begin_ns <= self.end_ns and end_ns >= self.begin_ns
 
     @property

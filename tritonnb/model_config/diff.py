@@ -25,7 +25,7 @@ def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
 
 
 def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
-    """Whether the change from ``old`` to ``new`` can be applied to a running model."""
+    """Return whether the change from ``old`` to ``new`` can be applied to a running model."""
     changed = changed_fields(old, new)
     if not changed <= _SCHEDULING or old.platform == ENSEMBLE:
         return False

@@ -29,7 +29,7 @@ class StepModel:
     failure : str
         Triton's message for the failed load if no version is loaded.
     is_valid : bool
-        False for an ensemble that does not match the models of its own steps.
+        False for an ensemble that does not match the models of its steps.
     """
 
     config: pb.ModelConfig | None

@@ -26,7 +26,7 @@ def fields_of(message: str) -> list[str]:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field, by its descriptor, is a map, which in protobuf is a repeated message of keys and values."""
+    """Return whether a field is a map, which protobuf describes as a repeated message of keys and values."""
     return bool(field.message_type and field.message_type.GetOptions().map_entry)
 
 

@@ -1,7 +1,7 @@
 """A configuration as JSON: the ``config`` parameter of the load API, dicts and keyword arguments.
 
 This is protobuf's JSON mapping as the C++ library in Triton implements it: names in snake_case or camelCase, integers
-also as strings, enum names in any case, a single value for a list with one element, ``null`` for an unset field.
+or as strings, enum names in any case, a single value for a list with one element, ``null`` for an unset field.
 Python's implementation is stricter and has other error messages.
 
 The load API reports the messages of the C++ library. Python code gets the path of the field, what was expected, and the

@@ -1,4 +1,4 @@
-"""What a live view follows event by event: every request from its arrival to the end of its batch.
+"""The state of a live view, event by event: every request from its arrival to the end of its batch.
 
 It is called on the server's event loop, where events are made: another thread would have to wait for the interpreter
 lock, and would find the events no longer in its processor's cache. It follows many events at once, since following one
@@ -67,7 +67,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Delta:
-    """What is new since the last delivery, and the state at ``now_ns``.
+    """Changes since the last delivery, and the state at ``now_ns``.
 
     ``sent``, ``refused`` and ``depths`` have everything until ``exact_ns``; ``counters`` and ``counts`` have
     everything. ``executed`` are the batches of a stateful model, ``sequences`` those with a request that waits or runs.
@@ -154,7 +154,7 @@ class BatchTracker:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is new and no request waits or is being executed."""
+        """True if nothing is new and no request waits or is being executed."""
         received, changed = self._received, self._depth.changes or self._counters.lanes
         new = received or changed or self._sent or self._done or self._refusals or self.counts != self._taken
         return not (new or self._waiting or self._running or self._running_omitted)
@@ -324,7 +324,7 @@ _OTHERS: Mapping[str, Any] = {
 
 
 class DeliveryBudget:
-    """How many more batches and requests the next delivery may have; a burst may use what earlier ones left.
+    """The number of batches and requests that the next delivery may contain; unused parts are carried over.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ class DeliveryBudget:
         self._omitted_ns: int | None = None
 
     def covers(self, time_ns: int, members: int) -> bool:
-        """Whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
+        """Return whether a batch is sent: not if the budget is exceeded, nor after one that was not sent."""
         if not self._limited:
             return True
         if self._omitted_ns is not None:

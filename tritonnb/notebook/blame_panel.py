@@ -24,7 +24,7 @@ def label_of(request: RequestRecord) -> str:
 
 
 def describe_blame(blame: Blame, *, with_remedies: bool) -> Report:
-    """What the panel shows of a request.
+    """Describe a request for the panel.
 
     Parameters
     ----------

@@ -257,7 +257,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             return
         picture: widgets.Widget
         traffic = self._open_part(open_panels, open_traffic)
-        if model.config.HasField("ensemble_scheduling"):  # an ensemble has no batches of its own
+        if model.config.HasField("ensemble_scheduling"):  # an ensemble itself has no batches
             picture = self._graph
             self._graph.graph = self._monitor.graph(model.name)
         else:

@@ -114,7 +114,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.keep_last_state(at_once=True)
 
     def _history(self) -> Json:
-        """What the picture shows: the past."""
+        """The past events, for the picture."""
         debugger = self._debugger
         event = debugger.event
         now_ns = self._begin_ns if event is None else event.time_ns

@@ -15,7 +15,7 @@ _AT = positions(ResponseSent)
 
 
 class IterativeRequests:
-    """Makes an arrival of its own for each step: with the sequence, the START flag of the first, and the number."""
+    """Makes a separate arrival for each step: with the sequence, the START flag of the first, and the number."""
 
     def __init__(self) -> None:
         self._arrived: dict[int, Packed] = {}
@@ -35,7 +35,7 @@ class IterativeRequests:
         return self._arrived[serial]
 
     def known(self, serials: Iterable[int | None]) -> int:
-        """How many of these requests run again."""
+        """Count the requests that run again."""
         return sum(1 for serial in serials if serial is not None and self._steps.get(serial, 0) > 0)
 
     def steps(self, sent: Packed, members: Iterable[int | None], arrivals: list[Packed | None]) -> list[Packed | None]:

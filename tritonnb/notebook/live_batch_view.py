@@ -148,7 +148,7 @@ class LiveBatchView(BatchView):
         return self._session.tracker.take_changes(time.monotonic_ns())
 
     def _read_state(self) -> Json:
-        """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
+        """Read the state that events lack: a changed configuration, the owners of slots, and the backlog."""
         served = self._server.engine.model(self._name)
         changed = {"meta": self._session.meta} if self._session.reconfigure(served.config) else {}
         sequences = served.driver.sequences

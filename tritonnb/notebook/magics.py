@@ -142,7 +142,7 @@ class TritonMagics(Magics):
         The library ``libtriton_NAME.so`` is written to the model's directory in the server's first model repository.
         Each time it is loaded beside the one before, which the requests that run still use. An existing
         *config.pbtxt* is kept; without one the backend should complete the configuration
-        (``TRITONBACKEND_ModelSetConfig``), and runs in a process of its own, so that a crash does not end the kernel.
+        (``TRITONBACKEND_ModelSetConfig``), and runs in its own process, so that a crash does not end the kernel.
         """
         parser = _Parser(prog="%%cpp_backend", add_help=False)
         parser.add_argument("name")

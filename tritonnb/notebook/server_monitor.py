@@ -135,7 +135,7 @@ class ServerMonitor:
         }  # fmt: skip
 
     def is_idle(self, model: str) -> bool:
-        """Whether no request of a model was executed in the last intervals."""
+        """Return whether no request of a model was executed in the last intervals."""
         return not any(interval.requests for interval in self._activity.of(model).last(self._end + 1, _IDLE))
 
     def _is_ensemble(self, model: str) -> bool:

@@ -2,7 +2,7 @@
 
 Jupyter stores a widget in a notebook only as a reference into the kernel: opened without the kernel, the notebook
 shows an error. So each widget is followed by a second output, which is hidden while the widget is live and updated
-from time to time; from it the notebook shows the last state, also on GitHub and in exports.
+from time to time; from it the notebook shows the last state, on GitHub and in exports.
 
 Clients that execute a notebook without a browser (nbclient, nbconvert, papermill) only accept output that belongs to
 the cell that is running. So the last states are also updated at the end of each cell.

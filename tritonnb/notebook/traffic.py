@@ -1,6 +1,6 @@
 """``server["digits"].traffic()``: a panel that sends requests to a model until it is stopped.
 
-The numbers shown come from the load itself; they are updated at most five times a second, also while a cell runs.
+The numbers shown come from the load itself; they are updated at most five times a second, even while a cell runs.
 A changed setting takes effect at once: the running load is stopped and a new one is started.
 """
 

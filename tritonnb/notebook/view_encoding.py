@@ -1,4 +1,4 @@
-"""How batches, requests, refusals and slot occupancy are encoded for a view: lists of plain values.
+"""Encoding of batches, requests, refusals and slot occupancy for a view: lists of plain values.
 
 A list has one value per field, in the order of the field names below. Batches are sent as one list per field, and
 times as whole `TICKS` of a millisecond since the view's begin: both are written and read faster than objects with

@@ -1,4 +1,4 @@
-"""What a live view draws: small enough to send ten times a second.
+"""The data of a live view, small enough to send ten times a second.
 
 Counts, and the counters of each interval, are exact at every rate. Single batches and requests are sent only up to
 `MOST_BATCHES` and `MOST_MEMBERS` per delivery, in order: a delivery says until when it has all of them (``exact``), and
@@ -138,7 +138,7 @@ class ViewSession:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is new and no request waits or is being executed."""
+        """True if nothing is new and no request waits or is being executed."""
         return self.tracker.quiet
 
     def fold(self, events: Iterable[Packed]) -> None:
@@ -276,7 +276,7 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
     }
     steps = dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step)
     if steps:
-        meta["note"] = f"An ensemble has no batches of its own. Watch the models of its steps: {', '.join(steps)}."
+        meta["note"] = f"An ensemble itself has no batches. Watch the models of its steps: {', '.join(steps)}."
     if sequences:
         settings = sequence_batcher_settings(config, {})
         meta |= {

@@ -44,7 +44,7 @@ class Worker:
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` has been called."""
+        """True if `stop` has been called."""
         return self._stopped
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class LatestOnlyWorker:
 
     @property
     def outdated(self) -> bool:
-        """Whether a newer job waits: the running one may return early."""
+        """True if a newer job waits: the running one may return early."""
         return self._next is not None
 
     def join(self) -> None:

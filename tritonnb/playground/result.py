@@ -1,4 +1,4 @@
-"""What the page shows of a recording, the control inputs of stateful models included, as plain values."""
+"""A recording as plain values for the page, the control inputs of stateful models included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page asks of Python: messages in JSON, each with an answer in JSON.
+"""Messages of the page to Python, in JSON, each with an answer in JSON.
 
 The page runs `Session.answer` in a worker thread of the browser. Nothing here uses a network or a clock.
 """
@@ -50,7 +50,7 @@ def simulate_scenario(scenario: Json) -> Recording:
 
 
 class Session:
-    """What one page has open: its last recording, its file and its exercise."""
+    """The state of one open page: its last recording, its file and its exercise."""
 
     def __init__(self) -> None:
         self._recording: Recording | None = None

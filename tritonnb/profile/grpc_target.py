@@ -100,7 +100,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
 class GrpcStreamTarget(GrpcTarget):
     """A decoupled model reached over gRPC: one channel, and a ``ModelStreamInfer`` call per request.
 
-    A stream of its own can be cancelled without the others, and ends after the last response of its request.
+    A dedicated stream can be cancelled without the others, and ends after the last response of its request.
     """
 
     def _call(self, pending: PendingRequest) -> None:

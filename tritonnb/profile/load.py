@@ -149,8 +149,8 @@ def find_model(model: AnyModel, name: str | None = None, over: str | None = None
     Parameters
     ----------
     model : ModelHandle, Server, ModelAddress or str
-        ``server["NAME"]``, a server, or a URL: ``HOST:PORT``, ``http://HOST:PORT`` or ``grpc://HOST:PORT``, each also
-        with ``/v2/models/NAME`` and ``/versions/VERSION``.
+        ``server["NAME"]``, a server, or a URL: ``HOST:PORT``, ``http://HOST:PORT`` or ``grpc://HOST:PORT``, each
+        optionally with ``/v2/models/NAME`` and ``/versions/VERSION``.
     name : str, optional
         Name of the model, if ``model`` does not determine it.
     over : str, optional

@@ -90,7 +90,7 @@ class Load:
 
     @property
     def done(self) -> bool:
-        """Whether the load has finished."""
+        """True if the load has finished."""
         return self.finished.done()
 
     @property
@@ -257,7 +257,7 @@ class Load:
                 self._fail_outstanding()
 
     def _is_silent(self, now_ns: int) -> bool:
-        """Whether there was neither a request nor a response during the grace period."""
+        """Return whether there was neither a request nor a response during the grace period."""
         return now_ns - self._active_ns >= self._grace_ns
 
     def _fail_outstanding(self) -> None:

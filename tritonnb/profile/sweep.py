@@ -185,7 +185,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """How the configurations of a sweep are tried.
+    """The way in which the configurations of a sweep are tried.
 
     Attributes
     ----------
@@ -273,7 +273,7 @@ class Sweep:
 
     @property
     def done(self) -> bool:
-        """Whether the sweep has finished."""
+        """True if the sweep has finished."""
         return self._finished.done()
 
     @property

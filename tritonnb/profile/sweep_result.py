@@ -94,7 +94,7 @@ class SweepResult:
         return next((trial for trial in self.trials if trial.meets and not trial.extrapolated), self.trials[0])
 
     def _is_better(self, other: Trial) -> bool:
-        """Whether it is better than the running configuration by more than the noise."""
+        """Return whether it is better than the running configuration by more than the noise."""
         if not other.meets or other.extrapolated or not self.running.meets:
             return other.meets and not other.extrapolated
         if self.by_rate:
@@ -202,7 +202,7 @@ class SweepResult:
 
     @property
     def remark(self) -> str:
-        """How the numbers were obtained, and from how many requests."""
+        """The origin of the numbers, and the number of requests behind them."""
         n = min(len(trial.latencies_ms) for trial in [*self.trials, self.running])
         requests = f"Percentiles of at least {n:,} requests."
         recording = self.running.recording

@@ -93,7 +93,7 @@ class PendingRequest:
 
     @property
     def first_token_ns(self) -> int:
-        """When the first token arrived; 0 if it is not known, because all tokens came in one response."""
+        """The time of the first token; 0 if it is unknown, because all tokens came in one response."""
         return self.first_ns if self.responses > 1 else 0
 
 
@@ -123,7 +123,7 @@ class Target(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether responses may still arrive."""
+        """True if responses may still arrive."""
 
     def send(self, pending: PendingRequest) -> None:
         """Send a request."""
@@ -147,7 +147,7 @@ class InProcessTarget:
 
     @property
     def alive(self) -> bool:
-        """Whether the server is running."""
+        """True if the server is running."""
         return self._server.alive
 
     def send(self, pending: PendingRequest) -> None:
@@ -179,7 +179,7 @@ class InProcessTarget:
 
 
 def is_stateful(config: pb.ModelConfig, config_of: Callable[[str, int], pb.ModelConfig]) -> bool:
-    """Whether each request needs a sequence; requests of iterative sequences do not.
+    """Return whether each request needs a sequence; requests of iterative sequences do not.
 
     ``config_of`` returns a configuration by name and version: an ensemble is stateful if one of its steps is.
     """

@@ -70,7 +70,7 @@ class Theory:
 
     @property
     def overloaded(self) -> bool:
-        """Whether the load exceeds the capacity of the instances."""
+        """True if the load exceeds the capacity of the instances."""
         return self.load > 1 and OfferedLoad(self.rate, self.rows, self.throughput).exceeds_service
 
     def verdict(self) -> str:

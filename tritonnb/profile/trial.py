@@ -336,7 +336,7 @@ class Constraint:
         return cls(text, bounds)
 
     def holds(self, latencies_ms: npt.NDArray[np.float64]) -> bool:
-        """Whether the latencies satisfy all bounds; false without latencies."""
+        """Return whether the latencies satisfy all bounds; false without latencies."""
         return bool(len(latencies_ms)) and all(
             measure(latencies_ms, name) <= bound for name, bound in self.bounds.items()
         )

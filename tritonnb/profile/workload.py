@@ -121,7 +121,7 @@ class ClosedLoopWorkload:
 
     @property
     def ends(self) -> bool:
-        """Whether the number of requests or the duration is limited."""
+        """True if the number of requests or the duration is limited."""
         return math.isfinite(self.requests) or math.isfinite(self.duration)
 
     def client_requests(self) -> list[Iterator[Arrival]]:

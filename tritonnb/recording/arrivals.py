@@ -70,7 +70,7 @@ class OfferedLoad:
 
     @property
     def exceeds_service(self) -> bool:
-        """Whether requests arrive faster than they are served; never true for clients that wait for their responses."""
+        """True if requests arrive faster than they are served; never true for clients that wait for their responses."""
         return self.rate > (1 + _EXCESS) * self.throughput
 
 

@@ -115,12 +115,12 @@ class RequestRecord:
 
     @property
     def starts(self) -> bool:
-        """Whether the request starts its sequence."""
+        """True if the request starts its sequence."""
         return bool(self.flags & SEQUENCE_START)
 
     @property
     def ends(self) -> bool:
-        """Whether the request ends its sequence."""
+        """True if the request ends its sequence."""
         return bool(self.flags & SEQUENCE_END)
 
     @property

@@ -164,7 +164,7 @@ class Comparison:
         return self.before.arrivals() == self.after.arrivals()
 
     def _remarks(self, head: list[str]) -> list[str]:
-        """Which of the numbers are virtual."""
+        """State which of the numbers are simulated."""
         if self.recorded is not None:
             return [_REMARK, _LIVE_REMARK] if _RECORDED in head else [_REMARK]
         virtual = [name for name, run in zip(self.names, (self.before, self.after), strict=True) if run.simulated]

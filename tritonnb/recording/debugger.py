@@ -45,7 +45,7 @@ _TEXTS = {"event": [*_NAMES.values()], "rule": [*RULES]}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What was known when an event happened, the event included.
+    """The knowledge of the scheduler when an event happened, the event included.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ max_batch_size 4; instance 0 just became free
 
     @property
     def state(self) -> State:
-        """What is known at the event."""
+        """The state at the event."""
         waiting: dict[int, RequestArrived] = {}
         running: dict[int, BatchSent] = {}
         for event in self.events[: self.position]:
@@ -229,7 +229,7 @@ max_batch_size 4; instance 0 just became free
 
     @property
     def verdict(self) -> Reason | None:
-        """Why the scheduler sends the next batch when an instance is idle, or ``wait``; None if no request waits."""
+        """The reason for the next batch if an instance is idle, or ``wait``; None if no request waits."""
         for position in range(len(self._verdicts), self.position):
             event, replay = self.events[position], self._replays[position]
             replay.follow(event)
@@ -238,7 +238,7 @@ max_batch_size 4; instance 0 just became free
 
     @property
     def simulated(self) -> bool:
-        """Whether the events are those of a simulation."""
+        """True if the events are those of a simulation."""
         return self._rec.simulated
 
     @property

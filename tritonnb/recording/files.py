@@ -88,7 +88,7 @@ def read(
 
 
 def is_recording(content: bytes) -> bool:
-    """Whether bytes begin like a recording file."""
+    """Return whether bytes begin like a recording file."""
     return f'"format": "{_FORMAT["format"]}"'.encode() in content.partition(b"\n")[0]
 
 
@@ -157,7 +157,7 @@ def _tuple(value: Any) -> Any:
 
 
 def _is_integer(value: object) -> bool:
-    """Whether it is an integer of 64 bits; hashes and identifiers may be unsigned."""
+    """Return whether it is an integer of 64 bits; hashes and identifiers may be unsigned."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 

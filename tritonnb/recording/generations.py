@@ -52,12 +52,12 @@ class Generation:
 
     @property
     def end_ns(self) -> int:
-        """When its last token was there."""
+        """The time of its last token."""
         return self.steps[-1][1]
 
     @property
     def idle_ns(self) -> int:
-        """How long its place was kept without any use."""
+        """The time for which its slot was kept unused."""
         return self.free_ns - self.end_ns
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ def generations_of(rec: RecordedEvents) -> list[Generation]:
 
 
 def token_times_of(generations: list[Generation]) -> TokenTimes:
-    """When their tokens were computed; generations of one token are left out."""
+    """Return the times at which the tokens were computed; generations of one token are left out."""
     several = [generation for generation in generations if len(generation.steps) > 1]
     columns = [
         (generation.arrived_ns, generation.steps[0][1], generation.end_ns, len(generation.steps))

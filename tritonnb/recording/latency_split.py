@@ -179,7 +179,7 @@ class LatencySplitter:
     # --- the time before the batcher ----------------------------------------------------------
 
     def _entry_times(self, rec: RecordedEvents, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
-        """When each request of a batch got its slot, and when it entered the batcher, by batch and serial."""
+        """The times at which requests got their slots and entered the batcher, by batch and serial."""
         queued = {(request.batch, request.serial): request for request in rec.requests}
         if not self._sequences:
             return {key: (request.queued_ns, request.queued_ns) for key, request in queued.items()}
@@ -213,7 +213,7 @@ class LatencySplitter:
         return min(entries, default=batch.time_ns)
 
     def _entry(self, batch: int, serial: int) -> int:
-        """When a request entered the batcher; its arrival if the batch was not executed."""
+        """The time at which a request entered the batcher; its arrival if the batch was not executed."""
         if (batch, serial) in self._entered:
             return self._entered[batch, serial][0 if self._direct else 1]
         return self._arrivals[serial].time_ns if serial in self._arrivals else 0
@@ -221,13 +221,13 @@ class LatencySplitter:
     # --- the time in the batcher --------------------------------------------------------------
 
     def _idle_cause(self, now_ns: int, due_ns: int, batch: BatchSent) -> str:
-        """Why a request waits although an instance is idle."""
+        """Explain why a request waits although an instance is idle."""
         if (self._delay_ns and now_ns < due_ns) or batch.facts.get("woken_by") == "poll":
             return QUEUE_DELAY
         return RATE_LIMITER if self._limited else OVERHEAD
 
     def _passed_over(self, request: RequestRecord, lane: _Lane, index: int, place: int) -> str:
-        """Why a waiting request was not in a batch; ``place`` is that of its own batch."""
+        """Explain why a waiting request was not in a batch; ``place`` is that of the batch that ran it."""
         batch = lane.batches[index]
         if self._direct:
             return self._slot_cause(request, batch, lane.batches[place])
@@ -256,7 +256,7 @@ class LatencySplitter:
         return DID_NOT_FIT if batch.rule == reasons.DOES_NOT_FIT else BATCH_CLOSED
 
     def _slot_cause(self, request: RequestRecord, batch: BatchSent, own: BatchSent) -> str:
-        """Why a request with a slot was not in a batch of its instance (direct strategy)."""
+        """Explain why a request with a slot was not in a batch of its instance (direct strategy)."""
         assert own.slots is not None
         slot = own.slots[own.members.index(request.serial)]
         members = dict(zip(batch.slots or (), batch.members, strict=False))
@@ -313,7 +313,7 @@ class _Lane:
         return bisect_right(self._times, time_ns)
 
     def responded_ns(self, place: int) -> int:
-        """When the responses of a batch were sent, if those of all earlier batches are sent before."""
+        """The time of the responses of a batch, if those of all earlier batches are sent before."""
         return self._responded[place]
 
 
@@ -349,7 +349,7 @@ class BusyTime:
                 self._times.append(time_ns)
 
     def split(self, begin_ns: int, end_ns: int, also_at_ns: int) -> Iterator[tuple[bool, int]]:
-        """Whether all instances are busy, and until when, from one time to another; split at a third one, too."""
+        """Yield the parts of an interval, cut at ``also_at_ns``: whether all instances are busy, and the end."""
         place = bisect_right(self._times, begin_ns)
         now = begin_ns
         while now < end_ns:

@@ -71,7 +71,7 @@ class RecordedEvents:
 
     @cached_property
     def slot_occupancy(self) -> list[SlotOccupancy]:
-        """Which sequence held which batch slot, and when; empty without a stateful model."""
+        """The sequence in each batch slot over time; empty without a stateful model."""
         return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
 
     @cached_property
@@ -179,7 +179,7 @@ class RecordedEvents:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How many batches of a trace a replay of the scheduler reproduces; None if it was not made from a trace."""
+        """The number of batches of a trace that a replay of the scheduler reproduces; None without a trace."""
         return None if self.source is None else self.source.agreement
 
     def require_every_request(self, purpose: str) -> None:

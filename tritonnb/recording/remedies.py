@@ -61,7 +61,7 @@ class Remedy:
 
     @property
     def removes(self) -> bool:
-        """Whether nothing is left of the part."""
+        """True if nothing is left of the part."""
         return self.after_ns == 0
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def find_remedies(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What a simulation says about the request."""
+    """The result of a simulation for the request."""
 
     request: RequestRecord
     intervals: list[split.Interval]

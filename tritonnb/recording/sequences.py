@@ -1,4 +1,4 @@
-"""Which sequence occupied which batch slot, and which waited in the backlog: derived from the batches of a recording.
+"""Sequences in batch slots and in the backlog, derived from the batches of a recording.
 
 A batch names the slot of each of its requests. A slot is released when the END request of its sequence is sent, or
 when the sequence has been idle for ``max_sequence_idle_microseconds``. The next sequence in the slot was in the backlog
@@ -231,7 +231,7 @@ class _Slot:
             occupancy.released_ns, occupancy.ended = expired, IDLE
 
     def _release_previous(self, occupancy: SlotOccupancy, batch: Batch) -> int:
-        """When the previous occupancy ended, known that another sequence runs in the slot now."""
+        """End the previous occupancy of a slot in which another sequence runs now."""
         if occupancy.released_ns is None:  # it was cancelled, which is not visible in batches
             occupancy.released_ns = min(self._done_ns, batch.sent_ns)
             occupancy.ended = END if self.rules.iterative else OPEN

@@ -100,7 +100,7 @@ def as_text(recording: Recording) -> str:
 
 
 def remarks_of(recording: Recording) -> list[str]:
-    """How the numbers are to be read."""
+    """Explain how to read the numbers."""
     remarks = [_VIRTUAL] if recording.simulated else []
     if recording.source is not None:
         remarks += [f"From a trace: {text}." for text in recording.source.remarks()]

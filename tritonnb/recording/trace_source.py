@@ -1,4 +1,4 @@
-"""What is known about a recording that was reconstructed from the traces of a server."""
+"""Facts about a recording that was reconstructed from the traces of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritonnb.scheduling.reasons import pluralize
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How well a replay of the scheduler reproduces the batches of a trace.
+    """The share of the batches of a trace that a replay of the scheduler reproduces.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class TraceSource:
         return TraceSource(tuple(notes), self.sampled, agreements)
 
     def remarks(self) -> list[str]:
-        """What a reader of the recording has to know, one sentence each without a period."""
+        """State the limits of the recording, one sentence each without a period."""
         agreements = [
             f"model '{name}': {agreement}" for name, agreement in self.agreements.items() if agreement.batches
         ]

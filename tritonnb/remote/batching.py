@@ -93,7 +93,7 @@ def batches_of(requests: Iterable[TracedRequest]) -> list[TracedBatch]:
 
 
 def _share_batch(batch: TracedBatch, request: TracedRequest) -> bool:
-    """Whether a request that started at the time of a batch belongs to it."""
+    """Return whether a request that started at the time of a batch belongs to it."""
     if batch.reported is not None and request.batch is not None:
         return batch.reported.id == request.batch.id
     return abs(batch.end_ns - request.stamps["COMPUTE_END"]) <= TOLERANCE_NS

@@ -114,7 +114,7 @@ class Remote(NamedModels):
 
     @property
     def alive(self) -> bool:
-        """Whether the connection has not been closed."""
+        """True if the connection has not been closed."""
         return self._finalizer.alive
 
     def __getitem__(self, key: str | tuple[str, int]) -> RemoteModelHandle:
@@ -150,7 +150,7 @@ class Remote(NamedModels):
         return self.server.index()
 
     def ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
+        """Return whether the server and all of its models are ready."""
         return self.server.is_ready()
 
     def stats(self, name: str = "") -> Json:

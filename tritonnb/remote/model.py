@@ -106,7 +106,7 @@ class RemoteModelHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether a version of the model is ready."""
+        """True if a version of the model is ready."""
         return any(row["name"] == self.name and row.get("state") == "READY" for row in self._remote.index())
 
     def metadata(self) -> Json:

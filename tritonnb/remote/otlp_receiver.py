@@ -67,7 +67,7 @@ class OtlpReceiver:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been closed."""
+        """True if it has not been closed."""
         return self._finalizer.alive
 
     def receive(self, content: bytes, content_type: str, encoding: str = "") -> None:

@@ -28,7 +28,7 @@ _TIMES = ("time_ns", "received_ns", "queued_ns", "started_ns", "exec_start_ns", 
 
 
 def is_deployment(server: V2Client) -> bool:
-    """Whether a server is a deployment of replicas; over gRPC that is not known."""
+    """Return whether a server is a deployment of replicas; over gRPC that is not known."""
     try:
         replicas_of(server)
     except TritonError:

@@ -128,7 +128,7 @@ class TracedModel:
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether requests are executed by other models."""
+        """True if requests are executed by other models."""
         return self.config is not None and self.config.HasField("ensemble_scheduling")
 
     @property

@@ -12,7 +12,7 @@ from tritonnb.scheduling.reasons import explain
 
 
 def is_time(value: object) -> bool:
-    """Whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""
+    """Return whether a value is an integer that fits into 63 bits, as times, identifiers and versions do."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
@@ -127,12 +127,12 @@ class TracedRequest:
 
     @property
     def executed(self) -> bool:
-        """Whether an instance ran the request."""
+        """True if an instance ran the request."""
         return "COMPUTE_START" in self.stamps
 
     @property
     def complete(self) -> bool:
-        """Whether the trace contains the whole request."""
+        """True if the trace contains the whole request."""
         is_executed = self.executed
         ends = ("COMPUTE_END",) if is_executed else ("REQUEST_END",)
         return bool(self.model) and "QUEUE_START" in self.stamps and all(name in self.stamps for name in ends)

@@ -193,11 +193,11 @@ class Engine:
         return served.metadata(self.table.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
-        """Whether the server has started."""
+        """Return whether the server has started."""
         return self._started
 
     async def is_ready(self) -> bool:
-        """Whether it accepts inference requests (strict readiness: for every model, whose instances are ready)."""
+        """Return whether it accepts inference requests (strict readiness: every model and its instances are ready)."""
         if not self._started or self._stopping:
             return False
         if not self.options.strict_readiness:
@@ -205,7 +205,7 @@ class Engine:
         return self.table.all_ready() and all(await asyncio.gather(*map(_is_ready, self.table.served())))
 
     def is_loaded(self, name: str, version: int = -1) -> bool:
-        """Whether a model version is loaded."""
+        """Return whether a model version is loaded."""
         try:
             self.table.get(name, version)
         except TritonError:
@@ -213,7 +213,7 @@ class Engine:
         return True
 
     async def model_ready(self, name: str, version: int = -1) -> bool:
-        """Whether a model version is loaded, and its instances are ready."""
+        """Return whether a model version is loaded, and its instances are ready."""
         return self.is_loaded(name, version) and await _is_ready(self.table.get(name, version))
 
     def metadata(self) -> ServerMetadata:

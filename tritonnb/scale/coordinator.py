@@ -51,7 +51,7 @@ class Report:
         Its ID, and the models that it serves: the name of its engine deployment.
     node : str
     url : str
-        Of its own HTTP endpoint; empty if it has none.
+        For its own HTTP endpoint; empty if it has none.
     grpc_url : str
     live : tuple of SequenceKey
         Its sequences that have not ended.

@@ -258,7 +258,7 @@ class Dispatcher:
         self._known[key] = replica
 
     async def _is_elsewhere(self, sequence: SequenceRequest, replica: str, reply: Any) -> bool:
-        """Whether a request was refused because its sequence has ended there and started on another replica."""
+        """Return whether a request was refused because its sequence has ended there and started on another replica."""
         if sequence.start or not is_unknown_sequence(reply):
             return False
         self._known.pop(sequence.key, None)
@@ -326,7 +326,7 @@ class Dispatcher:
 
 
 def is_unknown_sequence(reply: object) -> bool:
-    """Whether a response is Triton's error for a sequence that the model does not know."""
+    """Return whether a response is Triton's error for a sequence that the model does not know."""
     if isinstance(reply, RpcReply):
         return _UNKNOWN_SEQUENCE in reply.error or _UNKNOWN_SEQUENCE.encode() in reply.message[:4096]
     return isinstance(reply, bytes) and reply.startswith(b"HTTP/1.1 400") and _UNKNOWN_SEQUENCE.encode() in reply

@@ -121,7 +121,7 @@ def check_caller(host: str | None, peer: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one of the loopback interface."""
+    """Return whether an address is one of the loopback interface."""
     if host == "localhost":
         return True
     try:

@@ -232,7 +232,7 @@ def _model_of(rpc: str, request: Any) -> str:
 
 
 def _only_reads(request: Any) -> bool:
-    """Whether a request for settings changes none; one that cannot be parsed is refused by any replica."""
+    """Return whether a request for settings changes none; one that cannot be parsed is refused by any replica."""
     return request is None or ("settings" in request.DESCRIPTOR.fields_by_name and not request.settings)
 
 

@@ -40,7 +40,7 @@ class BatchingStrategy(Protocol):
         """A batch is being formed: its state (``TRITONBACKEND_ModelBatchInitialize``)."""
 
     def include(self, request: Schedulable, batch: object) -> bool:
-        """Whether a request may join a batch (``TRITONBACKEND_ModelBatchIncludeRequest``)."""
+        """Return whether a request may join a batch (``TRITONBACKEND_ModelBatchIncludeRequest``)."""
 
     def end_batch(self, batch: object) -> None:
         """Nothing more will join the batch (``TRITONBACKEND_ModelBatchFinalize``)."""
@@ -72,7 +72,7 @@ class StrategyBatch:
             self.size += 1
 
     def admits(self, request: Schedulable) -> bool:
-        """Whether a request may join the batch. The first one always may, since it could never be executed otherwise.
+        """Return whether a request may join the batch; the first one may, since it could never run otherwise.
 
         A request that joins is counted by the caller.
         """
@@ -249,7 +249,7 @@ def decide(
 def preview(
     queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int, asleep_until: int | None
 ) -> Reason:
-    """Why a pass would send a batch now, or `reasons.WAIT`; the queue is left as it is.
+    """The reason for which a pass would send a batch now, or `reasons.WAIT`; the queue does not change.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Schedulable(Protocol):
 
 @dataclass(slots=True)
 class Reason:
-    """Why a decision was made.
+    """The reason of a decision.
 
     Attributes
     ----------
@@ -222,10 +222,10 @@ class Scheduler(Protocol):
         """
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still get work, such as a removed one with sequences in its slots."""
+        """Return whether an instance may still get work, such as a removed one with sequences in its slots."""
 
     def verdict(self, now: int) -> Reason | None:
-        """Why the next batch will be sent when an instance is idle, or `reasons.WAIT`; None if no request waits.
+        """The reason for the next batch if an instance is idle, or `reasons.WAIT`; None if no request waits.
 
         Asking changes nothing.
         """

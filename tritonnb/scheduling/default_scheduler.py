@@ -62,7 +62,7 @@ class StatelessScheduler:
         return []
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still get work."""
+        """Return whether an instance may still get work."""
         return instance in self.instances.active_ids
 
 

@@ -203,7 +203,7 @@ class EnsembleRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no step request is running or waiting."""
+        """True if no step request is running or waiting."""
         return not self.running and not self.waiting
 
     def iteration_of(self, step: Step, iteration: int) -> int:

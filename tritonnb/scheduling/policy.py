@@ -49,7 +49,7 @@ class QueuePolicy:
 
     @property
     def supports_prefetching(self) -> bool:
-        """Whether payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
+        """True if payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
         return not (self.default_timeout_ns or self.allow_timeout_override or self.max_queue_size)
 
 
@@ -87,12 +87,12 @@ class QueueSettings:
 
     @property
     def supports_prefetching(self) -> bool:
-        """Whether payloads may be formed while all instances are busy."""
+        """True if payloads may be formed while all instances are busy."""
         return not self.priority_levels and self.default_queue_policy.supports_prefetching
 
     @property
     def has_timeouts(self) -> bool:
-        """Whether queued requests may expire."""
+        """True if queued requests may expire."""
         policies = (self.default_queue_policy, *self.priority_queue_policy.values())
         return any(policy.default_timeout_ns for policy in policies)
 

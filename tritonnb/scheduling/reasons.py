@@ -110,7 +110,7 @@ def _batch(facts: Facts) -> str:
 
 
 def _dispatch(facts: Facts) -> str:
-    """When the batch was formed, and how long it or its instance waited."""
+    """Describe the time when the batch was formed, and the time that it or its instance waited."""
     merged, ready, idle, missed = (facts.get(name, 0) for name in ("merged", "ready_ns", "idle_ns", "missed"))
     words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
     words += f"; joined by {pluralize(merged, 'later batch', 'later batches')}" if merged else ""

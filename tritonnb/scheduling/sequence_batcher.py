@@ -248,7 +248,7 @@ class SequenceBatcher:
         return self._strategies[instance].response_order()
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still get work; a removed one until its sequences have ended."""
+        """Return whether an instance may still get work; a removed one until its sequences have ended."""
         return instance in self._strategies
 
     # Sequences and strategies

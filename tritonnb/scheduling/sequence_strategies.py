@@ -112,12 +112,12 @@ class DirectStrategy:
 
     @property
     def idle(self) -> bool:
-        """Whether the instance is idle."""
+        """True if the instance is idle."""
         return self._idle_since is not None
 
     @property
     def settled(self) -> bool:
-        """Whether no request is running."""
+        """True if no request is running."""
         return self.idle
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
@@ -270,17 +270,17 @@ class OldestStrategy:
 
     @property
     def next_wake_ns(self) -> int | None:
-        """When `wake` is due."""
+        """The time at which `wake` is due."""
         return self.batcher.next_wake_ns
 
     @property
     def idle(self) -> bool:
-        """Whether the instance is idle."""
+        """True if the instance is idle."""
         return bool(self.batcher.instances.idle)
 
     @property
     def settled(self) -> bool:
-        """Whether no request is running or in the batcher."""
+        """True if no request is running or in the batcher."""
         return not self._slot_of
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:

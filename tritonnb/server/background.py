@@ -81,7 +81,7 @@ class BackgroundServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the server has not been stopped."""
+        """True if the server has not been stopped."""
         return self._background.alive
 
     @property

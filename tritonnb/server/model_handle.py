@@ -137,7 +137,7 @@ class ModelHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether the model is loaded and its instances are ready (``is_ready`` of a Python model)."""
+        """True if the model is loaded and its instances are ready (``is_ready`` of a Python model)."""
         return self._server.run(self._server.engine.model_ready(self.name, self.version))
 
     @with_short_traceback

@@ -262,7 +262,7 @@ class Server(NamedModels, BackgroundServer):
         return self.call(self.engine.metadata)
 
     def ready(self) -> bool:
-        """Whether the server and all of its models are ready."""
+        """Return whether the server and all of its models are ready."""
         return self.alive and self.run(self.engine.is_ready())
 
     def labels(self, model: str, output: str) -> list[str] | None:

@@ -243,7 +243,7 @@ def seeded(service: Service, seed: int) -> Service:
 
 
 class ExecutionTimes:
-    """What a simulation calls: the checked time of each execution.
+    """The checked time of each simulated execution.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
 
 
 def _is_unambiguous(sheet: Worksheet) -> bool:
-    """Whether no two events that matter happen at the same time."""
+    """Return whether no two events that matter happen at the same time."""
     ends = [batch.exec_end_ns for batch in sheet.recording.batches]
     arrived = sheet.arrived_ns
     delays = {int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
@@ -131,7 +131,7 @@ def _is_unambiguous(sheet: Worksheet) -> bool:
 
 
 def _is_instructive(sheet: Worksheet) -> bool:
-    """Whether batch sizes differ and, where several rules exist, reasons differ, too."""
+    """Return whether batch sizes differ and, where several rules exist, reasons differ, too."""
     sizes = {sum(request is not None for request in batch.requests) for batch in sheet.recording.batches}
     rules = {batch.reason.rule for batch in sheet.recording.batches}
     has_single_rule = read_config(sheet.config).HasField("sequence_batching")

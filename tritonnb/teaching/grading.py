@@ -1,4 +1,4 @@
-"""What a view of a worksheet shows: the exercise, and the result of checking an answer, as plain values."""
+"""A worksheet as plain values for its view: the exercise, and the result of checking an answer."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Worksheet:
         return len(expected) if len(batches) > len(expected) else None
 
     def _contradict(self, number: int, answered: frozenset[str]) -> str:
-        """What contradicts a wrong batch, without its correct content."""
+        """Contradict a wrong batch without revealing its correct content."""
         if not answered:
             return f"The answer ends before batch {number + 1}, and not every request has run."
         members = self._members[number]
@@ -293,7 +293,7 @@ class Worksheet:
         )
 
     def _why_not(self, name: str, number: int) -> str:
-        """Why a request is not in a batch; empty if only the reason of the batch explains it."""
+        """Explain why a request is not in a batch; empty if only the reason of the batch explains it."""
         arrival = self.arrivals[self.names.index(name)]
         earlier = [at for at, members in enumerate(self._members[:number], 1) if name in members]
         if earlier:

@@ -73,7 +73,7 @@ class HistogramSettings:
     Attributes
     ----------
     decoupled : bool
-        Whether it is a decoupled model, whose responses are events of their own.
+        Whether it is a decoupled model, whose responses are separate events.
     first_response_ms : sequence of float
         The upper bounds of the histogram of first responses, in milliseconds.
     durations_us : mapping of str to sequence of float

@@ -26,7 +26,7 @@ Row = Sequence[str]
 
 @dataclass(slots=True)
 class LogSettings:
-    """What is logged, and how.
+    """The destinations, levels and format of the log.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class LogSettings:
         self.log_verbose_level = max(0, (level + 2**31) % 2**32 - 2**31)
 
     def wants(self, record: logging.LogRecord) -> bool:
-        """Whether a record is to be written."""
+        """Return whether a record is to be written."""
         if record.levelno >= logging.ERROR:
             return self.log_error
         if record.levelno >= logging.WARNING:

@@ -34,7 +34,7 @@ _OF_COMPUTE = "COMPUTE_"
 
 
 class SpanExporter:
-    """Creates spans and sends them on a thread of its own.
+    """Creates spans and sends them on its own thread.
 
     Parameters
     ----------

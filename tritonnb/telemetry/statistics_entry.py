@@ -8,7 +8,7 @@ Part = Literal["compute_input", "compute_infer", "compute_output"]
 
 
 class DurationEntry(TypedDict):
-    """How often something happened, and the nanoseconds that all occurrences took together."""
+    """The number of occurrences, and their total time in nanoseconds."""
 
     count: int
     ns: int

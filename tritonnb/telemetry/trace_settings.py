@@ -28,7 +28,7 @@ TraceChanges = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
-    """What is traced.
+    """The requests and activities that are traced.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class TraceSetting:
     written: list[str] = field(default_factory=list)
 
     def sample(self, requested: bool = False) -> bool:
-        """Whether to trace the next request; always if its client ``requested`` it."""
+        """Return whether to trace the next request; always if its client ``requested`` it."""
         options = self.options
         if not options.levels or not (options.count or requested):
             return False
@@ -121,7 +121,7 @@ class TraceSetting:
 
     @property
     def due(self) -> bool:
-        """Whether to write the collected traces to a file now."""
+        """True if to write the collected traces to a file now."""
         complete = not self.options.count and self.collected == self.sampled
         frequency = self.options.log_frequency
         return bool(self.written) and (complete or (frequency > 0 and len(self.written) >= frequency))

@@ -281,7 +281,7 @@ def _options(request):
 
 
 def _overlap(text, stop):
-    """How many characters at the end of text may be the beginning of a stop string."""
+    """Count the characters at the end of text that may begin a stop string."""
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
 
 

@@ -36,7 +36,7 @@ class TritonPythonModel:
             running = [pair for pair in running if self.goes_on(*pair)]
 
     def goes_on(self, request, started):
-        """Whether a generation needs another step; its slot stays unused until the batch ends."""
+        """Return whether a generation needs another step; its slot stays unused until the batch ends."""
         # A request that has its last response must not be asked: Triton may have freed it.
         cancelled = not started.finish_reason and request.is_cancelled()
         if cancelled:

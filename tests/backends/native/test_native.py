@@ -46,7 +46,7 @@ def write(repository: Path, mode: str = "", text: str = TENSORS, name: str = "pr
 
 @pytest.fixture(params=[False, True], ids=["in process", "isolated"])
 def isolate(request: pytest.FixtureRequest) -> bool:
-    """Whether the instances run in processes of their own."""
+    """Return whether the instances run in their own processes."""
     return bool(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Models that call other models, in the server's process and in one of their own."""
+"""Models that call other models, in the server's process and in a child process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TritonPythonModel:
 
 @pytest.fixture
 def server(write_model: Write, isolate: bool) -> Iterator[Server]:
-    """The models that call others run in this process, or in processes of their own."""
+    """The models that call others run in this process, or in their own processes."""
     in_process = 'parameters { key: "EXECUTION_PROCESS" value { string_value: "in_process" } }'
     write_model("count", COUNTING, f"model_transaction_policy {{ decoupled: true }} {in_process}")
     repository = write_model("double", python_model("x * 2"), in_process)

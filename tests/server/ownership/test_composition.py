@@ -1,4 +1,4 @@
-"""Models that call models, ensembles, iterative sequences and warm-up: every execution has arrays of its own."""
+"""Models that call models, ensembles, iterative sequences and warm-up: every execution has its own arrays."""
 
 from __future__ import annotations
 

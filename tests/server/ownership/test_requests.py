@@ -1,4 +1,4 @@
-"""Who owns arrays: a request owns its inputs and an answer its outputs, whatever way they came and go."""
+"""Ownership of arrays: a request owns its inputs and a response its outputs, on every path."""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ def _encode_cause(error: BaseException) -> Encoded:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value can be part of a message as it is."""
+    """Return whether a value can be part of a message as it is."""
     return isinstance(value, (str, float, type(None))) or (isinstance(value, int) and -(2**63) <= value < 2**64)
 
 

@@ -68,7 +68,7 @@ class Backoff:
         self._failures = 0
 
     def is_due(self) -> bool:
-        """Whether the delay has passed."""
+        """Return whether the delay has passed."""
         return time.monotonic() >= self._failed_at + self.delay_s
 
 
@@ -132,7 +132,7 @@ class IsolatedInstance(BackendModelInstance):
         return None if connection is None else connection.pid
 
     def readiness_check(self) -> Callable[[], None]:
-        """Whether the process lives, and what the instance in it reports."""
+        """Return whether the process is alive and its instance reports that it is ready."""
         return self._check_ready
 
     def execute(self, execution: Execution) -> None:

@@ -41,7 +41,7 @@ class Limits:
 
 
 def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native: bool = False) -> bool:
-    """Whether the instances of a model run in their own processes.
+    """Return whether the instances of a model run in their own processes.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class NativeStrategy:
         return batch.value
 
     def include(self, request: Any, batch: object) -> bool:
-        """Whether a request may join."""
+        """Return whether a request may join."""
         answer, outcome = ctypes.c_bool(False), library.Outcome()
         handle, _ = self._writer.write(request, next(self._tokens))
         self._log("include", self._library.tnb_strategy_include(self._handle, handle, batch, ctypes.byref(answer)))

@@ -95,7 +95,7 @@ class BlsCall:
             return self.responses[index]
 
     def has_ended_before(self, index: int) -> bool:
-        """Whether the request ended with fewer than ``index + 1`` responses."""
+        """Return whether the request ended with fewer than ``index + 1`` responses."""
         with self._condition:
             return self.finished and len(self.responses) <= index
 

@@ -60,7 +60,7 @@ class InstanceBinding:
 
     @property
     def is_in_another_process(self) -> bool:
-        """Whether the caller runs in a forked process, which has no server."""
+        """True if the caller runs in a forked process, which has no server."""
         return os.getpid() != self.process
 
 

@@ -176,7 +176,7 @@ def get_output_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict
 
 
 def using_decoupled_model_transaction_policy(model_config: ConfigDict) -> bool:
-    """Whether a model configuration is that of a decoupled model."""
+    """Return whether a model configuration is that of a decoupled model."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 

@@ -259,7 +259,7 @@ class InferenceRequest:
     # --- requests that the model receives -----------------------------------------------------
 
     def is_cancelled(self) -> bool:
-        """Whether the client has cancelled the request or disconnected."""
+        """Return whether the client has cancelled the request or disconnected."""
         return self._request.cancelled
 
     def set_release_flags(self, flags: int) -> None:

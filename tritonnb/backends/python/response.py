@@ -91,7 +91,7 @@ class InferenceResponse:
         return list(self._tensors)
 
     def has_error(self) -> bool:
-        """Whether it is an error response."""
+        """Return whether it is an error response."""
         return self._error is not None
 
     def error(self) -> TritonError | None:
@@ -140,7 +140,7 @@ class InferenceResponseSender:
             raise TritonModelException(error.message) from None
 
     def is_cancelled(self) -> bool:
-        """Whether the client has cancelled the request or disconnected."""
+        """Return whether the client has cancelled the request or disconnected."""
         return self._request.cancelled
 
 

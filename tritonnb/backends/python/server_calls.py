@@ -141,7 +141,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
-    """Whether a model version is ready; without a version, whether any version of the model is.
+    """Return whether a model version is ready; without a version, whether any version of the model is.
 
     Raises
     ------

@@ -120,7 +120,7 @@ class Tensor:
         return self._datatype.number
 
     def is_cpu(self) -> bool:
-        """Whether the values are in CPU memory."""
+        """Return whether the values are in CPU memory."""
         return True
 
     def to_dlpack(self) -> Any:

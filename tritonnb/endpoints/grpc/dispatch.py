@@ -40,7 +40,7 @@ class RpcDispatcher:
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether the metadata of a call can change its inference."""
+        """True if the metadata of a call can change its inference."""
         return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
     async def call(

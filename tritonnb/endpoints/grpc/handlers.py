@@ -32,15 +32,15 @@ class Handlers:
     # --- server and models ----------------------------------------------------------------------
 
     async def ServerLive(self, request: pb.ServerLiveRequest) -> Json:
-        """Whether the server is live."""
+        """Return whether the server is live."""
         return {"live": self._engine.is_live()}
 
     async def ServerReady(self, request: pb.ServerReadyRequest) -> Json:
-        """Whether the server and its models are ready."""
+        """Return whether the server and its models are ready."""
         return {"ready": await self._engine.is_ready()}
 
     async def ModelReady(self, request: pb.ModelReadyRequest) -> Json:
-        """Whether a model is ready; false for an unknown model."""
+        """Return whether a model is ready; false for an unknown model."""
         return {"ready": await self._engine.model_ready(request.name, version_number(request.version))}
 
     async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> Json:

@@ -79,7 +79,7 @@ def read_request(
 
 
 def wants_empty_final(message: pb.ModelInferRequest) -> bool:
-    """Whether a stream must send an empty final response when the model's last response was not marked as final."""
+    """Return whether a stream must send an empty final response if the model's last response was not final."""
     return EMPTY_FINAL in message.parameters and message.parameters[EMPTY_FINAL].bool_param
 
 

@@ -115,5 +115,5 @@ class GrpcOptions:
 
     @property
     def needs_grpcio(self) -> bool:
-        """Whether an option is set that only grpcio's transport supports."""
+        """True if an option is set that only grpcio's transport supports."""
         return bool(self.grpcio_options)

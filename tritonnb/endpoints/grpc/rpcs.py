@@ -112,7 +112,7 @@ class Restrictions:
         }
 
     def apply_to(self, rpc: str) -> bool:
-        """Whether an RPC is restricted."""
+        """Return whether an RPC is restricted."""
         return rpc in self._required
 
     def check(self, rpc: str, metadata: Mapping[str, str]) -> None:

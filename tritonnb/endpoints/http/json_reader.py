@@ -99,12 +99,12 @@ def parse_request(raw: bytes | bytearray, max_size: int) -> object:
 
 
 def is_ordinary(raw: bytes | bytearray) -> bool:
-    """Whether any reader may read a document: its numbers are doubles, and it is not deep."""
+    """Return whether any reader may read a document: its numbers are doubles, and it is not deep."""
     return not (_may_differ(raw) or _may_be_deep(raw))
 
 
 def _may_differ(raw: bytes | bytearray) -> bool:
-    """Whether Python might accept a document that RapidJSON refuses."""
+    """Return whether Python might accept a document that RapidJSON refuses."""
     zeroed = raw.translate(_ZEROED, b"+")
     if _LARGE_EXPONENT in zeroed or (len(raw) >= len(_LONG) and _LONG in zeroed):
         return True
@@ -115,12 +115,12 @@ def _may_differ(raw: bytes | bytearray) -> bool:
 
 
 def _has_few_brackets(raw: bytes | bytearray) -> bool:
-    """Whether no value can be nested deeper than `_MAX_DEPTH`, which most documents show quickly."""
+    """Return whether no value can be nested deeper than `_MAX_DEPTH`, which most documents show quickly."""
     return raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH
 
 
 def _may_be_deep(raw: bytes | bytearray) -> bool:
-    """Whether values may be nested deeper than `_MAX_DEPTH`; brackets in strings count, too."""
+    """Return whether values may be nested deeper than `_MAX_DEPTH`; brackets in strings count, too."""
     if _has_few_brackets(raw):
         return False
     brackets = raw.translate(None, _NOT_BRACKETS)

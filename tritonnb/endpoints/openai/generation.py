@@ -32,13 +32,13 @@ _RETURNED = ("return_finish_reason", "return_num_input_tokens", "return_num_outp
 
 
 def generates(spec: ModelSpec) -> bool:
-    """Whether a model generates text from a prompt."""
+    """Return whether a model generates text from a prompt."""
     prompt, text = spec.inputs.get("text_input"), spec.outputs.get("text_output")
     return prompt is not None and text is not None and prompt.datatype is BYTES and text.datatype is BYTES
 
 
 def embeds(spec: ModelSpec) -> bool:
-    """Whether a model returns a vector for a string: one required input of strings, one output of real numbers."""
+    """Return whether a model maps a string to a vector: one required input of strings, one output of real numbers."""
     return _text_input(spec) is not None and vector_output(spec) is not None
 
 

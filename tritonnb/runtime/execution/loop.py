@@ -60,7 +60,7 @@ class BackgroundLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop is running."""
+        """True if the loop is running."""
         return self._thread.is_alive()
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

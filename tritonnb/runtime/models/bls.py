@@ -31,7 +31,7 @@ class EngineApi(Protocol):
         """A model version that is ready."""
 
     async def model_ready(self, name: str, version: int = -1) -> bool:
-        """Whether a model version is ready."""
+        """Return whether a model version is ready."""
 
     def check_model_control(self) -> None:
         """Raise `TritonError` unless models may be loaded and unloaded."""
@@ -91,7 +91,7 @@ class ModelCalls:
         self._run(self._unload, name, unload_dependents)
 
     def is_model_ready(self, name: str, version: int) -> bool:
-        """Whether a model is ready."""
+        """Return whether a model is ready."""
         return self._run(self._is_ready, name, version)
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -172,7 +172,7 @@ def register_wait(request: InferRequest, served: ServedModel, caller: Instance) 
 
 
 def _would_deadlock(served: ServedModel, seen: set[ServedModel]) -> bool:
-    """Whether every instance of a model waits for models for which the same is true.
+    """Return whether every instance of a model waits for models for which the same is true.
 
     A cycle can include several servers with their own event loops, so the lists are copied first.
     """

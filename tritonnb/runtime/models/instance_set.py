@@ -205,7 +205,7 @@ class InstanceSet:
 
     @property
     def is_shrinking(self) -> bool:
-        """Whether there are removed instances that have not stopped."""
+        """True if there are removed instances that have not stopped."""
         return bool(self._removed)
 
     def free(self, in_use: Callable[[int], bool]) -> None:

@@ -156,7 +156,7 @@ class RequestValidator:
         return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
 
     def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
-        """Whether dimensions are negative and the size does not reveal it: two of them have a positive product."""
+        """Return whether two negative dimensions, whose product is positive, conceal each other in the size."""
         negative = any(dim < 0 for dim in (tensor.shape[1:] if self._batching else tensor.shape))
         return negative and (tensor.datatype.variable_size or self._count(request, tensor.shape) >= 0)
 

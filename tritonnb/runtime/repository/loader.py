@@ -188,7 +188,7 @@ class ModelLoader:
             return
         if source.backend is not None:
             raise UnsupportedError(
-                f"model '{source.name}': expected a model of a repository to run in a process of its own, got a "
+                f"model '{source.name}': expected a model of a repository to run in its own process, got a "
                 "function, which runs in this process, where its variables are"
             )
         backend = self._backends.isolated(source.config.backend, library)

@@ -95,7 +95,7 @@ class Model:
 
     @property
     def lacks_version(self) -> bool:
-        """Whether the last load failed because the version policy selects no version."""
+        """True if the last load failed because the version policy selects no version."""
         return bool(self.failure) and self.is_valid and not self.versions
 
     def step_models(self) -> list[str]:
@@ -192,7 +192,7 @@ class ModelTable:
         return {name: failure for name in sorted(self.models) if (failure := self.failure(name))}
 
     def all_ready(self) -> bool:
-        """Whether every selected version is ready."""
+        """Return whether every selected version is ready."""
         return all(
             version.state is State.READY or version.reason == "unloaded"
             for model in self.models.values()

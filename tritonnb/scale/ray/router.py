@@ -39,7 +39,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
         return self._members
 
     def is_gone(self, replica: str) -> bool:
-        """Whether a replica was here, and its process has ended."""
+        """Return whether a replica was here, and its process has ended."""
         return replica in self._gone
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:

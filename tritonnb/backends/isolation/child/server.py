@@ -210,7 +210,7 @@ class ChildServerCalls:
         self._outbox.ask("unload_model", name, unload_dependents)
 
     def is_model_ready(self, name: str, version: int) -> bool:
-        """Whether a model is ready."""
+        """Return whether a model is ready."""
         return bool(self._outbox.ask("is_model_ready", name, version))
 
     def receive(self, number: int, encoded: list[Any], was_accepted: bool, payload: npt.NDArray[np.uint8]) -> None:

@@ -95,7 +95,7 @@ struct FreeBuffer {
 using Buffer = std::unique_ptr<void, FreeBuffer>;
 Buffer allocate(uint64_t size);  // nullptr if there is not enough memory
 
-// What requests need of their model, also after it was unloaded.
+// What requests need of their model, even after it was unloaded.
 struct ModelFacts {
   std::string name;
   std::vector<std::string> states;  // output names of the implicit states

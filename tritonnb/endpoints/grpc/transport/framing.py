@@ -184,7 +184,7 @@ class HeaderBlocks:
 
 
 def _is_valid_field(name: str, value: str, before: Headers) -> bool:
-    """Whether a field is valid after the fields before it."""
+    """Return whether a field is valid after the fields before it."""
     if not _NAME.fullmatch(name) or _NO_VALUE.search(value):
         return False
     if name[0] == ":":

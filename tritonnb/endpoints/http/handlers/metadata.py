@@ -96,7 +96,7 @@ class Live(Handler):
     content_type = TEXT
 
     def get(self) -> None:
-        """Whether the server is live: 200 if it is."""
+        """Return whether the server is live: 200 if it is."""
         self.set_status(200 if self.engine.is_live() else 400)
 
 
@@ -106,7 +106,7 @@ class Ready(Handler):
     content_type = TEXT
 
     async def get(self) -> None:
-        """Whether the server and its models are ready: 200, else 400."""
+        """Return whether the server and its models are ready: 200, else 400."""
         self.set_status(200 if await self.engine.is_ready() else 400)
 
 
@@ -116,7 +116,7 @@ class ModelReady(Handler):
     content_type = TEXT
 
     async def get(self, model: str, version: str | None = None) -> None:
-        """Whether the model is ready: 200 if it is."""
+        """Return whether the model is ready: 200 if it is."""
         if not await self.engine.model_ready(model, version_number(version)):
             raise InvalidArgumentError("Model version not ready")
 

@@ -340,5 +340,5 @@ class Http1Connection:
 
     @property
     def busy(self) -> bool:
-        """Whether a complete request has no complete response yet."""
+        """True if a complete request has no complete response yet."""
         return any(exchange.received for exchange in self._exchanges)

@@ -141,7 +141,7 @@ class RequestParser:
 
     @property
     def in_head(self) -> bool:
-        """Whether a head is incomplete."""
+        """True if a head is incomplete."""
         return self._in_head or bool(self._line)
 
     def feed(self, data: bytes) -> None:

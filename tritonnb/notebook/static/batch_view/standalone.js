@@ -1,4 +1,4 @@
-// Shows recordings on a page of their own, without a kernel: `Recording.to_html` writes the data into the page.
+// Shows recordings on a separate page, without a kernel: `Recording.to_html` writes the data into the page.
 
 import { LocalModel, followColourScheme } from "../shared/local_model.js";
 import { render } from "./view.js";

@@ -10,7 +10,7 @@ class UndoHistory {
     this.time = 0;
   }
 
-  // Typing of one kind without a pause is one step, like in other editors; an empty kind is a step of its own.
+  // Typing of one kind without a pause is one step, like in other editors; an empty kind is a separate step.
   record(text, caret, kind = "", time = performance.now()) {
     if (text === this.states[this.now].text) return;
     const joins = kind !== "" && kind === this.kind && time - this.time < JOIN_MS && this.now > 0;
