@@ -21,7 +21,7 @@ from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
-from tritonnb.telemetry.custom_metrics import Kind
+from tritonnb.telemetry.custom_metrics import MetricKind
 from tritonnb.telemetry.histogram import Histogram
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies, Summary
 
@@ -296,9 +296,9 @@ def test_a_summary_forgets_what_is_old_but_counts_it() -> None:
 def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..., Server]) -> None:
     server = start("addsub")
     custom = server.engine.custom_metrics
-    gauge = custom.open("temperature", "", Kind.GAUGE).metric({})
+    gauge = custom.open("temperature", "", MetricKind.GAUGE).metric({})
     gauge.set(-math.inf)
-    histogram = custom.open("took", "", Kind.HISTOGRAM).metric({"a": "b"}, [1.0, math.inf])
+    histogram = custom.open("took", "", MetricKind.HISTOGRAM).metric({"a": "b"}, [1.0, math.inf])
     for value in (0.5, math.inf):
         histogram.observe(value)
     lines = get(server)[2].splitlines()

@@ -38,7 +38,7 @@ from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.openai.errors import OpenAiError
 from tritonnb.endpoints.openai.fields import ROUTES
 from tritonnb.endpoints.openai.generation import Generations
-from tritonnb.endpoints.openai.handlers import Completions
+from tritonnb.endpoints.openai.handlers import CompletionsHandler
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.model_config.chat_template import ChatTemplate
 from tritonnb.server.server import Server
@@ -316,13 +316,13 @@ def test_a_client_that_disconnects_frees_its_slots(
 def test_generations_end_if_writing_finds_out_that_the_client_has_gone(
     server: Server, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush = Completions.flush
+    flush = CompletionsHandler.flush
 
-    def fail_once(handler: Completions, include_footers: bool = False) -> asyncio.Future[None]:
-        monkeypatch.setattr(Completions, "flush", flush)
+    def fail_once(handler: CompletionsHandler, include_footers: bool = False) -> asyncio.Future[None]:
+        monkeypatch.setattr(CompletionsHandler, "flush", flush)
         raise StreamClosedError
 
-    monkeypatch.setattr(Completions, "flush", fail_once)
+    monkeypatch.setattr(CompletionsHandler, "flush", fail_once)
     before = server[MODEL].stats()["execution_count"]
     list(client.completions.create(model=MODEL, prompt="d", max_tokens=400, n=8, stream=True, **LONG))
     assert steps_until_idle(server, client) - before < 200

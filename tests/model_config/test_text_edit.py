@@ -18,7 +18,7 @@ from tests.model_config.test_laws import messages
 from tritonnb.model_config.diff import changed_fields
 from tritonnb.model_config.parse import ParsedConfig, parse_text
 from tritonnb.model_config.text_edit import edit_text
-from tritonnb.model_config.tokens import Kind, Tokenizer
+from tritonnb.model_config.tokens import Tokenizer, TokenKind
 
 CORPUS = [
     case["config_pbtxt"]
@@ -29,7 +29,7 @@ CORPUS = [
 
 def tokens(text: str) -> list[Any]:
     tokenizer, result = Tokenizer(text.encode()), []
-    while (token := tokenizer.next()).kind is not Kind.END:
+    while (token := tokenizer.next()).kind is not TokenKind.END:
         result.append(token)
     return result
 

@@ -13,7 +13,7 @@ from tornado.iostream import StreamClosedError
 
 import tritonnb as tnb
 from tests.profile.conftest import MODELS
-from tritonnb.endpoints.http.handlers.generate import Generate
+from tritonnb.endpoints.http.handlers.generate import GenerateHandler
 from tritonnb.profile.http_target import EventReader
 from tritonnb.profile.result import COMPLETED, FIRST, SENT, TOKENS
 from tritonnb.server.server import Server
@@ -134,13 +134,13 @@ def test_a_cancelled_generation_ends_on_the_server(streaming: Server, over: str)
 def test_a_generation_ends_if_writing_finds_out_that_the_client_has_gone(
     streaming: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush = Generate.flush
+    flush = GenerateHandler.flush
 
-    def flush_later(handler: Generate, include_footers: bool = False) -> asyncio.Future[None]:
-        monkeypatch.setattr(Generate, "flush", flush)
+    def flush_later(handler: GenerateHandler, include_footers: bool = False) -> asyncio.Future[None]:
+        monkeypatch.setattr(GenerateHandler, "flush", flush)
         raise StreamClosedError
 
-    monkeypatch.setattr(Generate, "flush", flush_later)
+    monkeypatch.setattr(GenerateHandler, "flush", flush_later)
     endless, other = (tnb.prompts([text], count=1, tokens=4, spread=0) for text in ("endless", "one"))
     model = streaming["streaming"]
     tnb.load(model, clients=1, requests=1, inputs=endless, over="http").wait(60)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonnb.backends.python import pb_utils
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ["tritonnb", "tools", "benchmarks", "docs", "notebooks", "model_repository", "tests"]
 SUFFIXES = {".py", ".md", ".ipynb", ".js", ".cc", ".h", ".css"}
@@ -68,3 +70,14 @@ def test_no_text_has_a_sign_of_translation(sign: str) -> None:
 def test_a_summary_that_begins_with_a_question_word_is_a_clause(tmp_path: Path, summary: str, is_clause: bool) -> None:
     (tmp_path / "module.py").write_text(f'def function():\n    """{summary}"""\n')
     assert bool(list(clauses(tmp_path / "module.py"))) == is_clause
+
+
+def test_a_class_name_is_unique_in_the_package() -> None:
+    """HTTP and gRPC mirror each other, and the interface of a Python model has Triton's names."""
+    modules: dict[str, set[str]] = {}
+    for path in (ROOT / "tritonnb").rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not hasattr(pb_utils, node.name):
+                mirrored = path.relative_to(ROOT).as_posix().replace("/grpc/", "/http/")
+                modules.setdefault(node.name, set()).add(mirrored)
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.scale.local import LocalPool, ask_of
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scale.coordinator import Coordinator, Report
+from tritonnb.scale.coordinator import Coordinator, ReplicaReport
 from tritonnb.scale.dispatch import Dispatcher, is_unknown_sequence
 from tritonnb.scale.replica import RpcReply
 from tritonnb.scale.sequences import SequenceKey, SequenceRequest
@@ -170,7 +170,7 @@ def test_whatever_happens_to_replicas_no_sum_is_wrong(choices: random.Random) ->
             if action == "add" or not victim:
                 pool.running[f"new {number}"] = Accumulator()
             elif action == "report":
-                cluster.coordinator.report(Report(victim, "engine", live=tuple(pool.running[victim].sums)))
+                cluster.coordinator.report(ReplicaReport(victim, "engine", live=tuple(pool.running[victim].sums)))
             elif len(pool.running) > 1:
                 {"drain": pool.drain, "remove": pool.remove, "die": pool.dying.add}[action](victim)
 

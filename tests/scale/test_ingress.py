@@ -22,7 +22,7 @@ from tritonnb.core.errors import Status
 from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.endpoints.openai.options import OpenAiOptions
 from tritonnb.runtime.engine import Engine
-from tritonnb.scale.coordinator import Report
+from tritonnb.scale.coordinator import ReplicaReport
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
@@ -177,7 +177,7 @@ def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(s
     read = pb.TraceSettingRequest().SerializeToString()
     assert not small.run(small.grpc.call("TraceSetting", read, {}, LOCAL)).status
     new = small.add("r3")
-    assert len(small.coordinator.report(Report("another", "engine"))) == 2
+    assert len(small.coordinator.report(ReplicaReport("another", "engine"))) == 2
     rates = {model: new.engine.tracer.settings.of(model).options.rate for model in ("echo_fp32", "echo_text")}
     assert rates == {"echo_fp32": 9, "echo_text": 7}
 

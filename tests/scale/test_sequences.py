@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tritonnb.scale.coordinator import Change, Coordinator, Report
+from tritonnb.scale.coordinator import Coordinator, DeploymentChange, ReplicaReport
 from tritonnb.scale.sequences import GRACE_S, SequenceKey, SequenceTable
 
 keys = st.builds(SequenceKey, st.sampled_from(["m", "n"]), st.sampled_from([1, 2, "1"]))
@@ -69,7 +69,7 @@ def test_a_sequence_that_started_just_now_is_kept_though_its_replica_does_not_re
 def test_a_restarted_coordinator_learns_the_sequences_from_the_reports() -> None:
     coordinator = Coordinator()
     key = SequenceKey("m", "a")
-    coordinator.report(Report("r2", "engine", live=(key,)))
+    coordinator.report(ReplicaReport("r2", "engine", live=(key,)))
     assert coordinator.find(key) == "r2"
     assert coordinator.start(key, "r1") == "r2"
     assert coordinator.forget("r2") == 1
@@ -78,27 +78,29 @@ def test_a_restarted_coordinator_learns_the_sequences_from_the_reports() -> None
 
 def test_a_later_replica_gets_the_last_accepted_change_of_each_subject() -> None:
     coordinator = Coordinator()
-    load, unload = (Change("model m", "POST", f"/v2/repository/models/m/{verb}", b"") for verb in ("load", "unload"))
-    setting = Change("", "POST", "/v2/logging", b'{"log_verbose_level":1}')
+    load, unload = (
+        DeploymentChange("model m", "POST", f"/v2/repository/models/m/{verb}", b"") for verb in ("load", "unload")
+    )
+    setting = DeploymentChange("", "POST", "/v2/logging", b'{"log_verbose_level":1}')
     for change, accepted in ((load, True), (setting, True), (unload, True), (load, False)):
         coordinator.end_change("engine", coordinator.begin_change("engine", change), accepted)
-    changes = coordinator.report(Report("r1", "engine"))
+    changes = coordinator.report(ReplicaReport("r1", "engine"))
     assert list(changes.values()) == [setting, unload]
-    assert coordinator.report(Report("r1", "engine", applied=tuple(changes))) == {}
-    assert coordinator.report(Report("r9", "another")) == {}
+    assert coordinator.report(ReplicaReport("r1", "engine", applied=tuple(changes))) == {}
+    assert coordinator.report(ReplicaReport("r9", "another")) == {}
 
 
 def test_a_change_reaches_a_replica_that_starts_while_it_is_applied() -> None:
     coordinator = Coordinator()
-    load = Change("model m", "POST", "/v2/repository/models/m/load", b"")
+    load = DeploymentChange("model m", "POST", "/v2/repository/models/m/load", b"")
     number = coordinator.begin_change("engine", load)
-    assert coordinator.report(Report("new", "engine")) == {number: load}
+    assert coordinator.report(ReplicaReport("new", "engine")) == {number: load}
 
 
 def test_replicas_that_are_silent_are_not_listed() -> None:
     now = 0.0
     coordinator = Coordinator(lambda: now)
-    coordinator.report(Report("r1", "engine", live=(SequenceKey("m", 7),)))
+    coordinator.report(ReplicaReport("r1", "engine", live=(SequenceKey("m", 7),)))
     assert coordinator.replicas()[0]["sequences"] == [{"model": "m", "sequence_id": 7}]
     assert coordinator.replicas(["r2"]) == []
     now = 60.0

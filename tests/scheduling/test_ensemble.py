@@ -15,9 +15,9 @@ from tritonnb.scheduling.ensemble import (
     EnsembleGraph,
     EnsembleRun,
     EnsembleScheduler,
+    EnsembleStep,
     RunStep,
     SendResponse,
-    Step,
 )
 from tritonnb.scheduling.reasons import explain
 
@@ -29,7 +29,9 @@ def graph(*steps: str, inputs: str = "in", outputs: str = "out", decoupled: str 
         name, _, maps = step.partition(":")
         read, _, write = maps.partition("->")
         built.append(
-            Step(index, name, -1, {t: t for t in read.split()}, {t: t for t in write.split()}, name in decoupled)
+            EnsembleStep(
+                index, name, -1, {t: t for t in read.split()}, {t: t for t in write.split()}, name in decoupled
+            )
         )
     return EnsembleGraph("e", built, inputs.split(), outputs.split(), ["extra"], limit)
 

@@ -23,7 +23,7 @@ from tritonnb.endpoints.endpoint_set import ListenOptions
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.scale.endpoint_settings import APPLIED as APPLIED_OPTIONS
 from tritonnb.scale.ray import application, cluster
-from tritonnb.scale.ray.options import Plan
+from tritonnb.scale.ray.options import DeploymentPlan
 from tritonnb.scale.start import scale
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
@@ -253,7 +253,7 @@ def test_an_unknown_option_is_an_error(start: Callable[..., list[object]], repos
 def test_a_configuration_file_has_groups_of_options_as_mappings(
     monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
-    plans: list[Plan] = []
+    plans: list[DeploymentPlan] = []
     monkeypatch.setattr(application, "_application", lambda plan, *places: plans.append(plan))
     arguments = {"model_repository": str(repository), "openai": {"api_key": "k"}}
     application.build({**arguments, "http": {"restricted_api": [["inference", "key", "secret"]]}})

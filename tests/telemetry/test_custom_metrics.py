@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
-from tritonnb.telemetry.custom_metrics import CustomMetrics, Kind
+from tritonnb.telemetry.custom_metrics import CustomMetrics, MetricKind
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def metrics() -> CustomMetrics:
 
 
 def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metrics: CustomMetrics) -> None:
-    first = metrics.open("seen", "what was seen", Kind.COUNTER)
-    second = metrics.open("seen", "otherwise", Kind.COUNTER)
+    first = metrics.open("seen", "what was seen", MetricKind.COUNTER)
+    second = metrics.open("seen", "otherwise", MetricKind.COUNTER)
     first.metric({"a": "1", "b": "2"}).increment(2)
     second.metric({"b": "2", "a": "1"}).increment(0.5)
     second.metric({}).increment(1)
@@ -32,8 +32,8 @@ def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metr
 
 
 def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics) -> None:
-    family = metrics.open("seen", "", Kind.GAUGE)
-    metrics.open("seen", "", Kind.GAUGE)
+    family = metrics.open("seen", "", MetricKind.GAUGE)
+    metrics.open("seen", "", MetricKind.GAUGE)
     metrics.close(family)
     assert len(metrics.snapshot()) == 1
     metrics.close(family)
@@ -41,14 +41,14 @@ def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics) -> None:
 
 
 def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics) -> None:
-    gauge = metrics.open("depth", "", Kind.GAUGE).metric({})
+    gauge = metrics.open("depth", "", MetricKind.GAUGE).metric({})
     gauge.set(5)
     gauge.increment(-2)
     assert gauge.value() == 3.0
 
 
 def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
-    histogram = metrics.open("took", "", Kind.HISTOGRAM).metric({}, [1, 5])
+    histogram = metrics.open("took", "", MetricKind.HISTOGRAM).metric({}, [1, 5])
     for value in (0.5, 1, 3, 100):
         histogram.observe(value)
     ((sample,),) = (family.samples for family in metrics.snapshot())
@@ -56,40 +56,40 @@ def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
 
 
 def test_a_name_has_one_kind(metrics: CustomMetrics) -> None:
-    metrics.open("seen", "", Kind.COUNTER)
+    metrics.open("seen", "", MetricKind.COUNTER)
     with pytest.raises(AlreadyExistsError, match="exists already as a counter"):
-        metrics.open("seen", "", Kind.GAUGE)
+        metrics.open("seen", "", MetricKind.GAUGE)
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a b"])
 def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="not a valid name"):
-        metrics.open(name, "", Kind.GAUGE)
+        metrics.open(name, "", MetricKind.GAUGE)
     with pytest.raises(InvalidArgumentError, match="not a valid label"):
-        metrics.open("ok", "", Kind.GAUGE).metric({name: "x"})
+        metrics.open("ok", "", MetricKind.GAUGE).metric({name: "x"})
 
 
 @pytest.mark.parametrize("buckets", [None, [2, 1]])
 def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float] | None) -> None:
     with pytest.raises(InvalidArgumentError, match="bucket"):
-        metrics.open("took", "", Kind.HISTOGRAM).metric({}, buckets)
+        metrics.open("took", "", MetricKind.HISTOGRAM).metric({}, buckets)
 
 
 @pytest.mark.parametrize(
     ("kind", "operation", "error"),
     [
-        (Kind.COUNTER, lambda metric: metric.increment(-1), InvalidArgumentError),
-        (Kind.COUNTER, lambda metric: metric.set(1), UnsupportedError),
-        (Kind.COUNTER, lambda metric: metric.observe(1), UnsupportedError),
-        (Kind.GAUGE, lambda metric: metric.observe(1), UnsupportedError),
-        (Kind.HISTOGRAM, lambda metric: metric.set(1), UnsupportedError),
-        (Kind.HISTOGRAM, lambda metric: metric.increment(1), UnsupportedError),
-        (Kind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
+        (MetricKind.COUNTER, lambda metric: metric.increment(-1), InvalidArgumentError),
+        (MetricKind.COUNTER, lambda metric: metric.set(1), UnsupportedError),
+        (MetricKind.COUNTER, lambda metric: metric.observe(1), UnsupportedError),
+        (MetricKind.GAUGE, lambda metric: metric.observe(1), UnsupportedError),
+        (MetricKind.HISTOGRAM, lambda metric: metric.set(1), UnsupportedError),
+        (MetricKind.HISTOGRAM, lambda metric: metric.increment(1), UnsupportedError),
+        (MetricKind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
     ],
 )
 def test_what_a_kind_does_not_do_is_an_error(
-    metrics: CustomMetrics, kind: Kind, operation: Callable[..., Any], error: type[Exception]
+    metrics: CustomMetrics, kind: MetricKind, operation: Callable[..., Any], error: type[Exception]
 ) -> None:
-    metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is Kind.HISTOGRAM else [])
+    metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is MetricKind.HISTOGRAM else [])
     with pytest.raises(error, match=f"TRITONSERVER_METRIC_KIND_{kind.name}"):
         operation(metric)

@@ -33,7 +33,7 @@ from tritonnb.backends.model_checks import (
     complete_config,
     find_model_file,
 )
-from tritonnb.backends.tensorrt_engine import CudaStream, Engine, EngineLog, read_engine
+from tritonnb.backends.tensorrt_engine import CudaStream, EngineLog, TensorRtEngine, read_engine
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.shapes import shape_text
@@ -75,7 +75,7 @@ class TensorRtBackend(Backend):
         )
         return config
 
-    def read(self, context: ModelContext) -> Engine:
+    def read(self, context: ModelContext) -> TensorRtEngine:
         """Read the engine of a model version."""
         return read_engine(self._runtime, self._log, find_model_file(context, MODEL_FILE), context.name)
 
@@ -90,7 +90,7 @@ class TensorRtModel(BackendModel):
     def __init__(self, context: ModelContext, backend: TensorRtBackend) -> None:
         super().__init__(context)
         self._backend = backend
-        self._engines: dict[int, Engine] = {}
+        self._engines: dict[int, TensorRtEngine] = {}
         self._lock = threading.Lock()
 
     def initialize(self) -> None:
@@ -100,7 +100,7 @@ class TensorRtModel(BackendModel):
         self.profile = profile_index(context)
         find_model_file(context, MODEL_FILE)
 
-    def engine(self, device_id: int) -> Engine:
+    def engine(self, device_id: int) -> TensorRtEngine:
         """The engine on a device, which is the current one of the calling thread."""
         with self._lock:
             if device_id not in self._engines:
@@ -207,7 +207,7 @@ def profile_index(context: ModelContext) -> int:
     return int(name)
 
 
-def _check_config(model: TensorRtModel, engine: Engine) -> None:
+def _check_config(model: TensorRtModel, engine: TensorRtEngine) -> None:
     """Check that the configured tensors are those of the engine, and that its profile allows ``max_batch_size``."""
     config, tensors = model.context.config, model.tensors
     if model.profile >= engine.profile_count:

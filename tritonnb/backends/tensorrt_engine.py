@@ -48,7 +48,7 @@ class EngineLog(trt.ILogger):  # type: ignore[misc]
         return message or "no error was logged"
 
 
-class Engine:
+class TensorRtEngine:
     """A deserialized engine.
 
     Parameters
@@ -115,7 +115,7 @@ class Engine:
         return context
 
 
-def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> Engine:
+def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> TensorRtEngine:
     """Deserialize an engine file on the current device.
 
     Parameters
@@ -134,7 +134,7 @@ def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> Engine:
     engine = runtime.deserialize_cuda_engine(path.read_bytes())
     if engine is None:
         raise InternalError(f"unable to load plan file '{path}' of model '{model}': {log.take()}")
-    return Engine(engine, log)
+    return TensorRtEngine(engine, log)
 
 
 def _datatype(engine: Any, name: str) -> DataType:

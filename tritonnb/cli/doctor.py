@@ -35,7 +35,7 @@ _PACKAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class InstallationReport:
     """The result of `doctor`: pairs of a subject and a finding."""
 
     findings: tuple[tuple[str, str], ...]
@@ -49,7 +49,7 @@ class Report:
 _BACKENDS = Path("/opt/tritonserver/backends")
 
 
-def doctor(backend_directory: Path = _BACKENDS) -> Report:
+def doctor(backend_directory: Path = _BACKENDS) -> InstallationReport:
     """Describe this environment: versions, devices, and packages, installed or missing.
 
     Parameters
@@ -72,7 +72,7 @@ def doctor(backend_directory: Path = _BACKENDS) -> Report:
     ]
     for package, purpose in _PACKAGES.items():
         findings.append((package, _version(package) or f"missing; {purpose}"))
-    return Report(tuple(findings))
+    return InstallationReport(tuple(findings))
 
 
 def _native_backends(directory: Path) -> str:

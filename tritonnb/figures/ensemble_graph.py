@@ -13,7 +13,7 @@ from tritonnb.core.events import StepSent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures.palette import COMPUTE, GREY, INK, QUEUE, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.recording.ensemble_graph import EnsembleGraph, GraphNode, ensemble_graph
+from tritonnb.recording.ensemble_graph import GraphNode, StepGraph, ensemble_graph
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 
@@ -108,12 +108,12 @@ def _lines(times: _StepTimes) -> list[str]:
     return [f"queue {times.queue_ms:.3g} ms", f"{times.waiting:.2g} waiting", f"execution {times.compute_ms:.3g} ms"]
 
 
-def _position(graph: EnsembleGraph, node: GraphNode) -> tuple[float, float]:
+def _position(graph: StepGraph, node: GraphNode) -> tuple[float, float]:
     count = sum(other.layer == node.layer for other in graph.nodes)
     return float(node.layer), -(node.place + (graph.places - count) / 2)
 
 
-def _draw_node(ax: Axes, graph: EnsembleGraph, node: GraphNode, times: _StepTimes, longest: float) -> None:
+def _draw_node(ax: Axes, graph: StepGraph, node: GraphNode, times: _StepTimes, longest: float) -> None:
     x, y = _position(graph, node)
     left, low = x - _WIDTH / 2, y - _HEIGHT / 2
     is_step = node.step >= 0
@@ -141,7 +141,7 @@ def _is_skip(source: GraphNode, target: GraphNode) -> bool:
     return target.layer - source.layer > 1
 
 
-def _draw_edge(ax: Axes, graph: EnsembleGraph, source: GraphNode, target: GraphNode, tensors: tuple[str, ...]) -> None:
+def _draw_edge(ax: Axes, graph: StepGraph, source: GraphNode, target: GraphNode, tensors: tuple[str, ...]) -> None:
     (x1, y1), (x2, y2) = _position(graph, source), _position(graph, target)
     skip = _is_skip(source, target)
     drop = 0.18 if skip else 0.0

@@ -21,7 +21,7 @@ from tritonnb.core.errors import Problem, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
-from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Tokenizer, tokens_before
+from tritonnb.model_config.tokens import ConfigSyntaxError, Tokenizer, TokenKind, tokens_before
 from tritonnb.model_config.validate import check_scheduling, check_tensors
 
 #: More problems than this are not listed.
@@ -67,7 +67,7 @@ def _without_statement(raw: bytes, error: ConfigSyntaxError) -> bytes:
     first_line = 1 + raw[:start].count(b"\n")
     end, depth = start, 0
     try:
-        while (token := tokenizer.next()).kind is not Kind.END:
+        while (token := tokenizer.next()).kind is not TokenKind.END:
             depth += token.text in _OPENING
             depth -= token.text in _CLOSING
             if depth < 0 or (depth == 0 and first_line - 1 + token.line > error.line and token.text not in _CLOSING):
@@ -173,7 +173,7 @@ _ASPECTS_OF_TENSORS = ((r"reshape", "reshape"), (r"\bdim(?:s|ensions?)?\b", "dim
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis(Generic[T]):
+class CheckedText(Generic[T]):
     """The result of `diagnose`.
 
     Attributes
@@ -190,7 +190,7 @@ class Diagnosis(Generic[T]):
     checked: T | None = None
 
 
-def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") -> Diagnosis[T]:
+def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") -> CheckedText[T]:
     """Parse and check a configuration.
 
     Parameters
@@ -203,18 +203,18 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") ->
 
     Returns
     -------
-    Diagnosis
+    CheckedText
         With all problems, first the one that a server reports.
     """
     if errors := syntax_errors(text):
-        return Diagnosis([_problem_of_syntax(text, error) for error in errors])
+        return CheckedText([_problem_of_syntax(text, error) for error in errors])
     parsed = parse_text(text)
     try:
         checked = check(parsed.config)
     except TritonError as error:
         first = problem_of(error.message, text, parsed, error.hint)
-        return Diagnosis([first, *_further_problems(first, text, parsed, name)], parsed)
-    return Diagnosis([], parsed, checked)
+        return CheckedText([first, *_further_problems(first, text, parsed, name)], parsed)
+    return CheckedText([], parsed, checked)
 
 
 def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str) -> Iterator[Problem]:

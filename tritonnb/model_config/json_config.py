@@ -56,7 +56,7 @@ def parse_json(text: str) -> pb.ModelConfig:
     except JsonSyntaxError as error:
         raise InvalidArgumentError(COMPLAINT + str(error)) from error
     config = pb.ModelConfig()
-    writer = _Writer()
+    writer = _MessageWriter()
     if isinstance(value, JsonObject):
         writer.message(config, value, "")
     else:
@@ -91,7 +91,7 @@ def set_fields(message: Message, fields: Mapping[str, object], path: str = "") -
     >>> config.dynamic_batching.max_queue_delay_microseconds
     500
     """
-    writer = _Writer()
+    writer = _MessageWriter()
     try:
         value = json_value(fields)
     except ValueError as error:
@@ -110,7 +110,7 @@ class _WrongTypeError(Exception):
         self.type_name = type_name
 
 
-class _Writer:
+class _MessageWriter:
     """Writes JSON into a message; as in C++, the last error is the one reported.
 
     Attributes

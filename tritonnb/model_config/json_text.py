@@ -53,7 +53,7 @@ def read_json(text: str) -> ParsedJson:
     JsonSyntaxError
         If the text is not valid JSON.
     """
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     value = reader.value("Expected a value.")
     if reader.peek():
         raise reader.error("Parsing terminated before end of input.")
@@ -81,7 +81,7 @@ def json_value(value: object, path: str = "") -> ParsedJson:
     raise ValueError(f"got {value!r} in '{path.lstrip('.')}'")
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

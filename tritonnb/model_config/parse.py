@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import Scalar, is_map
-from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
+from tritonnb.model_config.tokens import ConfigSyntaxError, Token, Tokenizer, TokenKind, string_value
 
 __all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_text"]
 
@@ -82,7 +82,7 @@ def parse_text(text: str | bytes) -> ParsedConfig:
         With line, column, and the message that Triton logs.
     """
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-    parser = _Parser(raw)
+    parser = _TextFormatParser(raw)
     try:
         return ParsedConfig(parser.config(), parser.positions, parser.written)
     except ConfigSyntaxError as error:
@@ -90,7 +90,7 @@ def parse_text(text: str | bytes) -> ParsedConfig:
         raise
 
 
-class _Parser:
+class _TextFormatParser:
     def __init__(self, text: bytes) -> None:
         self._tokenizer = Tokenizer(text)
         self._token: Token = self._tokenizer.next()
@@ -101,7 +101,7 @@ class _Parser:
 
     def config(self) -> pb.ModelConfig:
         config = pb.ModelConfig()
-        while self._token.kind is not Kind.END:
+        while self._token.kind is not TokenKind.END:
             self._field(config, "", self.written)
         return config
 
@@ -244,7 +244,7 @@ class _Parser:
 
     def _unsigned(self, limit: int) -> int:
         token = self._token
-        if token.kind is not Kind.INTEGER:
+        if token.kind is not TokenKind.INTEGER:
             raise self._error(f"Expected integer, got: {token.text}")
         number = _integer_value(token.text) if len(token.text) < _MAX_DIGITS else limit + 1
         if number > limit:
@@ -255,15 +255,15 @@ class _Parser:
     def _float(self, descriptor: FieldDescriptor) -> float:
         sign = -1.0 if self._try("-") else 1.0
         token = self._token
-        if token.kind is Kind.INTEGER:
+        if token.kind is TokenKind.INTEGER:
             if token.text[0] == "0" and len(token.text) > 1:
                 raise self._error(f"Expect a decimal number, got: {token.text}")
             value = float(token.text)
-        elif token.kind is Kind.FLOAT:
+        elif token.kind is TokenKind.FLOAT:
             value = float(token.text.rstrip("fF"))
-        elif token.kind is Kind.IDENTIFIER and token.text.lower() in ("inf", "infinity"):
+        elif token.kind is TokenKind.IDENTIFIER and token.text.lower() in ("inf", "infinity"):
             value = math.inf
-        elif token.kind is Kind.IDENTIFIER and token.text.lower() == "nan":
+        elif token.kind is TokenKind.IDENTIFIER and token.text.lower() == "nan":
             value = math.nan
         else:
             raise self._error(f"Expected double, got: {token.text}")
@@ -271,7 +271,7 @@ class _Parser:
         return sign * value
 
     def _bool(self, descriptor: FieldDescriptor) -> bool:
-        if self._token.kind is Kind.INTEGER:
+        if self._token.kind is TokenKind.INTEGER:
             return bool(self._unsigned(1))
         word = self._identifier()
         if word in ("true", "True", "t"):
@@ -281,26 +281,26 @@ class _Parser:
         raise self._error(f'Invalid value for boolean field "{descriptor.name}". Value: "{word}".')
 
     def _enum(self, descriptor: FieldDescriptor) -> int:
-        if self._token.kind is Kind.IDENTIFIER:
+        if self._token.kind is TokenKind.IDENTIFIER:
             word = self._identifier()
             value = descriptor.enum_type.values_by_name.get(word)
             if value is None:
                 raise self._error(f'Unknown enumeration value of "{word}" for field "{descriptor.name}".')
             return int(value.number)
-        if self._token.kind is Kind.INTEGER or self._looking_at("-"):
+        if self._token.kind is TokenKind.INTEGER or self._looking_at("-"):
             return self._integer(32, True)
         raise self._error(f"Expected integer or identifier, got: {self._token.text}")
 
     def _string(self, descriptor: FieldDescriptor) -> str:
-        if self._token.kind is not Kind.STRING:
+        if self._token.kind is not TokenKind.STRING:
             raise self._error(f"Expected string, got: {self._token.text}")
         parts: list[bytes] = []
-        while self._token.kind is Kind.STRING:
+        while self._token.kind is TokenKind.STRING:
             parts.append(string_value(self._token.text))
             self._next()
         return b"".join(parts).decode("utf-8", "replace")
 
-    _SCALARS: ClassVar[dict[int, Callable[[_Parser, FieldDescriptor], Scalar]]] = {
+    _SCALARS: ClassVar[dict[int, Callable[[_TextFormatParser, FieldDescriptor], Scalar]]] = {
         FieldDescriptor.CPPTYPE_FLOAT: _float,
         FieldDescriptor.CPPTYPE_DOUBLE: _float,
         FieldDescriptor.CPPTYPE_BOOL: _bool,
@@ -312,7 +312,7 @@ class _Parser:
 
     def _identifier(self) -> str:
         token = self._token
-        if token.kind is not Kind.IDENTIFIER:
+        if token.kind is not TokenKind.IDENTIFIER:
             raise self._error(f"Expected identifier, got: {token.text}")
         self._next()
         return token.text
@@ -324,7 +324,7 @@ class _Parser:
         return "}"
 
     def _looking_at(self, *symbols: str) -> bool:
-        return self._token.kind is Kind.SYMBOL and self._token.text in symbols
+        return self._token.kind is TokenKind.SYMBOL and self._token.text in symbols
 
     def _try(self, symbol: str) -> bool:
         if not self._looking_at(symbol):

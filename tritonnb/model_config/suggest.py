@@ -15,7 +15,7 @@ from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
 from tritonnb.model_config.fields import MESSAGES, fields_of, similar_constant
 from tritonnb.model_config.text_edit import edit_text
-from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, all_tokens, tokens_before
+from tritonnb.model_config.tokens import ConfigSyntaxError, Token, TokenKind, all_tokens, tokens_before
 
 #: The prefix of load API errors before the cause, for the first of several versions.
 _LOAD_PREFIX = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
@@ -49,11 +49,14 @@ def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
 def _fix_for_token(text: str, tokens: list[Token], detail: str) -> Fix | None:
     """A fix for a wrong last token, or for a missing token before it."""
     token, before = tokens[-1], tokens[-2] if len(tokens) > 1 else None
-    if detail.startswith("Expected integer, got") and token.kind is Kind.STRING and token.text[1:-1].isdigit():
+    if detail.startswith("Expected integer, got") and token.kind is TokenKind.STRING and token.text[1:-1].isdigit():
         return _replaced(text, token, token.text[1:-1])
-    if detail.startswith("Expected string, got") and token.kind is Kind.IDENTIFIER:
+    if detail.startswith("Expected string, got") and token.kind is TokenKind.IDENTIFIER:
         return _replaced(text, token, f'"{token.text}"')
-    if detail.startswith(("Expected identifier, got", "Expected integer or identifier")) and token.kind is Kind.STRING:
+    if (
+        detail.startswith(("Expected identifier, got", "Expected integer or identifier"))
+        and token.kind is TokenKind.STRING
+    ):
         return _replaced(text, token, token.text[1:-1])
     if detail == 'Expected "{", found "true".':
         return _replaced(text, token, "{ }")
@@ -61,8 +64,8 @@ def _fix_for_token(text: str, tokens: list[Token], detail: str) -> Fix | None:
         return _inserted(text, before, match[1])
     if token.text == "]" and before is not None and before.text == ",":
         return _fix(text, before.start, before.end, "", "remove the comma before ]")
-    if token.kind is Kind.END and detail.startswith(("Expected identifier, got", 'Expected "}"')):
-        opened = sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens if other.kind is Kind.SYMBOL)
+    if token.kind is TokenKind.END and detail.startswith(("Expected identifier, got", 'Expected "}"')):
+        opened = sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens if other.kind is TokenKind.SYMBOL)
         closed = text.rstrip("\n") + "\n" + "}" * opened + "\n"
         label = f"add the missing {'}' * opened} at the end"
         return Fix(label, closed, label) if opened > 0 else None
@@ -104,7 +107,7 @@ def _end_of_field(text: str, name: Token) -> int:
             closing.pop()
         end = token.end
         following = tokens[number + 1] if number + 1 < len(tokens) else None
-        continues = token.kind is Kind.STRING and following is not None and following.kind is Kind.STRING
+        continues = token.kind is TokenKind.STRING and following is not None and following.kind is TokenKind.STRING
         if not closing and token.text not in (":", "-") and not continues:
             return following.end if following is not None and following.text in (",", ";") else end
     return end

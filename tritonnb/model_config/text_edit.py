@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import Element, Scalar, is_map
 from tritonnb.model_config.parse import Statement, Value, parse_text
-from tritonnb.model_config.tokens import Kind, Tokenizer
+from tritonnb.model_config.tokens import Tokenizer, TokenKind
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _BLANKS = b" \t"
@@ -253,7 +253,7 @@ def _comments(text: bytes) -> list[tuple[int, int]]:
     while True:
         token = tokenizer.next()
         spans += [match.span() for match in _COMMENT.finditer(text, at, token.start)]
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             return spans
         at = token.end
 

@@ -39,7 +39,7 @@ _BAD_ESCAPES = (
 )
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kinds of tokens."""
 
     IDENTIFIER = "identifier"
@@ -54,7 +54,7 @@ class Kind(Enum):
 class Token:
     """One token; ``line`` and ``column`` count from 1, ``start`` and ``end`` bytes from 0."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     line: int
     column: int
@@ -103,12 +103,12 @@ class Tokenizer:
         self._skip_blanks()
         text, at = self._text, self._at
         if at >= len(text):
-            return Token(Kind.END, "", self._line, self._column, at, at)
+            return Token(TokenKind.END, "", self._line, self._column, at, at)
         byte = text[at : at + 1]
         if byte in b"\"'":
-            return self._token(Kind.STRING, self._string_end())
+            return self._token(TokenKind.STRING, self._string_end())
         if match := _IDENTIFIER.match(text, at):
-            return self._token(Kind.IDENTIFIER, match.end())
+            return self._token(TokenKind.IDENTIFIER, match.end())
         if byte.isdigit():
             return self._number()
         if byte == b"." and text[at + 1 : at + 2].isdigit():
@@ -120,7 +120,7 @@ class Tokenizer:
             raise self._error(f"Interpreting non ascii codepoint {text[at]}.")
         if text[at] < 0x20:
             raise self._error("Invalid control characters encountered in text.")
-        return self._token(Kind.SYMBOL, at + 1)
+        return self._token(TokenKind.SYMBOL, at + 1)
 
     def _number(self) -> Token:
         text, at = self._text, self._at
@@ -142,7 +142,7 @@ class Tokenizer:
         if text[end : end + 1] == b".":
             self._check(not is_float, end, "Already saw decimal point or exponent; can't have another one.")
             self._check(False, end, "Hex and octal numbers must be integers.")
-        return self._token(Kind.FLOAT if is_float else Kind.INTEGER, end)
+        return self._token(TokenKind.FLOAT if is_float else TokenKind.INTEGER, end)
 
     def _check(self, ok: bool, end: int, complaint: str) -> None:
         if not ok:
@@ -177,7 +177,7 @@ class Tokenizer:
         self._advance(match.end())
         raise self._error(complaint)
 
-    def _token(self, kind: Kind, end: int) -> Token:
+    def _token(self, kind: TokenKind, end: int) -> Token:
         text = self._text[self._at : end].decode("utf-8", "surrogateescape")
         token = Token(kind, text, self._line, self._column, self._at, end)
         self._advance(end)
@@ -214,7 +214,7 @@ def tokens_before(text: str, line: int, column: int, including: bool = False) ->
     """The tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
-        while (token := tokenizer.next()).kind is not Kind.END and (token.line, token.column) < (line, column):
+        while (token := tokenizer.next()).kind is not TokenKind.END and (token.line, token.column) < (line, column):
             yield token
         if including:
             yield token
@@ -224,7 +224,7 @@ def all_tokens(text: str) -> Iterator[Token]:
     """The tokens of the text of a configuration, up to the first position where no token begins."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
-        while (token := tokenizer.next()).kind is not Kind.END:
+        while (token := tokenizer.next()).kind is not TokenKind.END:
             yield token
 
 

@@ -81,7 +81,7 @@ _USES = {"ocr_upright": ["ocr"], "tiny_gpt_static": ["tiny_gpt"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MaterializeReport:
     """The result of `materialize`, one line per file."""
 
     directory: Path
@@ -93,7 +93,7 @@ class Report:
 
 def materialize(
     directory: str | os.PathLike[str], models: Sequence[str] | None = None, *, compile: bool = False
-) -> Report:
+) -> MaterializeReport:
     """Create the example models in a model repository; correct files that already exist are kept.
 
     Parameters
@@ -107,7 +107,7 @@ def materialize(
 
     Returns
     -------
-    Report
+    MaterializeReport
         Without ``models`` it also lists the files that were skipped, and what to install for them.
 
     Raises
@@ -151,7 +151,7 @@ def materialize(
         lines += [
             f"{file.path}: skipped, compiling takes a while: tritonnb models --compile" for file in _COMPILED_FILES
         ]
-    return Report(target, tuple(lines))
+    return MaterializeReport(target, tuple(lines))
 
 
 def _with_used(models: Sequence[str]) -> set[str]:

@@ -278,7 +278,7 @@ class QueueDepth:
 
 
 @dataclass(slots=True)
-class Interval:
+class MonitorInterval:
     """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly."""
 
     requests: int = 0
@@ -324,15 +324,15 @@ class ModelIntervals:
         for name, slot in counted.slots.items():
             self._slots.setdefault(name, MergedIntervals(SLOT_COUNTERS, *self._keep)).add(slot)
 
-    def last(self, end: int, count: int) -> list[Interval]:
+    def last(self, end: int, count: int) -> list[MonitorInterval]:
         """Return the ``count`` intervals before index ``end``, the oldest first."""
         return [self._interval(at) for at in range(end - count, end)]
 
-    def _interval(self, at: int) -> Interval:
+    def _interval(self, at: int) -> MonitorInterval:
         lanes = [values for lane in self._lanes.values() if (values := lane.at(at))]
         busy_ns, batches, rows = (sum(values[number] for values in lanes) for number in range(3))
         requests, queue_ns, compute_ns, latencies_ns = self._requests.at(at) or (0, 0, 0, ())
-        return Interval(requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns)
+        return MonitorInterval(requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns)
 
     def encode(self) -> Json:
         """Return all counters of the picture, with longer intervals where they are old."""

@@ -14,8 +14,8 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
-from tritonnb.notebook.interval_counters import Counters, Interval, ModelIntervals
-from tritonnb.recording.ensemble_graph import EnsembleGraph, ensemble_graph
+from tritonnb.notebook.interval_counters import Counters, ModelIntervals, MonitorInterval
+from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.server import Server
@@ -220,7 +220,7 @@ def _step_texts(step: Json) -> list[str]:
     ]
 
 
-def _graph_in_words(ensemble: str, graph: EnsembleGraph, steps: Mapping[str, Json]) -> str:
+def _graph_in_words(ensemble: str, graph: StepGraph, steps: Mapping[str, Json]) -> str:
     parts = [f"{node.label}: {', '.join(_step_texts(steps[node.label]))}" for node in graph.nodes if node.step >= 0]
     count = pluralize(len(parts), "step")
     return f"Ensemble {ensemble} with {count} in {graph.layers - 2} layers, means of {RECENT} s. {'; '.join(parts)}."
@@ -288,12 +288,13 @@ class Activity:
             self.of(model).add(counters)
 
 
-def measures(intervals: list[Interval], instances: int) -> Json:
+def measures(intervals: list[MonitorInterval], instances: int) -> Json:
     """Return rate (requests/s), p50 and p99 (ms, None without requests), busy share and mean batch size of intervals.
 
     Examples
     --------
-    >>> measures([Interval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=[1_000_000, 3_000_000])], 1)
+    >>> second = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=[10**6, 3 * 10**6])
+    >>> measures([second], 1)
     {'rate': 2.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
     """
     seconds = len(intervals) * INTERVAL_NS / 1e9

@@ -43,7 +43,7 @@ class GraphEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class EnsembleGraph:
+class StepGraph:
     """The nodes, the request first and the response last, and the edges."""
 
     nodes: tuple[GraphNode, ...]
@@ -60,7 +60,7 @@ class EnsembleGraph:
         return 1 + max(node.place for node in self.nodes)
 
 
-def ensemble_graph(config: pb.ModelConfig) -> EnsembleGraph:
+def ensemble_graph(config: pb.ModelConfig) -> StepGraph:
     """Return the graph of an ensemble.
 
     Parameters
@@ -102,7 +102,7 @@ def ensemble_graph(config: pb.ModelConfig) -> EnsembleGraph:
         for target, tensors in enumerate(reads)
         for source in sorted(sources[target])
     ]
-    return EnsembleGraph(tuple(nodes), tuple(edges))
+    return StepGraph(tuple(nodes), tuple(edges))
 
 
 def _layers(sources: list[set[int]]) -> list[int]:

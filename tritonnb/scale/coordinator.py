@@ -18,7 +18,7 @@ _SILENT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeploymentChange:
     """A request that changes every replica, including those that are added later: load, unload, settings.
 
     Attributes
@@ -36,13 +36,13 @@ class Change:
     body: bytes
 
     @classmethod
-    def of_settings(cls, method: str, target: str, body: bytes, model: str, names: Iterable[str]) -> Change:
+    def of_settings(cls, method: str, target: str, body: bytes, model: str, names: Iterable[str]) -> DeploymentChange:
         """A change of settings with these names; it replaces an earlier one of the same settings."""
         return cls(f"settings {target} {model} {' '.join(sorted(names))}", method, target, body)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReplicaReport:
     """The state that a replica reports every second.
 
     Attributes
@@ -90,9 +90,9 @@ class _Changes:
     """The changes of one group of replicas, by number."""
 
     last: int = 0
-    by_number: dict[int, Change] = field(default_factory=dict)
+    by_number: dict[int, DeploymentChange] = field(default_factory=dict)
 
-    def add(self, change: Change) -> int:
+    def add(self, change: DeploymentChange) -> int:
         self.last += 1
         self.by_number[self.last] = change
         return self.last
@@ -122,7 +122,7 @@ class Coordinator:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.sequences = SequenceTable()
         self._clock = clock
-        self._reports: dict[str, tuple[float, Report]] = {}
+        self._reports: dict[str, tuple[float, ReplicaReport]] = {}
         self._changes: dict[str, _Changes] = {}
 
     # --- sequences ----------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Coordinator:
 
     # --- replicas -----------------------------------------------------------------------------
 
-    def report(self, report: Report) -> Mapping[int, Change]:
+    def report(self, report: ReplicaReport) -> Mapping[int, DeploymentChange]:
         """A replica reports its state; returns the changes that it has not applied, by number."""
         now = self._clock()
         self._reports[report.replica] = now, report
@@ -163,7 +163,7 @@ class Coordinator:
 
     # --- changes ------------------------------------------------------------------------------
 
-    def begin_change(self, group: str, change: Change) -> int:
+    def begin_change(self, group: str, change: DeploymentChange) -> int:
         """Number a change of a group of replicas, before it is sent to them: a replica that starts now applies it."""
         return self._changes.setdefault(group, _Changes()).add(change)
 

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scale.coordinator import Change
+from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.replica import RpcReply
 from tritonnb.scale.sequences import SequenceKey, SequenceRequest
 
@@ -307,7 +307,7 @@ class Dispatcher:
             raise _no_replica(self.pool.group)
         return answered
 
-    async def change(self, change: Change) -> Any:
+    async def change(self, change: DeploymentChange) -> Any:
         """Apply a change on every replica, and on those that are added later.
 
         Returns

@@ -18,7 +18,7 @@ from tritonnb.endpoints.effects import Effect
 from tritonnb.endpoints.grpc.dispatch import SERVING
 from tritonnb.endpoints.grpc.rpcs import EFFECTS, HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
 from tritonnb.endpoints.request_rules import version_number
-from tritonnb.scale.coordinator import Change
+from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings, check_caller
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
@@ -96,11 +96,11 @@ class GrpcIngress:
     async def _change(self, name: str, message: bytes, request: Any, model: str) -> RpcReply:
         """Apply a change on the replicas that have the model, or on all."""
         if name in ("RepositoryModelLoad", "RepositoryModelUnload"):
-            change = Change(f"model {model}", "", name, message)
+            change = DeploymentChange(f"model {model}", "", name, message)
         elif name in ("TraceSetting", "LogSettings"):
-            change = Change.of_settings("", name, message, model, request.settings)
+            change = DeploymentChange.of_settings("", name, message, model, request.settings)
         else:
-            change = Change("", "", name, message)
+            change = DeploymentChange("", "", name, message)
         groups = [self._groups.of(model)] if model else self._groups.all
         replies = [await group.change(change) for group in groups]
         return _reply(first_refusal(replies) or replies[0])

@@ -27,9 +27,9 @@ from tritonnb.endpoints.http.inference import response_bytes
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, OPENAI_ROUTES, V2_ROUTES, Route, find_route
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE
 from tritonnb.endpoints.openai.errors import OpenAiError, error_bytes, from_triton
-from tritonnb.endpoints.openai.handlers import Access
+from tritonnb.endpoints.openai.handlers import AccessRules
 from tritonnb.scale.asgi import HttpRequest, Receive, Scope, Send, read_body, send_complete, send_parts, send_response
-from tritonnb.scale.coordinator import Change
+from tritonnb.scale.coordinator import DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher, ReplicaDiedError, ReplicaGoneError, first_refusal
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import NO_SHARED_MEMORY, Groups
@@ -76,7 +76,7 @@ class HttpIngress:
             *(OPENAI_ROUTES if settings.openai.allow else []),
         )
         self._admission = Admission(settings.http, settings.host, self.routes)
-        self._openai = Access(self._admission, settings.openai.api_key) if settings.openai.allow else None
+        self._openai = AccessRules(self._admission, settings.openai.api_key) if settings.openai.allow else None
         self.merges: Mapping[str, _Merge] = {
             "metrics": self._metrics,
             "replicas": self._replicas,
@@ -164,11 +164,11 @@ class HttpIngress:
         """Apply a change on the replicas that have the model, or on all."""
         method, target, body = request.method, request.target, request.body
         if route.name in ("load", "unload"):
-            change = Change(f"model {model}", method, target, body)
+            change = DeploymentChange(f"model {model}", method, target, body)
         elif route.name in ("trace-setting", "logging"):
-            change = Change.of_settings(method, target, body, model, _names(body))
+            change = DeploymentChange.of_settings(method, target, body, model, _names(body))
         else:
-            change = Change("", method, target, body)
+            change = DeploymentChange("", method, target, body)
         groups = [self._groups.of(model)] if model else self._groups.all
         replies: list[bytes] = [await group.change(change) for group in groups]
         return first_refusal(replies) or replies[0]

@@ -28,7 +28,7 @@ from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.endpoints.request_rules import client_text
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.scale.coordinator import Change, Report
+from tritonnb.scale.coordinator import DeploymentChange, ReplicaReport
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.sequences import SequenceKey
 from tritonnb.telemetry.stream import EventStream
@@ -198,7 +198,7 @@ class Replica:
 
         A caller that closes the iterator cancels the request.
         """
-        exchange = Exchange(writer := _Writer(), http_1_0=True, keep_alive=False)
+        exchange = Exchange(writer := _ExchangeWriter(), http_1_0=True, keep_alive=False)
         delegate = self._http.start_request(None, cast(httputil.HTTPConnection, exchange))
         exchange.delegate = delegate
         line = httputil.RequestStartLine(method, target, "HTTP/1.0")
@@ -265,11 +265,11 @@ class Replica:
         served = self.engine.models()
         return tuple({SequenceKey(model.name, id): None for model in served for id in model.live_sequences()})
 
-    def report(self, replica: str, group: str, node: str) -> Report:
+    def report(self, replica: str, group: str, node: str) -> ReplicaReport:
         """The state of the replica for the coordinator."""
         served = self.engine.models()
         http, grpc = self._endpoints.http, self._endpoints.grpc
-        return Report(
+        return ReplicaReport(
             replica,
             group,
             node,
@@ -298,7 +298,7 @@ class Replica:
 
     # --- changes ------------------------------------------------------------------------------
 
-    async def apply(self, number: int, change: Change) -> bytes | RpcReply:
+    async def apply(self, number: int, change: DeploymentChange) -> bytes | RpcReply:
         """Apply a change of all replicas; a change that comes twice, by two ways, is applied once.
 
         Returns
@@ -310,18 +310,18 @@ class Replica:
             self._applying[number] = asyncio.get_running_loop().create_task(self._run(change))
         return await asyncio.shield(self._applying[number])
 
-    async def apply_all(self, changes: Mapping[int, Change]) -> None:
+    async def apply_all(self, changes: Mapping[int, DeploymentChange]) -> None:
         """Apply the changes that other replicas have applied, in order."""
         for number in sorted(changes):
             await self.apply(number, changes[number])
 
-    async def _run(self, change: Change) -> bytes | RpcReply:
+    async def _run(self, change: DeploymentChange) -> bytes | RpcReply:
         if change.method:
             return await self.http(change.method, change.target, {}, change.body)
         return await self.rpc(change.target, change.body, {})
 
 
-class _Writer:
+class _ExchangeWriter:
     """Collects what is written to an exchange."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ class SequenceRequest(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _Placement:
     replica: str
     since: float  # of the last START
 
@@ -72,7 +72,7 @@ class SequenceTable:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[SequenceKey, _Entry] = {}
+        self._entries: dict[SequenceKey, _Placement] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -87,7 +87,7 @@ class SequenceTable:
 
     def start(self, key: SequenceKey, proposed: str, now: float) -> str:
         """A START request arrived: the replica for it, which is the present one if the sequence is live."""
-        entry = self._entries.setdefault(key, _Entry(proposed, now))
+        entry = self._entries.setdefault(key, _Placement(proposed, now))
         entry.since = now
         return entry.replica
 
@@ -99,7 +99,7 @@ class SequenceTable:
     def report(self, replica: str, live: Collection[SequenceKey], now: float) -> None:
         """A replica reported its live sequences: those that it does not have any more are removed."""
         for key in live:
-            self._entries.setdefault(key, _Entry(replica, now))
+            self._entries.setdefault(key, _Placement(replica, now))
         reported = frozenset(live)
         ended = [
             key

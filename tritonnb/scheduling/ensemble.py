@@ -25,7 +25,7 @@ Tensors = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EnsembleStep:
     """One step of an ensemble.
 
     Attributes
@@ -60,7 +60,7 @@ class EnsembleGraph:
     Parameters
     ----------
     name : str
-    steps : sequence of Step
+    steps : sequence of EnsembleStep
     inputs, outputs : sequence of str
         Inputs and outputs of the ensemble.
     optional : collection of str
@@ -72,7 +72,7 @@ class EnsembleGraph:
     def __init__(
         self,
         name: str,
-        steps: Sequence[Step],
+        steps: Sequence[EnsembleStep],
         inputs: Sequence[str],
         outputs: Sequence[str],
         optional: Collection[str] = (),
@@ -86,9 +86,9 @@ class EnsembleGraph:
         self.max_inflight_requests = max_inflight_requests
         self.decoupled = any(step.decoupled for step in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
-        self._plans: dict[tuple[str, ...], Plan] = {}
+        self._plans: dict[tuple[str, ...], EnsemblePlan] = {}
 
-    def steps_for(self, outputs: Iterable[str]) -> list[Step]:
+    def steps_for(self, outputs: Iterable[str]) -> list[EnsembleStep]:
         """The steps that these outputs depend on, in the order of the configuration."""
         tensors, needed = list(outputs), set[int]()
         while tensors:
@@ -98,13 +98,13 @@ class EnsembleGraph:
                 tensors += step.inputs.values()
         return [step for step in self.steps if step.index in needed]
 
-    def plan(self, requested: Sequence[str] | None) -> Plan:
+    def plan(self, requested: Sequence[str] | None) -> EnsemblePlan:
         """The plan for a request with these outputs, None for all; requests with the same outputs share it."""
         outputs = self.outputs if requested is None else tuple(requested)
         plan = self._plans.get(outputs)
         if plan is None:
             unique = tuple(dict.fromkeys(outputs))
-            plan = Plan(self.inputs, self.steps_for(unique), unique)
+            plan = EnsemblePlan(self.inputs, self.steps_for(unique), unique)
             if len(self._plans) < _MAX_PLANS:
                 self._plans[outputs] = plan
         return plan
@@ -122,18 +122,18 @@ class TensorArrival:
     ----------
     tensors : tuple of (str, str, int)
         For each tensor that is read: its name at the source, its name in the ensemble, and its number of readers.
-    steps : tuple of (Step, frozenset of str)
+    steps : tuple of (EnsembleStep, frozenset of str)
         The steps that read one of them, each with all tensors that it needs.
     completes_response : bool
         The response may be complete then.
     """
 
     tensors: tuple[tuple[str, str, int], ...]
-    steps: tuple[tuple[Step, frozenset[str]], ...]
+    steps: tuple[tuple[EnsembleStep, frozenset[str]], ...]
     completes_response: bool
 
 
-class Plan:
+class EnsemblePlan:
     """The steps that have to run for the requested outputs of an ensemble.
 
     Attributes
@@ -148,10 +148,10 @@ class Plan:
         For the outputs of each step, by its index.
     """
 
-    def __init__(self, inputs: Iterable[str], steps: Collection[Step], outputs: tuple[str, ...]) -> None:
+    def __init__(self, inputs: Iterable[str], steps: Collection[EnsembleStep], outputs: tuple[str, ...]) -> None:
         self.order = outputs
         self.outputs = frozenset(outputs)
-        self._readers: dict[str, list[Step]] = {}
+        self._readers: dict[str, list[EnsembleStep]] = {}
         for step in steps:
             for tensor in step.reads:
                 self._readers.setdefault(tensor, []).append(step)
@@ -178,7 +178,7 @@ class EnsembleRun:
     Attributes
     ----------
     request : Schedulable
-    plan : Plan
+    plan : EnsemblePlan
         `EnsembleGraph.plan` for its requested outputs.
     running : int
         Number of step requests without a final response.
@@ -192,7 +192,7 @@ class EnsembleRun:
 
     __slots__ = ("_iterations", "_left", "_values", "error", "plan", "request", "responses", "running", "waiting")
 
-    def __init__(self, request: Any, plan: Plan) -> None:
+    def __init__(self, request: Any, plan: EnsemblePlan) -> None:
         self.request = request
         self.plan = plan
         self.running = self.waiting = self.responses = 0
@@ -206,7 +206,7 @@ class EnsembleRun:
         """True if no step request is running or waiting."""
         return not self.running and not self.waiting
 
-    def iteration_of(self, step: Step, iteration: int) -> int:
+    def iteration_of(self, step: EnsembleStep, iteration: int) -> int:
         """The iteration that a response of a step belongs to."""
         if not step.decoupled:
             return iteration
@@ -214,7 +214,7 @@ class EnsembleRun:
         self._iterations[step.index] = number + 1
         return number
 
-    def put(self, arrival: TensorArrival, tensors: Mapping[str, object], iteration: int) -> list[Step]:
+    def put(self, arrival: TensorArrival, tensors: Mapping[str, object], iteration: int) -> list[EnsembleStep]:
         """Add tensors, by their names at the source; returns the steps that can run now."""
         values = self._values.get(iteration)
         if values is None:
@@ -253,13 +253,13 @@ class RunStep:
     """Send a request to the model of a step; ``inputs`` have the model's names."""
 
     run: EnsembleRun
-    step: Step
+    step: EnsembleStep
     iteration: int
     inputs: Tensors
     reason: Reason
 
     # The one that `dataclass` writes is not compiled.
-    def __init__(self, run: EnsembleRun, step: Step, iteration: int, inputs: Tensors, reason: Reason) -> None:
+    def __init__(self, run: EnsembleRun, step: EnsembleStep, iteration: int, inputs: Tensors, reason: Reason) -> None:
         self.run = run
         self.step = step
         self.iteration = iteration
@@ -318,7 +318,7 @@ class EnsembleScheduler:
         return self._advance(run, run.plan.begin, inputs, 0)
 
     def responded(
-        self, run: EnsembleRun, step: Step, iteration: int, outputs: Mapping[str, object] | None, final: bool
+        self, run: EnsembleRun, step: EnsembleStep, iteration: int, outputs: Mapping[str, object] | None, final: bool
     ) -> list[EnsembleDecision]:
         """A step sent a response; ``outputs`` is None for only the final flag."""
         released = self._release(run, step) if final else []
@@ -327,7 +327,7 @@ class EnsembleScheduler:
             return released + self._advance(run, arrival, outputs, run.iteration_of(step, iteration))
         return released + self._end_if_done(run)
 
-    def failed(self, run: EnsembleRun, step: Step, error: TritonError, final: bool) -> list[EnsembleDecision]:
+    def failed(self, run: EnsembleRun, step: EnsembleStep, error: TritonError, final: bool) -> list[EnsembleDecision]:
         """A step failed, or rejected its request."""
         released = self._release(run, step) if final else []
         self._fail(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
@@ -356,7 +356,7 @@ class EnsembleScheduler:
         decisions.append(SendResponse(run, outputs, run.has_ended))
         return decisions
 
-    def _start(self, run: EnsembleRun, step: Step, iteration: int, decisions: list[EnsembleDecision]) -> None:
+    def _start(self, run: EnsembleRun, step: EnsembleStep, iteration: int, decisions: list[EnsembleDecision]) -> None:
         limit = self.graph.max_inflight_requests
         if limit and self._running[step.index] >= limit:
             self._waiting[step.index].append((run, iteration))
@@ -364,14 +364,14 @@ class EnsembleScheduler:
         else:
             decisions.append(self._run(run, step, iteration, INPUTS_READY))
 
-    def _run(self, run: EnsembleRun, step: Step, iteration: int, rule: str) -> RunStep:
+    def _run(self, run: EnsembleRun, step: EnsembleStep, iteration: int, rule: str) -> RunStep:
         self._running[step.index] += 1
         run.running += 1
         tensors = run.take(step.reads, iteration)
         inputs = {name: tensors[tensor] for name, tensor in step.inputs.items()}
         return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 
-    def _release(self, run: EnsembleRun, step: Step) -> list[EnsembleDecision]:
+    def _release(self, run: EnsembleRun, step: EnsembleStep) -> list[EnsembleDecision]:
         """A step request has ended: a waiting one may start."""
         run.running -= 1
         self._running[step.index] -= 1

@@ -20,7 +20,7 @@ _END, ARRIVAL, CANCEL, _WAKE = range(4)
 
 
 @dataclass(slots=True)
-class Batch:
+class VirtualBatch:
     """One execution: its decision, start and end in ns, and the number of requests queued at its start."""
 
     decision: Execute
@@ -91,7 +91,7 @@ class VirtualTime:
 
     Attributes
     ----------
-    batches : list of Batch
+    batches : list of VirtualBatch
         In the order in which they started.
     responses : list of FinalResponse
         In the order in which they were sent, including errors.
@@ -109,7 +109,7 @@ class VirtualTime:
         clock: VirtualClock | None = None,
     ) -> None:
         self.scheduler = scheduler
-        self.batches: list[Batch] = []
+        self.batches: list[VirtualBatch] = []
         self.responses: list[FinalResponse] = []
         self._service = service
         self._check = check
@@ -191,7 +191,7 @@ class VirtualTime:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
-                self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
+                self.batches.append(VirtualBatch(decision, self.now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)
                 self._clock.schedule(end, _END, partial(self._ended, decision, order))
             elif isinstance(decision, Stage):

@@ -22,7 +22,7 @@ from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling.decisions import Execute, Schedulable, batch_sent, request_arrived, request_refused
 from tritonnb.scheduling.from_config import make_scheduler
-from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualClock, VirtualTime
+from tritonnb.scheduling.virtual_time import FinalResponse, VirtualBatch, VirtualClock, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
 from tritonnb.simulation.replicas import Replicas, Router, RouterFunction, instance_on, make_router
 from tritonnb.simulation.service import ExecutionTimes, Service
@@ -307,7 +307,9 @@ class _Simulation:
         self._routed.arrive(time_ns, request)
         return request
 
-    def _batch(self, number: int, batch: Batch, queued_ns: list[int], replica: int) -> tuple[BatchSent, BatchExecuted]:
+    def _batch(
+        self, number: int, batch: VirtualBatch, queued_ns: list[int], replica: int
+    ) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
         instance = self._instances[decision.instance]
         if len(self._replicas) > 1:

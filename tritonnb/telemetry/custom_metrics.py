@@ -23,7 +23,7 @@ _FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """The kinds of metrics, as Prometheus names them."""
 
     COUNTER = "counter"
@@ -32,7 +32,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """The value of one metric at one time.
 
     Attributes
@@ -55,8 +55,8 @@ class FamilySnapshot:
 
     name: str
     description: str
-    kind: Kind
-    samples: tuple[Sample, ...]
+    kind: MetricKind
+    samples: tuple[MetricSample, ...]
 
 
 class CustomMetrics:
@@ -64,9 +64,9 @@ class CustomMetrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._families: dict[str, MetricFamily] = {}
+        self._families: dict[str, CustomMetricFamily] = {}
 
-    def open(self, name: str, description: str, kind: Kind) -> MetricFamily:
+    def open(self, name: str, description: str, kind: MetricKind) -> CustomMetricFamily:
         """Return the family with a name; create it if it does not exist. Call `close` after use.
 
         Raises
@@ -87,11 +87,11 @@ class CustomMetrics:
             family.users += 1
             return family
 
-    def create_family(self, name: str, description: str, kind: Kind) -> MetricFamily:
+    def create_family(self, name: str, description: str, kind: MetricKind) -> CustomMetricFamily:
         """Create a family; called by `open` with the lock held."""
-        return MetricFamily(name, description, kind, self._lock)
+        return CustomMetricFamily(name, description, kind, self._lock)
 
-    def close(self, family: MetricFamily) -> None:
+    def close(self, family: CustomMetricFamily) -> None:
         """Release a family; it is removed when its last user has closed it."""
         with self._lock:
             family.users -= 1
@@ -109,18 +109,18 @@ class CustomMetrics:
             ]
 
 
-class MetricFamily:
+class CustomMetricFamily:
     """Metrics of one name that differ in their labels."""
 
-    def __init__(self, name: str, description: str, kind: Kind, lock: threading.Lock) -> None:
+    def __init__(self, name: str, description: str, kind: MetricKind, lock: threading.Lock) -> None:
         self.name = name
         self.description = description
         self.kind = kind
         self.users = 0
         self._lock = lock
-        self._metrics: dict[Labels, Metric] = {}
+        self._metrics: dict[Labels, CustomMetric] = {}
 
-    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> Metric:
+    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> CustomMetric:
         """The metric with these labels; ``buckets`` are the upper bounds of a histogram, ascending.
 
         Raises
@@ -131,9 +131,9 @@ class MetricFamily:
         for name in labels:
             if not _LABEL_NAME.fullmatch(name):
                 raise InvalidArgumentError(f"'{name}' is not a valid label of a metric")
-        if (buckets is None) if self.kind is Kind.HISTOGRAM else buckets:
+        if (buckets is None) if self.kind is MetricKind.HISTOGRAM else buckets:
             raise InvalidArgumentError(
-                "a histogram needs buckets" if self.kind is Kind.HISTOGRAM else "only a histogram has buckets"
+                "a histogram needs buckets" if self.kind is MetricKind.HISTOGRAM else "only a histogram has buckets"
             )
         bounds = tuple(buckets or ())
         if any(not a < b for a, b in itertools.pairwise(bounds)):
@@ -144,19 +144,19 @@ class MetricFamily:
                 self._metrics[key] = self.create_metric(key, bounds)
             return self._metrics[key]
 
-    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> Metric:
+    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
         """Create a metric; called by `metric` with the lock held."""
-        return Metric(self.kind, labels, bounds, self._lock)
+        return CustomMetric(self.kind, labels, bounds, self._lock)
 
-    def metrics(self) -> list[Metric]:
+    def metrics(self) -> list[CustomMetric]:
         """The metrics created so far."""
         return list(self._metrics.values())
 
 
-class Metric:
+class CustomMetric:
     """One value, or one histogram."""
 
-    def __init__(self, kind: Kind, labels: Labels, buckets: Sequence[float], lock: threading.Lock) -> None:
+    def __init__(self, kind: MetricKind, labels: Labels, buckets: Sequence[float], lock: threading.Lock) -> None:
         self.kind = kind
         self.labels = labels
         self._lock = lock
@@ -171,7 +171,7 @@ class Metric:
         UnsupportedError
             For a histogram.
         """
-        self._refuse(Kind.HISTOGRAM, "does not support Value")
+        self._refuse(MetricKind.HISTOGRAM, "does not support Value")
         return self._value
 
     def increment(self, amount: float) -> None:
@@ -182,8 +182,8 @@ class Metric:
         InvalidArgumentError, UnsupportedError
             If the amount is invalid, or for a histogram.
         """
-        self._refuse(Kind.HISTOGRAM, "does not support Increment")
-        if self.kind is Kind.COUNTER and amount < 0:
+        self._refuse(MetricKind.HISTOGRAM, "does not support Increment")
+        if self.kind is MetricKind.COUNTER and amount < 0:
             raise InvalidArgumentError(
                 "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
             )
@@ -198,8 +198,8 @@ class Metric:
         UnsupportedError
             For other kinds.
         """
-        self._refuse(Kind.COUNTER, "does not support Set")
-        self._refuse(Kind.HISTOGRAM, "does not support Set")
+        self._refuse(MetricKind.COUNTER, "does not support Set")
+        self._refuse(MetricKind.HISTOGRAM, "does not support Set")
         with self._lock:
             self._value = float(value)
 
@@ -211,17 +211,17 @@ class Metric:
         UnsupportedError
             For other kinds.
         """
-        self._refuse(Kind.COUNTER, "does not support Observe")
-        self._refuse(Kind.GAUGE, "does not support Observe")
+        self._refuse(MetricKind.COUNTER, "does not support Observe")
+        self._refuse(MetricKind.GAUGE, "does not support Observe")
         with self._lock:
             self._histogram.observe(value)
 
-    def sample(self) -> Sample:
+    def sample(self) -> MetricSample:
         """The current value; called with the lock held."""
-        if self.kind is Kind.HISTOGRAM:
-            return Sample(self.labels, self._histogram.sum, tuple(self._histogram.buckets()))
-        return Sample(self.labels, self._value)
+        if self.kind is MetricKind.HISTOGRAM:
+            return MetricSample(self.labels, self._histogram.sum, tuple(self._histogram.buckets()))
+        return MetricSample(self.labels, self._value)
 
-    def _refuse(self, kind: Kind, what: str) -> None:
+    def _refuse(self, kind: MetricKind, what: str) -> None:
         if self.kind is kind:
             raise UnsupportedError(f"TRITONSERVER_METRIC_KIND_{kind.name} {what}")

@@ -26,12 +26,12 @@ from tritonnb.backends.isolation.codec import (
 )
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.telemetry.custom_metrics import Kind, Metric, MetricFamily
+from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, MetricKind
 
 Payload = npt.NDArray[np.uint8]
 
 
-class ModelCalls:
+class ChildCalls:
     """The calls of one child.
 
     `handle` is called on the instance's thread for messages on ``work``, and on the thread that reads ``calls`` for
@@ -59,8 +59,8 @@ class ModelCalls:
         #: Of batches that were executed: response senders that the model may still use, and their requests.
         self._senders: dict[tuple[int, int], tuple[ResponseSender, InferRequest]] = {}
         self._sent: dict[int, InferRequest] = {}
-        self._families: dict[str, MetricFamily] = {}
-        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], Metric] = {}
+        self._families: dict[str, CustomMetricFamily] = {}
+        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], CustomMetric] = {}
         self._checks: dict[int, SimpleQueue[TritonError | None]] = {}
         self._check_numbers = itertools.count(1)
         self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -229,7 +229,7 @@ class ModelCalls:
             logger.handle(record)
 
     def _open_family(self, name: str, description: str, kind: str) -> None:
-        self._families[name] = self._server_calls().metrics.open(name, description, Kind(kind))
+        self._families[name] = self._server_calls().metrics.open(name, description, MetricKind(kind))
 
     def _close_family(self, name: str) -> None:
         self._server_calls().metrics.close(self._families.pop(name))
@@ -239,13 +239,13 @@ class ModelCalls:
         self._metrics[family, metric.labels] = metric
 
     def _change_metric(self, family: str, labels: list[list[str]], change: str, value: float) -> None:
-        changes = {"increment": Metric.increment, "set": Metric.set, "observe": Metric.observe}
+        changes = {"increment": CustomMetric.increment, "set": CustomMetric.set, "observe": CustomMetric.observe}
         changes[change](self._metric(family, labels), value)
 
     def _metric_value(self, family: str, labels: list[list[str]]) -> float:
         return self._metric(family, labels).value()
 
-    def _metric(self, family: str, labels: list[list[str]]) -> Metric:
+    def _metric(self, family: str, labels: list[list[str]]) -> CustomMetric:
         return self._metrics[family, tuple((name, value) for name, value in labels)]
 
     # --- model control ------------------------------------------------------------------------

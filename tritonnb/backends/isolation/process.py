@@ -21,7 +21,7 @@ from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.isolation.channel import Channel, Header, Message, anonymous_file
 from tritonnb.backends.isolation.codec import Packer, SharedOutput, decode_error
 from tritonnb.backends.isolation.launch import TIMEOUT
-from tritonnb.backends.isolation.model_calls import ModelCalls
+from tritonnb.backends.isolation.model_calls import ChildCalls
 from tritonnb.core.errors import TritonError
 
 _PROGRAM = Path(__file__).parent / "child" / "start.py"
@@ -258,7 +258,7 @@ class Connection:
 
     Attributes
     ----------
-    model_calls : ModelCalls
+    model_calls : ChildCalls
     ended : callable or None
         Called when the process has ended, on the thread that reads its calls.
     has_ended : bool
@@ -268,7 +268,7 @@ class Connection:
     def __init__(self, name: str, server: ServerCalls | None) -> None:
         self.ended: Callable[[], None] | None = None
         self._process = ChildProcess()
-        self.model_calls = ModelCalls(name, server, self._process.calls)
+        self.model_calls = ChildCalls(name, server, self._process.calls)
         self.has_ended = False
         self._process.start_reading(name, self.model_calls.handle, self._ended)
 

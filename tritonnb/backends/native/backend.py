@@ -18,7 +18,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.execution import Execution
 from tritonnb.backends.native import library
-from tritonnb.backends.native.batch import Batch
+from tritonnb.backends.native.batch import NativeBatch
 from tritonnb.backends.native.events import EventThread, log_messages
 from tritonnb.backends.native.tensors import RequestWriter, ResponseReader
 from tritonnb.core.errors import TritonError
@@ -167,7 +167,7 @@ class NativeModel(BackendModel):
         super().__init__(context)
         self.parallel_instances = library.load_shim().tnb_backend_loads_in_parallel(backend)
         self._model = NativeModelObject(backend, context)
-        self._pending: dict[int, Batch] = {}
+        self._pending: dict[int, NativeBatch] = {}
         self._events: EventThread | None = None
 
     def initialize(self) -> None:
@@ -200,7 +200,7 @@ class NativeModel(BackendModel):
 class NativeInstance(BackendModelInstance):
     """An instance of a model of a native backend."""
 
-    def __init__(self, context: ModelContext, spec: InstanceSpec, model: int, pending: dict[int, Batch]) -> None:
+    def __init__(self, context: ModelContext, spec: InstanceSpec, model: int, pending: dict[int, NativeBatch]) -> None:
         self._context = context
         self._spec = spec
         self._model = model
@@ -231,7 +231,7 @@ class NativeInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Call ``TRITONBACKEND_ModelInstanceExecute``, without the interpreter lock."""
         log_messages.refresh_levels()
-        batch = Batch(execution, self._reader, self._pending, self._decoupled)
+        batch = NativeBatch(execution, self._reader, self._pending, self._decoupled)
         handles = [batch.add(self._writer, index) for index in range(len(execution.requests))]
         statistics = library.BatchStatistics()
         error = self._library.tnb_instance_execute(

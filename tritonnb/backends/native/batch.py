@@ -29,7 +29,7 @@ class _Pending:
         self.released = False
 
 
-class Batch:
+class NativeBatch:
     """The requests of an execution, until they are released and answered.
 
     The instance's thread collects what an execution left; later events come from the thread of the model's events.
@@ -38,13 +38,13 @@ class Batch:
     ----------
     execution : Execution
     reader : ResponseReader
-    batches : dict of int to Batch
+    batches : dict of int to NativeBatch
         The batches of the model's requests, by token; this one adds and removes its own.
     decoupled : bool
     """
 
     def __init__(
-        self, execution: Execution, reader: ResponseReader, batches: dict[int, Batch], decoupled: bool
+        self, execution: Execution, reader: ResponseReader, batches: dict[int, NativeBatch], decoupled: bool
     ) -> None:
         self._execution = execution
         self._decoupled = decoupled

@@ -13,7 +13,7 @@ from tritonnb.backends.python.instance_binding import InstanceBinding, current_b
 from tritonnb.backends.python.tensor import decode_text
 from tritonnb.core.errors import TritonError
 from tritonnb.telemetry import custom_metrics
-from tritonnb.telemetry.custom_metrics import Kind
+from tritonnb.telemetry.custom_metrics import MetricKind
 
 
 class _RaisedToModel:
@@ -45,11 +45,11 @@ class MetricFamily:
         ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
     """
 
-    COUNTER, GAUGE, HISTOGRAM = Kind
+    COUNTER, GAUGE, HISTOGRAM = MetricKind
 
     _binding: ClassVar[InstanceBinding | None] = None
 
-    def __init__(self, name: str, description: str, kind: Kind) -> None:
+    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         binding = self._binding or current_binding()
         if binding is None or binding.server is None:
             raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
@@ -66,7 +66,7 @@ class MetricFamily:
 class Metric:
     """A metric; created by `MetricFamily.Metric`."""
 
-    def __init__(self, family: MetricFamily, metric: custom_metrics.Metric) -> None:
+    def __init__(self, family: MetricFamily, metric: custom_metrics.CustomMetric) -> None:
         self._family = weakref.ref(family)
         self._open_metric = metric
 
@@ -90,7 +90,7 @@ class Metric:
         with _RaisedToModel("get metric value"):
             return self._metric().value()
 
-    def _metric(self) -> custom_metrics.Metric:
+    def _metric(self) -> custom_metrics.CustomMetric:
         if self._family() is None:
             raise TritonModelException(
                 "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "

@@ -13,11 +13,11 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.grpc.handlers import Handlers
+from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import GrpcRequestCache, Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
-from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
 
@@ -33,7 +33,7 @@ class RpcDispatcher:
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
-        self._handlers = Handlers(engine)
+        self._handlers = RpcHandlers(engine)
         self._request_cache = GrpcRequestCache(engine.table)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
@@ -119,7 +119,7 @@ class RpcDispatcher:
             inference.cancel()
             raise
 
-    def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> Stream:
+    def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> InferStream:
         """Begin a ``ModelStreamInfer``; a message that cannot be parsed ends it, like the end of the client's stream.
 
         Raises
@@ -129,7 +129,9 @@ class RpcDispatcher:
         """
         self._restrictions.check(STREAM_INFER, metadata)
         ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return Stream(self._engine, _requests(messages), metadata, self._forwarded_headers(metadata), ends_on_error)
+        return InferStream(
+            self._engine, _requests(messages), metadata, self._forwarded_headers(metadata), ends_on_error
+        )
 
     def _forwarded_headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
         if self._forward_pattern is None:

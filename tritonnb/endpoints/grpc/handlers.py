@@ -20,7 +20,7 @@ from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 _LOG_FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
-class Handlers:
+class RpcHandlers:
     """The RPCs with one request and one response, by name.
 
     Each takes the request message, and returns the response: a message, or its fields, or None if it has no fields.

@@ -36,7 +36,7 @@ OnResponse = Callable[["Inference", InferResponse], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _KnownMessage:
     """A known message.
 
     Attributes
@@ -62,7 +62,7 @@ class GrpcRequestCache:
 
     def __init__(self, models: Models, limit: int = MAX_HEADS) -> None:
         self._models = models
-        self._entries: BoundedCache[bytes, _Entry] = BoundedCache(limit)
+        self._entries: BoundedCache[bytes, _KnownMessage] = BoundedCache(limit)
 
     def find(
         self, message: bytes | bytearray, respond: Respond
@@ -133,7 +133,7 @@ class GrpcRequestCache:
         repeated = request.clone({}, discard_response)
         repeated.model_version = version_number(parsed.model_version)
         template = RequestTemplate(served.spec, repeated, response_format, len(message), tuple(inputs))
-        self._entries.store(head, _Entry(template, tuple(prefixes)))
+        self._entries.store(head, _KnownMessage(template, tuple(prefixes)))
 
 
 def _head_length(message: bytes | bytearray) -> int:

@@ -26,7 +26,7 @@ _FINAL = "triton_final_response"
 _Message: TypeAlias = pb.ModelStreamInferResponse | TritonError
 
 
-class Stream:
+class InferStream:
     """One stream.
 
     Parameters

@@ -9,7 +9,7 @@ from typing import Any
 from tornado import routing, web
 
 from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
-from tritonnb.endpoints.http.handlers.generate import Generate
+from tritonnb.endpoints.http.handlers.generate import GenerateHandler
 from tritonnb.endpoints.http.openapi import description
 from tritonnb.endpoints.http.routes import V2_ROUTES, RawPath
 from tritonnb.runtime.engine import Engine
@@ -17,7 +17,7 @@ from tritonnb.runtime.engine import Engine
 logger = logging.getLogger(__name__)
 
 
-class OpenApi(metadata.Handler):
+class OpenApiHandler(metadata.Handler):
     """``/v2/openapi.json``."""
 
     def get(self) -> None:
@@ -27,28 +27,28 @@ class OpenApi(metadata.Handler):
 
 #: By name of the route: the handler, and its arguments.
 _HANDLERS: Mapping[str, tuple[type[metadata.Handler], Mapping[str, Any]]] = {
-    "live": (metadata.Live, {}),
-    "ready": (metadata.Ready, {}),
-    "server-metadata": (metadata.ServerMetadata, {}),
-    "openapi": (OpenApi, {}),
-    "statistics": (metadata.Statistics, {}),
-    "model-metadata": (metadata.ModelMetadata, {}),
-    "model-ready": (metadata.ModelReady, {}),
-    "model-config": (metadata.ModelConfiguration, {}),
-    "model-statistics": (metadata.Statistics, {}),
-    "infer": (metadata.Infer, {}),
-    "generate": (Generate, {"streaming": False}),
-    "generate-stream": (Generate, {"streaming": True}),
-    "index": (metadata.RepositoryIndex, {}),
-    "load": (metadata.RepositoryLoad, {}),
-    "unload": (metadata.RepositoryUnload, {}),
-    "trace-setting": (settings.TraceSetting, {}),
-    "logging": (settings.Logging, {}),
-    "system-status": (shared_memory.SystemStatus, {}),
-    "cuda-status": (shared_memory.CudaStatus, {}),
-    "system-register": (shared_memory.SystemRegister, {}),
-    "cuda-register": (shared_memory.CudaRegister, {}),
-    "unregister": (shared_memory.Unregister, {}),
+    "live": (metadata.LiveHandler, {}),
+    "ready": (metadata.ReadyHandler, {}),
+    "server-metadata": (metadata.ServerMetadataHandler, {}),
+    "openapi": (OpenApiHandler, {}),
+    "statistics": (metadata.StatisticsHandler, {}),
+    "model-metadata": (metadata.ModelMetadataHandler, {}),
+    "model-ready": (metadata.ModelReadyHandler, {}),
+    "model-config": (metadata.ModelConfigurationHandler, {}),
+    "model-statistics": (metadata.StatisticsHandler, {}),
+    "infer": (metadata.InferHandler, {}),
+    "generate": (GenerateHandler, {"streaming": False}),
+    "generate-stream": (GenerateHandler, {"streaming": True}),
+    "index": (metadata.RepositoryIndexHandler, {}),
+    "load": (metadata.RepositoryLoadHandler, {}),
+    "unload": (metadata.RepositoryUnloadHandler, {}),
+    "trace-setting": (settings.TraceSettingHandler, {}),
+    "logging": (settings.LoggingHandler, {}),
+    "system-status": (shared_memory.SystemStatusHandler, {}),
+    "cuda-status": (shared_memory.CudaStatusHandler, {}),
+    "system-register": (shared_memory.SystemRegisterHandler, {}),
+    "cuda-register": (shared_memory.CudaRegisterHandler, {}),
+    "unregister": (shared_memory.UnregisterHandler, {}),
 }
 
 
@@ -68,7 +68,7 @@ def make_application(engine: Engine, max_input_size: int, others: Sequence[routi
     rules = [routing.Rule(RawPath(pattern), handler, {**arguments, **more}) for pattern, handler, more in handlers]
     return web.Application(
         [*rules, *others],
-        default_handler_class=metadata.Unknown,
+        default_handler_class=metadata.UnknownPathHandler,
         default_handler_args=arguments,
         log_function=_log,
     )

@@ -27,7 +27,7 @@ from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
+from tritonnb.telemetry.custom_metrics import FamilySnapshot, MetricKind
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies
 from tritonnb.telemetry.statistics import ModelStatistics
 
@@ -282,7 +282,7 @@ def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
         metric = Metric(family.name, family.description, family.kind.value)
         for sample in family.samples:
             labels = dict(sample.labels)
-            if family.kind is not Kind.HISTOGRAM:
+            if family.kind is not MetricKind.HISTOGRAM:
                 metric.add_sample(family.name, labels, sample.value)
                 continue
             add_histogram(metric, labels, sample.buckets, sample.value)

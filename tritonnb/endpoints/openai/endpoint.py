@@ -19,12 +19,12 @@ from tritonnb.runtime.engine import Engine
 
 #: By name of the route.
 _HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {
-    "openai-models": handlers.Models,
-    "openai-model": handlers.Model,
-    "openai-completions": handlers.Completions,
-    "openai-chat-completions": handlers.ChatCompletions,
-    "openai-embeddings": handlers.Embeddings,
-    "openai-unknown": handlers.Unknown,
+    "openai-models": handlers.ModelListHandler,
+    "openai-model": handlers.ModelHandler,
+    "openai-completions": handlers.CompletionsHandler,
+    "openai-chat-completions": handlers.ChatCompletionsHandler,
+    "openai-embeddings": handlers.EmbeddingsHandler,
+    "openai-unknown": handlers.UnknownRouteHandler,
 }
 
 
@@ -42,7 +42,7 @@ def rules(engine: Engine, max_input_size: int, admission: Admission, options: Op
     arguments: dict[str, Any] = {
         "engine": engine,
         "max_input_size": max_input_size,
-        "access": handlers.Access(admission, options.api_key),
+        "access": handlers.AccessRules(admission, options.api_key),
         "default_max_tokens": options.default_max_tokens,
         "created": int(time.time()),
     }

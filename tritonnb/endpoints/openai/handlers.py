@@ -72,7 +72,7 @@ def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
 
 
 @dataclass(frozen=True)
-class Access:
+class AccessRules:
     """The rules that a request must satisfy.
 
     Attributes
@@ -119,7 +119,7 @@ class OpenAiHandler(Handler):
     """The base class: access rules, and errors in OpenAI's form."""
 
     def initialize(  # type: ignore[override]
-        self, engine: Engine, max_input_size: int, access: Access, default_max_tokens: int, created: int
+        self, engine: Engine, max_input_size: int, access: AccessRules, default_max_tokens: int, created: int
     ) -> None:
         """Store the arguments of the route (Tornado's interface)."""
         super().initialize(engine, max_input_size)
@@ -181,7 +181,7 @@ class OpenAiHandler(Handler):
         return [name for name, spec in specs.items() if generates(spec) or embeds(spec)]
 
 
-class Models(OpenAiHandler):
+class ModelListHandler(OpenAiHandler):
     """``/v1/models``."""
 
     def get(self) -> None:
@@ -190,7 +190,7 @@ class Models(OpenAiHandler):
         self.respond_json({"object": "list", "data": data})
 
 
-class Model(OpenAiHandler):
+class ModelHandler(OpenAiHandler):
     """``/v1/models/M``."""
 
     def get(self, model: str) -> None:
@@ -268,7 +268,7 @@ class _Generation(_Inference):
         self.write(f"data: {json.dumps(value, separators=(',', ':'), ensure_ascii=False)}\n\n")
 
 
-class Completions(_Generation):
+class CompletionsHandler(_Generation):
     """``/v1/completions``."""
 
     async def post(self) -> None:
@@ -277,7 +277,7 @@ class Completions(_Generation):
         await self.generate(asked, asked.prompts, CompletionForm(asked))
 
 
-class ChatCompletions(_Generation):
+class ChatCompletionsHandler(_Generation):
     """``/v1/chat/completions``."""
 
     async def post(self) -> None:
@@ -290,7 +290,7 @@ class ChatCompletions(_Generation):
         await self.generate(asked, [prompt], ChatForm(asked))
 
 
-class Embeddings(_Inference):
+class EmbeddingsHandler(_Inference):
     """``/v1/embeddings``."""
 
     async def post(self) -> None:
@@ -310,7 +310,7 @@ class Embeddings(_Inference):
         self.respond_json({"object": "list", "data": data, "model": asked.model, "usage": usage})
 
 
-class Unknown(OpenAiHandler):
+class UnknownRouteHandler(OpenAiHandler):
     """Every other path under ``/v1``."""
 
     def prepare(self) -> None:

@@ -20,19 +20,19 @@ from tritonnb.core.packed_events import pack_step_sent
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.execution.instance import Instance
-from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
+from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, SequenceFlags
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
     EndRequest,
     EnsembleDecision,
     EnsembleGraph,
+    EnsemblePlan,
     EnsembleRun,
     EnsembleScheduler,
-    Plan,
+    EnsembleStep,
     RunStep,
     SendResponse,
-    Step,
 )
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class EnsembleDriver:
         )
         served.pin()
         self._executions[request] = execution
-        sequence = Sequence.of(request)
+        sequence = SequenceFlags.of(request)
         rows = request.batch_size if served.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
         self._carry_out(self._scheduler.begin(execution, inputs))
@@ -244,7 +244,7 @@ class EnsembleDriver:
 class _EnsembleExecution(EnsembleRun):
     """One request to an ensemble, and the requests to the models of its steps."""
 
-    def __init__(self, request: InferRequest, plan: Plan, models: list[ServedModel]) -> None:
+    def __init__(self, request: InferRequest, plan: EnsemblePlan, models: list[ServedModel]) -> None:
         super().__init__(request, plan)
         self.models = models
         self.open: dict[InferRequest, ServedModel] = {}
@@ -266,7 +266,7 @@ class _EnsembleExecution(EnsembleRun):
                 inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
                 sequence = value.sequence
         if sequence is None:
-            sequence = Sequence.of(request)
+            sequence = SequenceFlags.of(request)
         step_request = InferRequest(
             model.name,
             inputs,
@@ -283,10 +283,12 @@ class _EnsembleExecution(EnsembleRun):
         step_request.cancelled = request.cancelled
         return step_request
 
-    def tensors_of(self, step: Step, request: InferRequest, response: InferResponse) -> dict[str, EnsembleTensor]:
+    def tensors_of(
+        self, step: EnsembleStep, request: InferRequest, response: InferResponse
+    ) -> dict[str, EnsembleTensor]:
         """The outputs of a step by the names that its model uses."""
         model = self.models[step.index]
-        sequence = Sequence.of(request).overridden(response.parameters)
+        sequence = SequenceFlags.of(request).overridden(response.parameters)
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
         return {output.name: EnsembleTensor(output, rows, sequence) for output in response.outputs}
 
@@ -374,7 +376,7 @@ def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
 
 def _graph(config: pb.ModelConfig, lookup: ModelLookup) -> EnsembleGraph:
     steps = [
-        Step(
+        EnsembleStep(
             index,
             step.model_name,
             step.model_version,

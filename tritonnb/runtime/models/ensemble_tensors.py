@@ -20,19 +20,19 @@ _IDS = 2**64
 
 # Created for every step of every request; creating frozen instances takes three times as long.
 @dataclass(slots=True)
-class Sequence:
+class SequenceFlags:
     """The sequence that a request or tensor belongs to: ``correlation_id`` and ``flags`` of `InferRequest`."""
 
     correlation_id: int | str = 0
     flags: int = 0
 
     @classmethod
-    def of(cls, request: InferRequest) -> Sequence:
+    def of(cls, request: InferRequest) -> SequenceFlags:
         """The sequence of a request."""
         correlation_id, flags = request.correlation_id, request.flags
         return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
 
-    def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> Sequence:
+    def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> SequenceFlags:
         """The sequence with the response parameters ``sequence_id``, ``sequence_start``, ``sequence_end`` of a step.
 
         Raises
@@ -55,7 +55,7 @@ class Sequence:
             if type(value) is not bool:
                 raise InvalidArgumentError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
             flags = flags | flag if value else flags & ~flag
-        return Sequence(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
+        return SequenceFlags(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:
         """The parameters of every response of an ensemble; an integer is written as a signed 64-bit integer."""
@@ -69,7 +69,7 @@ class Sequence:
         }
 
 
-NO_SEQUENCE = Sequence()
+NO_SEQUENCE = SequenceFlags()
 
 
 @final
@@ -82,15 +82,15 @@ class EnsembleTensor:
     tensor : Tensor
     batch_size : int
         Number of rows; 0 if the tensor comes from a model that does not batch.
-    sequence : Sequence
+    sequence : SequenceFlags
     """
 
     tensor: Tensor
     batch_size: int
-    sequence: Sequence
+    sequence: SequenceFlags
 
     # The one that `dataclass` writes is not compiled.
-    def __init__(self, tensor: Tensor, batch_size: int, sequence: Sequence) -> None:
+    def __init__(self, tensor: Tensor, batch_size: int, sequence: SequenceFlags) -> None:
         self.tensor = tensor
         self.batch_size = batch_size
         self.sequence = sequence

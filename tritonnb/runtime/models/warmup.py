@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WarmupSample:
     """One entry of ``model_warmup``.
 
     Attributes
@@ -63,7 +63,7 @@ class Sample:
         return sum(request.batch_size for request in self.requests)
 
 
-def warmup_samples(context: ModelContext) -> list[Sample]:
+def warmup_samples(context: ModelContext) -> list[WarmupSample]:
     """The samples of a model, validated like other requests.
 
     Raises
@@ -78,12 +78,12 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
         if sample.batch_size:  # others are skipped without validation
             check_warmup_sample(sample, context.directory)
             requests = tuple(_request(context, spec, validator, sample) for _ in range(sample.batch_size))
-            samples.append(Sample(sample.name, max(1, sample.count), requests))
+            samples.append(WarmupSample(sample.name, max(1, sample.count), requests))
     return samples
 
 
 async def warm_up(
-    served: ServedModel, instance: Instance, sequences: SequenceInputs | None, samples: Sequence[Sample]
+    served: ServedModel, instance: Instance, sequences: SequenceInputs | None, samples: Sequence[WarmupSample]
 ) -> None:
     """Run the samples on a new instance of a model, which runs nothing else; they are counted in the statistics.
 
@@ -93,7 +93,7 @@ async def warm_up(
     instance : Instance
     sequences : SequenceInputs or None
         For a model with ``sequence_batching``: the requests have states, which are discarded.
-    samples : sequence of Sample
+    samples : sequence of WarmupSample
 
     Raises
     ------
@@ -113,7 +113,9 @@ async def warm_up(
             await _execute(served, instance, sequences, sample)
 
 
-async def _execute(served: ServedModel, instance: Instance, sequences: SequenceInputs | None, sample: Sample) -> None:
+async def _execute(
+    served: ServedModel, instance: Instance, sequences: SequenceInputs | None, sample: WarmupSample
+) -> None:
     loop = asyncio.get_running_loop()
     completed: asyncio.Future[None] = loop.create_future()
     responses: list[InferResponse] = []
@@ -143,7 +145,7 @@ async def _execute(served: ServedModel, instance: Instance, sequences: SequenceI
     served.emit(executed_event(served.name, served.version, name, execution, failures, time.monotonic_ns()))
 
 
-def _sample_error(sample: Sample, messages: list[str]) -> InvalidArgumentError:
+def _sample_error(sample: WarmupSample, messages: list[str]) -> InvalidArgumentError:
     """The error for a failed sample, with a message for every request that failed."""
     failures = "".join(f"{message}; " for message in messages)
     return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {failures}")

@@ -17,7 +17,7 @@ from tritonnb.runtime.models.scheduler_driver import SchedulerDriver
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.repository.directories import ModelSource
 from tritonnb.runtime.repository.loader import ModelLoader
-from tritonnb.runtime.repository.table import Model
+from tritonnb.runtime.repository.table import RepositoryModel
 
 
 def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
@@ -75,7 +75,7 @@ def _driver_of(served: ServedModel) -> SchedulerDriver:
     return served.driver
 
 
-def unchanged_versions(model: Model, source: ModelSource) -> list[int]:
+def unchanged_versions(model: RepositoryModel, source: ModelSource) -> list[int]:
     """The versions of a served model that continue to serve when it is loaded again, perhaps with other instances.
 
     As in Triton, these are the versions whose files have not changed, unless a file outside the directories of versions

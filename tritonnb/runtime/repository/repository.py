@@ -26,7 +26,7 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelDirectories, ModelSource
 from tritonnb.runtime.repository.loader import ModelLoader, SharedServices
-from tritonnb.runtime.repository.table import Model, ModelTable, State, Version
+from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState
 from tritonnb.runtime.repository.unloading import Unloader, drain_all
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class ModelRepository:
                 logger.error("failed to poll model '%s': %s", name, error.message)
 
     async def _load_directory(
-        self, model: Model, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None
+        self, model: RepositoryModel, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None
     ) -> None:
         try:
             source = await self.loader.run_in_pool(self.directories.read, name, override, files)
@@ -136,7 +136,7 @@ class ModelRepository:
         await self._load_with_steps(model, source, kept)
         model.files = loaded_files
 
-    async def _change_instances(self, model: Model, source: ModelSource, versions: Sequence[int]) -> bool:
+    async def _change_instances(self, model: RepositoryModel, source: ModelSource, versions: Sequence[int]) -> bool:
         """Change the instances of versions that are served; returns False if an instance could not be created."""
         async with model.lock:
             assert model.source is not None
@@ -153,7 +153,7 @@ class ModelRepository:
             await live_update.wait_until_instances_removed(served)
             return True
 
-    async def _load_with_steps(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
+    async def _load_with_steps(self, model: RepositoryModel, source: ModelSource, kept: Collection[int] = ()) -> None:
         if source.config.platform == ENSEMBLE:
             self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
             try:
@@ -198,7 +198,7 @@ class ModelRepository:
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
 
-    async def _load_versions(self, model: Model, source: ModelSource, kept: Collection[int] = ()) -> None:
+    async def _load_versions(self, model: RepositoryModel, source: ModelSource, kept: Collection[int] = ()) -> None:
         """Create the versions of a model except those that are ``kept``, then replace those that are served."""
         async with model.lock:
             if source.config.platform == ENSEMBLE:
@@ -215,17 +215,19 @@ class ModelRepository:
             self._replace_versions(model, source, created, kept)
         await self._reload_ensembles_of(source.name)
 
-    def _start_loading(self, model: Model, source: ModelSource, kept: Collection[int]) -> list[int]:
+    def _start_loading(self, model: RepositoryModel, source: ModelSource, kept: Collection[int]) -> list[int]:
         """Return the versions to create; those that are not served have the state LOADING."""
         for version in source.versions:
             logger.info("loading: %s:%d", source.name, version)
         versions = [version for version in source.versions if version not in kept]
         for version in versions:
-            if version not in model.versions or model.versions[version].state is not State.READY:
-                self.table.set_version(source.name, version, Version(State.LOADING))
+            if version not in model.versions or model.versions[version].state is not VersionState.READY:
+                self.table.set_version(source.name, version, ModelVersion(VersionState.LOADING))
         return versions
 
-    def _refuse_versions(self, model: Model, source: ModelSource, failed: Mapping[int, BaseException]) -> None:
+    def _refuse_versions(
+        self, model: RepositoryModel, source: ModelSource, failed: Mapping[int, BaseException]
+    ) -> None:
         """Raise the error of a failed load; the existing versions continue to serve."""
         messages = []
         for version in sorted(source.versions, reverse=True):
@@ -233,8 +235,8 @@ class ModelRepository:
             if error is not None and not isinstance(error, TritonError):
                 raise error
             text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
-            if model.versions[version].state is State.LOADING:
-                self.table.set_version(source.name, version, Version(State.UNAVAILABLE, text))
+            if model.versions[version].state is VersionState.LOADING:
+                self.table.set_version(source.name, version, ModelVersion(VersionState.UNAVAILABLE, text))
             if error is not None:
                 log_load_error(logger, "failed to load '%s' version %d: %s", source.name, version, text)
                 messages.append(f"version {version} is at UNAVAILABLE state: {text};")
@@ -249,12 +251,12 @@ class ModelRepository:
         )
 
     def _replace_versions(
-        self, model: Model, source: ModelSource, created: Mapping[int, ServedModel], kept: Collection[int]
+        self, model: RepositoryModel, source: ModelSource, created: Mapping[int, ServedModel], kept: Collection[int]
     ) -> None:
         replaced = {v: entry for v, entry in model.versions.items() if entry.served is not None and v not in kept}
         model.source, model.failure = source, ""
         for version, served in created.items():
-            self.table.set_version(source.name, version, Version(State.READY, served=served))
+            self.table.set_version(source.name, version, ModelVersion(VersionState.READY, served=served))
         logger.info("successfully loaded '%s'", source.name)
         self.table.set_newest(source.name, model.versions[max(source.versions)].served)
         for version, entry in replaced.items():
@@ -263,7 +265,7 @@ class ModelRepository:
             else:
                 self._unloader.unload(source.name, version, entry)
 
-    def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
+    def _complete_ensemble(self, model: RepositoryModel, source: ModelSource) -> ModelSource:
         """Check an ensemble together with its steps, which determine whether it is decoupled."""
         config = copy.deepcopy(source.config)
         try:
@@ -277,12 +279,12 @@ class ModelRepository:
         model = self.table.models.get(name)
         return None if model is None else model.as_step()
 
-    def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
+    def _refuse_ensemble(self, model: RepositoryModel, name: str, error: TritonError) -> None:
         model.is_valid, model.failure = False, error.message
         log_load_error(logger, "%s: %s", error.status.label, error.message)
         raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
 
-    def _require_versions(self, model: Model, source: ModelSource) -> None:
+    def _require_versions(self, model: RepositoryModel, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
             log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
@@ -319,9 +321,9 @@ class ModelRepository:
             if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
                 await self.unload(step_model, unload_dependents=True)
 
-    def _ensembles_being_loaded_with(self, step_model: str) -> list[Model]:
+    def _ensembles_being_loaded_with(self, step_model: str) -> list[RepositoryModel]:
         """The ensembles that are being loaded and contain a model, directly or through other ensembles."""
-        ensembles: dict[str, Model] = {}
+        ensembles: dict[str, RepositoryModel] = {}
         step_models = [step_model]
         for name in step_models:
             for ensemble, steps in self._loading_steps.items():

@@ -17,7 +17,7 @@ from tritonnb.runtime.repository.directories import Fingerprint, ModelSource
 from tritonnb.telemetry.stream import EventStream
 
 
-class State(enum.Enum):
+class VersionState(enum.Enum):
     """States of a model version in the repository index."""
 
     READY = "READY"
@@ -31,32 +31,32 @@ DUPLICATE = "model appears in two or more repositories"
 
 
 @dataclass(slots=True)
-class Version:
+class ModelVersion:
     """One version of a model.
 
     Attributes
     ----------
-    state : State
+    state : VersionState
     reason : str
         The reason why it is not ready.
     served : ServedModel or None
         The object that serves it, even while the same version is reloaded.
     """
 
-    state: State
+    state: VersionState
     reason: str = ""
     served: ServedModel | None = None
 
 
 @dataclass(slots=True)
-class Model:
+class RepositoryModel:
     """The state of a model after at least one attempt to load it.
 
     Attributes
     ----------
     source : ModelSource or None
         The source of the served versions.
-    versions : dict of int to Version
+    versions : dict of int to ModelVersion
     files : frozenset
         The files from which the served versions were loaded; empty if they were part of the load request.
     tried : frozenset
@@ -78,7 +78,7 @@ class Model:
     """
 
     source: ModelSource | None = None
-    versions: dict[int, Version] = field(default_factory=dict)
+    versions: dict[int, ModelVersion] = field(default_factory=dict)
     files: Fingerprint = frozenset()
     tried: Fingerprint = frozenset()
     poll_failure: str = ""
@@ -91,7 +91,7 @@ class Model:
 
     def ready_versions(self) -> list[int]:
         """The versions that are ready, ascending."""
-        return sorted(v for v, entry in self.versions.items() if entry.state is State.READY)
+        return sorted(v for v, entry in self.versions.items() if entry.state is VersionState.READY)
 
     @property
     def lacks_version(self) -> bool:
@@ -124,13 +124,13 @@ class ModelTable:
     """
 
     def __init__(self, stream: EventStream) -> None:
-        self.models: dict[str, Model] = {}
+        self.models: dict[str, RepositoryModel] = {}
         self._stream = stream
         self._newest: dict[str, ServedModel] = {}
 
-    def entry(self, name: str) -> Model:
+    def entry(self, name: str) -> RepositoryModel:
         """The entry of a model, which is created if there is none."""
-        return self.models.setdefault(name, Model())
+        return self.models.setdefault(name, RepositoryModel())
 
     def get(self, name: str, version: int = -1) -> ServedModel:
         """A model version that is ready; version -1 is the newest one.
@@ -151,16 +151,16 @@ class ModelTable:
         entry = model.versions.get(version)
         if entry is None:
             raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
-        if entry.served is None or entry.state is not State.READY:
+        if entry.served is None or entry.state is not VersionState.READY:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return entry.served
 
-    def set_version(self, name: str, version: int, entry: Version) -> None:
+    def set_version(self, name: str, version: int, entry: ModelVersion) -> None:
         """Add or replace the entry of a version."""
         self.models[name].versions[version] = entry
         self.emit_state(name, version, entry)
 
-    def emit_state(self, name: str, version: int, entry: Version) -> None:
+    def emit_state(self, name: str, version: int, entry: ModelVersion) -> None:
         """Emit the event for a changed state."""
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, entry.state.value, entry.reason))
 
@@ -194,7 +194,7 @@ class ModelTable:
     def all_ready(self) -> bool:
         """Return whether every selected version is ready."""
         return all(
-            version.state is State.READY or version.reason == "unloaded"
+            version.state is VersionState.READY or version.reason == "unloaded"
             for model in self.models.values()
             for version in model.versions.values()
         ) and not any(model.lacks_version for model in self.models.values())
@@ -210,17 +210,17 @@ class ModelTable:
         for name in sorted({*on_disk, *known}):
             if on_disk.get(name, 0) > 1:
                 if not ready_only:
-                    rows.append({"name": name, "state": State.UNAVAILABLE.value, "reason": DUPLICATE})
+                    rows.append({"name": name, "state": VersionState.UNAVAILABLE.value, "reason": DUPLICATE})
                 continue
-            model = self.models.get(name, Model())
+            model = self.models.get(name, RepositoryModel())
             for version in sorted(model.versions):
                 entry = model.versions[version]
-                if entry.state is State.READY or not ready_only:
+                if entry.state is VersionState.READY or not ready_only:
                     row: IndexEntry = {"name": name, "version": str(version), "state": entry.state.value}
                     rows.append({**row, "reason": entry.reason} if entry.reason else row)
             if not model.versions and not ready_only:
                 cause = model.poll_failure or model.failure
-                failed: IndexEntry = {"name": name, "state": State.UNAVAILABLE.value, "reason": cause}
+                failed: IndexEntry = {"name": name, "state": VersionState.UNAVAILABLE.value, "reason": cause}
                 rows.append(failed if cause else {"name": name})
         return rows
 

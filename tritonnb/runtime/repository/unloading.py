@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tritonnb.core.errors import InternalError
 from tritonnb.runtime.models.served_model import ServedModel
-from tritonnb.runtime.repository.table import Model, ModelTable, State, Version
+from tritonnb.runtime.repository.table import ModelTable, ModelVersion, RepositoryModel, VersionState
 
 logger = logging.getLogger(__name__)
 
@@ -32,21 +32,21 @@ class Unloader:
         self._table = table
         self._closing: dict[asyncio.Task[None], ServedModel] = {}
 
-    def unload_all(self, name: str, model: Model) -> None:
+    def unload_all(self, name: str, model: RepositoryModel) -> None:
         """Stop accepting requests for a model; its versions complete the requests that they accepted."""
         self._table.set_newest(name, None)
         for version, entry in model.versions.items():
             if entry.served is not None:
                 self.unload(name, version, entry)
 
-    def unload(self, name: str, version: int, entry: Version) -> None:
+    def unload(self, name: str, version: int, entry: ModelVersion) -> None:
         """Unload a version that no request is submitted to any more."""
-        served, entry.served, entry.state = entry.served, None, State.UNLOADING
+        served, entry.served, entry.state = entry.served, None, VersionState.UNLOADING
         self._table.emit_state(name, version, entry)
 
         def mark_unloaded(_: asyncio.Task[None]) -> None:
-            if entry.state is State.UNLOADING:
-                entry.state, entry.reason = State.UNAVAILABLE, "unloaded"
+            if entry.state is VersionState.UNLOADING:
+                entry.state, entry.reason = VersionState.UNAVAILABLE, "unloaded"
                 self._table.emit_state(name, version, entry)
 
         self.close(served).add_done_callback(mark_unloaded)

@@ -16,7 +16,7 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.endpoints.openai.options import OpenAiOptions
-from tritonnb.scale.ray.options import EngineSettings, Plan
+from tritonnb.scale.ray.options import DeploymentPlan, EngineSettings
 from tritonnb.server.options import StrPath
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -139,7 +139,7 @@ def app(
     >>> from ray import serve  # doctest: +SKIP
     >>> serve.run(app("model_repository", replicas=2))  # doctest: +SKIP
     """
-    plan = Plan.of(
+    plan = DeploymentPlan.of(
         model_repository,
         options,
         models=models,
@@ -180,7 +180,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _application(
-    plan: Plan,
+    plan: DeploymentPlan,
     everything: Mapping[str, Any],
     models: Mapping[str, Mapping[str, Any]],
     ingress_replicas: int,
@@ -192,10 +192,12 @@ def _application(
 
     from tritonnb.scale.ray import deployments
 
-    coordinator = _fixed(serve.deployment(name="coordinator", **_COORDINATOR)(deployments.Coordinator)).bind()
+    coordinator = _fixed(serve.deployment(name="coordinator", **_COORDINATOR)(deployments.CoordinatorDeployment)).bind()
 
     def engine(name: str, settings: EngineSettings, place: Mapping[str, Any]) -> Any:
-        deployment = serve.deployment(name=name, **_engine_deployment(place, plan.exit_timeout))(deployments.Engine)
+        deployment = serve.deployment(name=name, **_engine_deployment(place, plan.exit_timeout))(
+            deployments.EngineDeployment
+        )
         return _fixed(deployment, dataclasses.asdict(settings)).bind(settings, coordinator)
 
     default = engine("engine", plan.default, everything)
@@ -207,7 +209,7 @@ def _application(
         graceful_shutdown_timeout_s=plan.exit_timeout,
         ray_actor_options={"num_cpus": 0},
         logging_config=_LOGGING,
-    )(serve.ingress(deployments.http_application)(deployments.Ingress))
+    )(serve.ingress(deployments.http_application)(deployments.IngressDeployment))
     application: Application = _fixed(ingress, sorted(own), retries, dataclasses.asdict(plan.endpoints)).bind(
         default, own, coordinator, retries, plan.endpoints
     )

@@ -17,8 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from tritonnb.endpoints.grpc.rpcs import HEALTH, RPCS, STREAM_INFER
 from tritonnb.endpoints.grpc.transport.grpcio_server import status_code
 from tritonnb.scale.asgi import Receive, Scope, Send
-from tritonnb.scale.coordinator import Change
-from tritonnb.scale.coordinator import Coordinator as SharedState
+from tritonnb.scale.coordinator import Coordinator, DeploymentChange
 from tritonnb.scale.dispatch import Dispatcher
 from tritonnb.scale.endpoint_settings import EndpointSettings
 from tritonnb.scale.groups import Groups
@@ -34,18 +33,18 @@ logger = logging.getLogger(__name__)
 _REPORT_S = 1.0
 
 
-class Coordinator:
+class CoordinatorDeployment:
     """The deployment with one replica that holds what the others share."""
 
     def __init__(self) -> None:
-        self._state = SharedState()
+        self._state = Coordinator()
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the state."""
         return getattr(self._state, method)(*arguments)
 
 
-class Engine:
+class EngineDeployment:
     """One replica: an engine with its models. The first argument of a call is the replica that it is meant for."""
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
@@ -98,11 +97,11 @@ class Engine:
 
     async def _report(self) -> None:
         report = self._replica.report(self._id, self._group, self._node)
-        changes: Mapping[int, Change] = await self._coordinator.ask.remote("report", report)
+        changes: Mapping[int, DeploymentChange] = await self._coordinator.ask.remote("report", report)
         await self._replica.apply_all(changes)
 
 
-class Ingress:
+class IngressDeployment:
     """The deployment that Ray's proxies call: it sends HTTP requests and RPCs to the engines."""
 
     def __init__(
@@ -181,19 +180,19 @@ def _add_rpcs() -> None:
     """Give the ingress a method for each RPC, with its name: Ray's proxy calls them so."""
 
     def unary(name: str) -> Any:
-        async def handle(self: Ingress, request: bytes, grpc_context: Any) -> Serialized:
+        async def handle(self: IngressDeployment, request: bytes, grpc_context: Any) -> Serialized:
             return await self.rpc(name, request, grpc_context)
 
         return handle
 
     async def stream(
-        self: Ingress, request_stream: AsyncIterator[bytes], grpc_context: Any
+        self: IngressDeployment, request_stream: AsyncIterator[bytes], grpc_context: Any
     ) -> AsyncIterator[Serialized]:
         async for response in self.stream_rpc(request_stream, grpc_context):
             yield response
 
     for name in (*(rpc.name for rpc in RPCS.values()), HEALTH):
-        setattr(Ingress, name, stream if name == STREAM_INFER else unary(name))
+        setattr(IngressDeployment, name, stream if name == STREAM_INFER else unary(name))
 
 
 _add_rpcs()

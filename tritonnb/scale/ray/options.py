@@ -64,7 +64,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeploymentPlan:
     """The settings of the groups of replicas and of the ingress.
 
     Attributes
@@ -99,7 +99,7 @@ class Plan:
         host: str | None = None,
         grpc_host: str | None = None,
         allow_metrics: bool = True,
-    ) -> Plan:
+    ) -> DeploymentPlan:
         """Apply every option, or refuse it.
 
         Parameters

@@ -30,7 +30,7 @@ class RayPool:
     Parameters
     ----------
     handle : DeploymentHandle
-        Of a deployment of `tritonnb.scale.ray.deployments.Engine`.
+        Of a deployment of `tritonnb.scale.ray.deployments.EngineDeployment`.
     """
 
     def __init__(self, handle: DeploymentHandle) -> None:

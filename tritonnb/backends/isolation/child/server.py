@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tritonnb.backends.isolation.channel import Channel, Header
 from tritonnb.backends.isolation.codec import Packer, decode_error, decode_response, encode_request
 from tritonnb.core.messages import InferRequest
-from tritonnb.telemetry.custom_metrics import CustomMetrics, Kind, Labels, Metric, MetricFamily
+from tritonnb.telemetry.custom_metrics import CustomMetric, CustomMetricFamily, CustomMetrics, Labels, MetricKind
 
 
 class Outbox:
@@ -117,30 +117,32 @@ class ChildMetrics(CustomMetrics):
         super().__init__()
         self._outbox = outbox
 
-    def create_family(self, name: str, description: str, kind: Kind) -> MetricFamily:
+    def create_family(self, name: str, description: str, kind: MetricKind) -> CustomMetricFamily:
         """Open the family in the server."""
         self._outbox.ask("open_family", name, description, kind.value)
         return _Family(name, description, kind, self._lock, self._outbox)
 
-    def close(self, family: MetricFamily) -> None:
+    def close(self, family: CustomMetricFamily) -> None:
         """Release a family, and close it in the server after the last user."""
         super().close(family)
         if not family.users:
             self._outbox.send(["close_family", family.name])
 
 
-class _Family(MetricFamily):
-    def __init__(self, name: str, description: str, kind: Kind, lock: object, outbox: Outbox) -> None:
+class _Family(CustomMetricFamily):
+    def __init__(self, name: str, description: str, kind: MetricKind, lock: object, outbox: Outbox) -> None:
         super().__init__(name, description, kind, lock)  # type: ignore[arg-type]
         self._outbox = outbox
 
-    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> Metric:
+    def create_metric(self, labels: Labels, bounds: Sequence[float]) -> CustomMetric:
         """Create the metric in the server, too."""
-        self._outbox.ask("create_metric", self.name, labels, list(bounds) if self.kind is Kind.HISTOGRAM else None)
+        self._outbox.ask(
+            "create_metric", self.name, labels, list(bounds) if self.kind is MetricKind.HISTOGRAM else None
+        )
         return _Metric(self, labels, bounds)
 
 
-class _Metric(Metric):
+class _Metric(CustomMetric):
     def __init__(self, family: _Family, labels: Labels, bounds: Sequence[float]) -> None:
         super().__init__(family.kind, labels, bounds, family._lock)
         self._address = [family.name, labels]

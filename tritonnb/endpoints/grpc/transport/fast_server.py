@@ -28,7 +28,7 @@ from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
-from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 from tritonnb.endpoints.request_rules import client_text
@@ -59,7 +59,7 @@ class Http2Server:
         self.rpcs = rpcs
         self.connections: set[Http2Connection] = set()
         self.stopping = False
-        self.streams: set[Stream] = set()
+        self.streams: set[InferStream] = set()
         self._reuse_port = options.reuse_port
         self.compress = options.infer_response_compression_level != "none"
 

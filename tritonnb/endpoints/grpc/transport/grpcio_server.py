@@ -15,7 +15,7 @@ from tritonnb.core.errors import Status, TritonError
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER
-from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import client_text
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -28,7 +28,7 @@ class GrpcioServer:
     def __init__(self, rpcs: RpcDispatcher, options: GrpcOptions) -> None:
         self._rpcs = rpcs
         self._options = options
-        self._streams: set[Stream] = set()
+        self._streams: set[InferStream] = set()
         compressed = options.infer_response_compression_level != "none"
         self._compression = grpc.Compression.Gzip if compressed else None
 

@@ -71,7 +71,7 @@ _MAX_SETTINGS_PER_SECOND, _MAX_CONTROLS_PER_SECOND = 100, 10_000
 _HANDSHAKE, _LINGER = 60.0, 2.0
 
 
-class Server(Protocol):
+class ConnectionServer(Protocol):
     """The server of a connection."""
 
     connections: set[Http2Connection]
@@ -85,7 +85,7 @@ class Server(Protocol):
 class Http2Connection:
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self.calls: dict[int, Call] = {}
         self._server = server
         self._connections = server.connections

@@ -63,7 +63,7 @@ def read_generate_request(
         If the request is invalid; with Triton's text.
     """
     document = json_reader.parse_request(raw, max_input_size)
-    reader = _Reader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
+    reader = _GenerateReader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
     assert isinstance(document, dict)  # it has names
     if _ID in document:
@@ -73,7 +73,7 @@ def read_generate_request(
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _GenerateReader:
     """Reads the members of an object into a request."""
 
     request: InferRequest
@@ -170,7 +170,7 @@ def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-class Generate(Handler):
+class GenerateHandler(Handler):
     """``/v2/models/M[/versions/V]/generate`` and ``.../generate_stream``."""
 
     def initialize(  # type: ignore[override]

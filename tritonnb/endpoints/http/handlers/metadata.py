@@ -90,7 +90,7 @@ class Handler(web.RequestHandler):
         return self.json_body() if self.request.body else {}
 
 
-class Live(Handler):
+class LiveHandler(Handler):
     """``/v2/health/live``."""
 
     content_type = TEXT
@@ -100,7 +100,7 @@ class Live(Handler):
         self.set_status(200 if self.engine.is_live() else 400)
 
 
-class Ready(Handler):
+class ReadyHandler(Handler):
     """``/v2/health/ready``."""
 
     content_type = TEXT
@@ -110,7 +110,7 @@ class Ready(Handler):
         self.set_status(200 if await self.engine.is_ready() else 400)
 
 
-class ModelReady(Handler):
+class ModelReadyHandler(Handler):
     """``/v2/models/M[/versions/V]/ready``."""
 
     content_type = TEXT
@@ -121,7 +121,7 @@ class ModelReady(Handler):
             raise InvalidArgumentError("Model version not ready")
 
 
-class ServerMetadata(Handler):
+class ServerMetadataHandler(Handler):
     """``/v2``."""
 
     def get(self) -> None:
@@ -129,7 +129,7 @@ class ServerMetadata(Handler):
         self.respond_json(self.engine.metadata())
 
 
-class ModelMetadata(Handler):
+class ModelMetadataHandler(Handler):
     """``/v2/models/M[/versions/V]``."""
 
     def get(self, model: str, version: str | None = None) -> None:
@@ -137,7 +137,7 @@ class ModelMetadata(Handler):
         self.respond_json(self.engine.model_metadata(model, version_number(version)))
 
 
-class ModelConfiguration(Handler):
+class ModelConfigurationHandler(Handler):
     """``/v2/models/M[/versions/V]/config``."""
 
     def get(self, model: str, version: str | None = None) -> None:
@@ -145,7 +145,7 @@ class ModelConfiguration(Handler):
         self.finish(self.engine.model(model, version_number(version)).config_json())
 
 
-class Statistics(Handler):
+class StatisticsHandler(Handler):
     """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
 
     def get(self, model: str = "", version: str | None = None) -> None:
@@ -153,7 +153,7 @@ class Statistics(Handler):
         self.respond_json(self.engine.statistics(model, version_number(version)))
 
 
-class RepositoryIndex(Handler):
+class RepositoryIndexHandler(Handler):
     """``/v2/repository[/R]/index``."""
 
     def post(self, repository: str | None = None) -> None:
@@ -165,7 +165,7 @@ class RepositoryIndex(Handler):
         self.respond_json(self.engine.index(ready))
 
 
-class RepositoryLoad(Handler):
+class RepositoryLoadHandler(Handler):
     """``/v2/repository[/R]/models/M/load``."""
 
     async def post(self, model: str, repository: str | None = None) -> None:
@@ -176,7 +176,7 @@ class RepositoryLoad(Handler):
         await self.engine.load(model, parameters)
 
 
-class RepositoryUnload(Handler):
+class RepositoryUnloadHandler(Handler):
     """``/v2/repository[/R]/models/M/unload``."""
 
     async def post(self, model: str, repository: str | None = None) -> None:
@@ -190,13 +190,13 @@ class RepositoryUnload(Handler):
         await self.engine.unload(model, dependents)
 
 
-class Infer(Handler):
+class InferHandler(Handler):
     """``/v2/models/M[/versions/V]/infer`` with a wrong method; POST takes the fast path."""
 
     content_type = TEXT
 
 
-class Unknown(Handler):
+class UnknownPathHandler(Handler):
     """Every other path."""
 
     content_type = TEXT

@@ -11,7 +11,7 @@ from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 
 
-class TraceSetting(Handler):
+class TraceSettingHandler(Handler):
     """``/v2/trace/setting`` and ``/v2/models/M/trace/setting``."""
 
     def get(self, model: str = "") -> None:
@@ -31,7 +31,7 @@ class TraceSetting(Handler):
             raise InvalidArgumentError(f"Request for unknown model : {model}")
 
 
-class Logging(Handler):
+class LoggingHandler(Handler):
     """``/v2/logging``."""
 
     def get(self) -> None:

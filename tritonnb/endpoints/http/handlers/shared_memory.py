@@ -13,7 +13,7 @@ from tritonnb.runtime.shared_memory import SystemRegion
 _KINDS: dict[str, type[SystemRegion | CudaRegion]] = {"system": SystemRegion, "cuda": CudaRegion}
 
 
-class SystemStatus(Handler):
+class SystemStatusHandler(Handler):
     """``/v2/systemsharedmemory[/region/N]/status``."""
 
     def get(self, region: str = "") -> None:
@@ -21,7 +21,7 @@ class SystemStatus(Handler):
         self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(SystemRegion, region)])
 
 
-class CudaStatus(Handler):
+class CudaStatusHandler(Handler):
     """``/v2/cudasharedmemory[/region/N]/status``."""
 
     def get(self, region: str = "") -> None:
@@ -29,7 +29,7 @@ class CudaStatus(Handler):
         self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(CudaRegion, region)])
 
 
-class SystemRegister(Handler):
+class SystemRegisterHandler(Handler):
     """``/v2/systemsharedmemory[/region/N]/register``."""
 
     def post(self, region: str = "") -> None:
@@ -43,7 +43,7 @@ class SystemRegister(Handler):
         self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(body, "byte_size")))
 
 
-class CudaRegister(Handler):
+class CudaRegisterHandler(Handler):
     """``/v2/cudasharedmemory[/region/N]/register``."""
 
     def post(self, region: str = "") -> None:
@@ -63,7 +63,7 @@ class CudaRegister(Handler):
         self.engine.shared_memory.register_cuda(region, decoded, device_id, byte_size)
 
 
-class Unregister(Handler):
+class UnregisterHandler(Handler):
     """``/v2/(system|cuda)sharedmemory[/region/N]/unregister``."""
 
     def post(self, kind: str, region: str = "") -> None:
