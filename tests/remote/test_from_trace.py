@@ -165,6 +165,17 @@ def entries(requests: int, *, every: int = 1, late_ns: int = 50_000, sent: bool 
     return written
 
 
+def traced(batches: list[tuple[list[float], float, float]]) -> list[dict[str, Any]]:
+    """The trace of batches: when their requests were queued, and the begin and end of the execution, all in ms."""
+    written: list[dict[str, Any]] = []
+    for queued, begin, end in batches:
+        for queued_ms in queued:
+            key = len(written) + 1
+            ms = {"REQUEST_START": queued_ms, "QUEUE_START": queued_ms, "COMPUTE_START": begin, "COMPUTE_END": end}
+            written += request(key, 0, "m", {name: round(value * 1e6) for name, value in ms.items()})
+    return written
+
+
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }'
 
 
@@ -234,6 +245,34 @@ def test_another_configuration_than_the_server_had_does_not_agree(tmp_path: Path
         agreement = tnb.Recording.from_trace(path, other).agreement
         assert agreement.share < 0.5
         assert agreement.difference
+
+
+def test_a_batch_that_overtakes_another_one_is_the_only_difference(tmp_path: Path) -> None:
+    """Triton had given the first of two requests to an instance that was busy, and the second to an idle one."""
+    path = tmp_path / "trace.json"
+    regular = [([20.0 * n], 20.0 * n + 0.05, 20.0 * n + 4) for n in range(100)]
+    overtaken = [([1005.0], 1005.1, 1014.3), ([1006.46], 1006.56, 1009.0), ([1006.27], 1014.4, 1018.0)]
+    path.write_text(json.dumps(traced([*regular[:51], *overtaken, *regular[51:]])))
+    recording = tnb.Recording.from_trace(path, CONFIG.replace("count: 1", "count: 2"), trace_rate=1)
+    assert recording.agreement.batches - recording.agreement.identical == 1
+    assert [batch.number for batch in recording.batches if batch.reason.rule == "unknown"] == [54]
+    assert "max_queue_delay or more rows" not in recording.agreement.difference
+
+
+def test_batches_under_another_configuration_are_named_and_do_not_affect_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    phases = [(10, [0.0]), (400, [0.0, 6.0]), (800, [0.0])]  # in the second one, requests wait for others
+    batches = [
+        ([begin + 8.0 * n + at for at in queued], begin + 8.0 * n + queued[-1] + 0.1, begin + 8.0 * n + 7)
+        for begin, queued in phases
+        for n in range(40)
+    ]
+    path.write_text(json.dumps(traced(batches)))
+    recording = tnb.Recording.from_trace(path, CONFIG, trace_rate=1)
+    reasons = [batch.reason.rule for batch in recording.batches]
+    assert [rule == "unknown" for rule in reasons] == [False] * 40 + [True] * 40 + [False] * 40
+    [note] = [text for text in recording.source.notes if "another configuration" in text]
+    assert note.startswith("model 'm': batches 41 to 80 (396 to 708 ms) were sent under another configuration")
 
 
 def test_without_a_configuration_there_are_batches_and_no_reasons(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def recording_of(
     agreements: dict[str, Agreement] = {}
     for model in models:
         said += _notes_on(model)
-        agreement = infer_reasons(model)
+        agreement = infer_reasons(model, said)
         if model.batches:
             agreements[model.name] = agreements.get(model.name, Agreement(0, 0)) + agreement
     sampled = _sampling(models, trace_rate)
@@ -286,8 +286,8 @@ def _note_on_rows(model: TracedModel) -> Iterator[str]:
         )
 
 
-def infer_reasons(model: TracedModel) -> Agreement:
-    """Replay the scheduler, and set the reasons of the batches."""
+def infer_reasons(model: TracedModel, notes: list[str]) -> Agreement:
+    """Replay the scheduler, and set the reasons of the batches; ``notes`` are extended."""
     config = model.config
     if config is None:
         return Agreement(0, 0, model.unknown)
@@ -300,6 +300,13 @@ def infer_reasons(model: TracedModel) -> Agreement:
         config, model.instance_count, [(request, model.rows[request.key]) for request in model.requests], model.batches
     )
     model.reasons = result.reasons
+    if differs := result.longest_difference:
+        origin_ns = min(request.queued_ns for request in model.requests)
+        begin, end = ((model.batches[index].start_ns - origin_ns) / 1e6 for index in (differs[0], differs[-1]))
+        notes.append(
+            f"model '{model.name}': batches {differs[0] + 1} to {differs[-1] + 1} ({begin:.0f} to {end:.0f} ms) were "
+            "sent under another configuration, as it seems; between(start_ms, end_ms) cuts a recording"
+        )
     return result.agreement
 
 

@@ -67,7 +67,7 @@ class LiveEvents:
             model.serials = self._serials
             self.reports = bool(model.reported_instances)
             if not self.reports:
-                infer_reasons(model)
+                infer_reasons(model, [])
         events = [event for event in events_of(models) if isinstance(event, BatchSent | BatchExecuted | RequestArrived)]
         numbers: dict[int, int] = {}
         serials: set[int | None] = set()

@@ -42,6 +42,8 @@ QUEUE_NS = 200_000
 DISPATCH_NS = 5_000_000
 #: Times of different requests were converted to another clock separately.
 CLOCK_NS = 100_000
+#: Batches that differ, minus those that do not, in a run of batches, from which on chance does not explain it.
+_MIN_RUN = 20
 
 OTHER_REQUESTS, EARLY, LATE = "with other requests", "sent earlier", "sent later"
 
@@ -59,6 +61,21 @@ class Replay:
 
     reasons: list[Reason | None]
     agreement: Agreement
+
+    @property
+    def longest_difference(self) -> range:
+        """The batches, by index, during which the server most probably had another configuration; often empty.
+
+        The run in which the batches that differ outnumber the others by the most, and by `_MIN_RUN` at least.
+        """
+        excess, begin, found, most = 0, 0, range(0), _MIN_RUN - 1
+        for number, reason in enumerate(self.reasons):
+            excess += 1 if reason is None else -1
+            if excess < 0:
+                excess, begin = 0, number + 1
+            elif excess > most:
+                most, found = excess, range(begin, number + 1)
+        return found
 
 
 @dataclass(slots=True)
@@ -163,6 +180,8 @@ class _Replayer:
         while self._next < len(self._arrivals) and self._arrivals[self._next].time_ns <= time_ns:
             arrival = self._arrivals[self._next]
             self._next += 1
+            if 0 <= arrival.batch < number:
+                continue  # its batch was compared before: batches may start in another order than they were formed
             self._leave_until(arrival.time_ns)
             # A batcher that woke late took what had come in the meantime.
             is_late = arrival.batch == number
@@ -215,7 +234,9 @@ class _Replayer:
         text = f"batch {self._order[number] + 1} at {(batch.start_ns - begin_ns) / 1e6:.1f} ms"
         recorded = pluralize(len(batch.requests), "request")
         if execute is None:
-            return f"{text}: the server sent {recorded}, while the scheduler waits for max_queue_delay or more rows"
+            waits = self._scheduler.verdict(self._now) is not None
+            state = "the scheduler waits for max_queue_delay or more rows" if waits else "nothing waits in the replay"
+            return f"{text}: the server sent {recorded}, while {state}"
         if cause == LATE:
             late_ms = (batch.start_ns - _due_ns(execute, batch, self._taken[number])) / 1e6
             return f"{text}: the server sent it {late_ms:.1f} ms after the scheduler does ({explain(execute.reason)})"
@@ -249,7 +270,7 @@ def _arrivals(
         begin = bisect.bisect_left(times, taken_ns - QUEUE_NS)
         for arrival in arrivals[begin : bisect.bisect_right(times, taken_ns)]:
             if arrival.batch > number and rows + arrival.request.batch_size <= max_batch_size:
-                arrival.time_ns = max(arrival.time_ns, taken_ns + 1)
+                arrival.time_ns = max(arrival.time_ns, min(taken_ns + 1, taken[arrival.batch]))
     arrivals.sort(key=lambda arrival: (arrival.time_ns, arrival.batch, arrival.position))
     return arrivals
 
