@@ -104,13 +104,13 @@ class _Echo:
         self._connection = connection
         self._message = b""
 
-    def begin(self) -> None:
+    def headers_received(self) -> None:
         pass
 
     def data(self, chunk: bytes | bytearray) -> None:
         self._message = bytes(chunk)
 
-    def end(self) -> None:
+    def body_received(self) -> None:
         self._connection.send(self, _HEAD, self._message, _DONE)
 
     def cancelled(self) -> None:

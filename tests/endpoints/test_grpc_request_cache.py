@@ -33,13 +33,15 @@ class Asked:
         self.engine.echo.hold = True
         self.rpcs = RpcDispatcher(self.engine, GrpcOptions())
         self.parsed = 0
-        begin = Inference.begin
+        submit = Inference.submit
 
         def counted(*arguments: Any, **options: Any) -> Inference:
             self.parsed += 1
-            return begin(*arguments, **options)
+            return submit(*arguments, **options)
 
-        monkeypatch.setattr(dispatch, "Inference", SimpleNamespace(begin=counted, begin_cached=Inference.begin_cached))
+        monkeypatch.setattr(
+            dispatch, "Inference", SimpleNamespace(submit=counted, submit_cached=Inference.submit_cached)
+        )
 
     def ask(self, message: bytes) -> InferRequest:
         return self.rpcs.infer(message, {}, lambda inference, response: None).request

@@ -325,16 +325,16 @@ def test_times_to_the_first_response_are_counted_in_whole_milliseconds() -> None
     for received_ns in (0, 1_000_000):
         requests = ((1, 1, received_ns, received_ns, ""),)
         latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 1, 0, 0, 0, 2_999_999, requests)))
-    assert latencies.of("m", 1).first_response.sum == 2 + 1
+    assert latencies.for_model("m", 1).first_response.sum == 2 + 1
 
 
 def test_failed_requests_are_in_no_summary() -> None:
     latencies = Latencies(lambda model, version: HistogramSettings())
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
     latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
-    sums = {name: summary.sum for name, summary in latencies.of("m", 1).summaries.items() if summary.count}
+    sums = {name: summary.sum for name, summary in latencies.for_model("m", 1).summaries.items() if summary.count}
     assert sums == {"request": 9, "queue": 2, "compute_input": 1, "compute_infer": 2, "compute_output": 3}
-    histograms = latencies.of("m", 1).histograms
+    histograms = latencies.for_model("m", 1).histograms
     assert {name: histogram.sum for name, histogram in histograms.items()} == sums
     assert {histogram.buckets()[-1] for histogram in histograms.values()} == {(math.inf, 1)}
 

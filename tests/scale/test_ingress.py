@@ -178,7 +178,7 @@ def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(s
     assert not small.run(small.grpc.call("TraceSetting", read, {}, LOCAL)).status
     new = small.add("r3")
     assert len(small.coordinator.report(ReplicaReport("another", "engine"))) == 2
-    rates = {model: new.engine.tracer.settings.of(model).options.rate for model in ("echo_fp32", "echo_text")}
+    rates = {model: new.engine.tracer.settings.for_model(model).options.rate for model in ("echo_fp32", "echo_text")}
     assert rates == {"echo_fp32": 9, "echo_text": 7}
 
 

@@ -28,8 +28,8 @@ class TableMachine(RuleBasedStateMachine):
         self.live[key] = expected
 
     @rule(key=keys, replica=replicas)
-    def end(self, key: SequenceKey, replica: str) -> None:
-        self.table.end(key, replica)
+    def end_sequence(self, key: SequenceKey, replica: str) -> None:
+        self.table.end_sequence(key, replica)
         if self.live.get(key) == replica:
             del self.live[key]
 

@@ -48,7 +48,7 @@ class Play:
     def begin(self, requested: Any = None, **inputs: object) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
         run = EnsembleRun(request, self.scheduler.graph.plan(requested))
-        return self._take(self.scheduler.begin(run, inputs))
+        return self._take(self.scheduler.start_run(run, inputs))
 
     def respond(
         self, name: str, outputs: dict[str, Any] | None = None, final: bool = True, **named: object

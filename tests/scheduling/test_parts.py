@@ -136,7 +136,7 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert not instances.release(2, 8)
     assert not instances.release(9, 8)
     instances.replace({0, 1})
-    taken = instances.take()
+    taken = instances.take_instance()
     assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)
 
 

@@ -24,7 +24,7 @@ def queue_of(policy: QueuePolicy, *arrivals: tuple[str, int]) -> tuple[PriorityQ
 def scanned(queue: PriorityQueue) -> list[str]:
     """Everyone in the order of scanning; all become pending."""
     while queue.candidate() is not None:
-        queue.take()
+        queue.take_candidate()
     check_queue(queue)
     return [request.id for request in queue.pending]
 
@@ -33,7 +33,7 @@ def test_live_delayed_and_pending_requests_all_count_for_the_limit() -> None:
     policy = QueuePolicy(TimeoutAction.DELAY, default_timeout_ns=10 * MS, max_queue_size=3)
     queue, _ = queue_of(policy, ("delayed", 0), ("pending", 5))
     queue.expire(11 * MS)
-    queue.take()
+    queue.take_candidate()
     queue.add(Request("live"), 12 * MS)
     with pytest.raises(UnavailableError, match="Exceeds maximum queue size"):
         queue.add(Request("too many"), 12 * MS)
@@ -59,7 +59,7 @@ def test_the_reason_of_a_timeout_has_the_wait_and_the_limit() -> None:
 def test_new_settings_keep_delayed_requests_delayed_and_delay_no_others() -> None:
     queue, _ = queue_of(DELAYING, ("delayed", 0), ("live", 5))
     queue.expire(11 * MS)
-    queue.take()  # the live one, into the pending batch
+    queue.take_candidate()  # the live one, into the pending batch
     queue.reconfigure(QueueSettings(default_queue_policy=DELAYING), 12 * MS)
     queue.add(Request("new"), 12 * MS)
     assert queue.next_expiry() == 22 * MS + 1
@@ -72,7 +72,7 @@ def test_new_settings_keep_delayed_requests_delayed_and_delay_no_others() -> Non
 def test_an_emptied_queue_has_no_requests() -> None:
     queue, _ = queue_of(DELAYING, ("delayed", 0), ("a", 5), ("b", 5))
     queue.expire(11 * MS)
-    queue.take()
+    queue.take_candidate()
     assert [request.id for request in queue.clear()] == ["a", "b", "delayed"]
     assert (queue.size, queue.rows, queue.next_expiry(), queue.candidate()) == (0, 0, None, None)
     check_queue(queue)

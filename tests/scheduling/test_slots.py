@@ -21,7 +21,7 @@ def table_of(instances: int = 1, slots: int = 1) -> tuple[SlotTable, list[Slot]]
 
 
 def begin(table: SlotTable, id: str, now_ms: int, timeout_ms: int = 0, flags: int = START) -> Sequence:
-    sequence = table.begin(id, now_ms * MS)
+    sequence = table.begin_sequence(id, now_ms * MS)
     more(table, sequence, now_ms, timeout_ms, flags)
     return sequence
 

@@ -29,7 +29,7 @@ class HeldBack(VirtualTime):
         """The rate limiter lets a staged batch run (at a time in ms), the first one unless said."""
         self.run(int(at * MS))
         chosen = self.waiting.pop(0) if instance is None else instance
-        self.apply(lambda now: self.scheduler.begin(chosen, now))
+        self.apply(lambda now: self.scheduler.execute_staged(chosen, now))
 
     def batches_of(self) -> list[str]:
         return [members(batch.decision) for batch in self.batches]

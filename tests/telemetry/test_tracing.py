@@ -207,7 +207,7 @@ def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
     for _ in range(4):
         server.infer()
     assert ids(path.with_name("trace.json.0")) == [1, 2]
-    assert server.tracer.settings.of().options.to_dict()["trace_count"] == "0"
+    assert server.tracer.settings.for_model().options.to_dict()["trace_count"] == "0"
     server.tracer.close()
     assert not path.exists()
 
@@ -259,24 +259,24 @@ def test_a_model_follows_the_server_in_what_it_was_not_given() -> None:
     traced = settings(file="f", rate=7)
     traced.update("m", {"count": 3})
     traced.update("", {"rate": 9})
-    assert (traced.of("m").options.rate, traced.of("m").options.count) == (9, 3)
-    assert (traced.of("other").options.rate, traced.of("other").options.count) == (9, -1)
+    assert (traced.for_model("m").options.rate, traced.for_model("m").options.count) == (9, 3)
+    assert (traced.for_model("other").options.rate, traced.for_model("other").options.count) == (9, -1)
     traced.update("m", {"count": None})
     traced.update("", {"rate": None})
-    assert traced.of("m") is traced.of()
-    assert traced.of().options.rate == 7
+    assert traced.for_model("m") is traced.for_model()
+    assert traced.for_model().options.rate == 7
 
 
 def test_other_settings_leave_of_a_count_what_is_left_of_it() -> None:
     traced = settings(file="f", rate=1, levels=STAMPS)
     traced.update("", {"count": 5})
     traced.update("m", {"count": 3})
-    assert traced.of("m").sample()
-    assert traced.of().sample()
+    assert traced.for_model("m").sample()
+    assert traced.for_model().sample()
     traced.update("", {"log_frequency": 9})
-    assert (traced.of("m").options.count, traced.of().options.count) == (2, 4)
+    assert (traced.for_model("m").options.count, traced.for_model().options.count) == (2, 4)
     traced.update("m", {"log_frequency": 8})
-    assert traced.of("m").options.count == 2
+    assert traced.for_model("m").options.count == 2
 
 
 def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up() -> None:
@@ -284,14 +284,14 @@ def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
         traced.update("", {"count": 0})
     traced.update("", {"count": 1})
-    assert traced.of().sample()
+    assert traced.for_model().sample()
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
         traced.update("", {"rate": 2})
     traced.update("m", {"count": 1})
-    traced.of("m").sample()
+    traced.for_model("m").sample()
     traced.update("", {"count": 1, "rate": 3})  # what is used up is the model's own
-    assert (traced.of("m").options.count, traced.of("m").options.rate) == (0, 3)
-    assert traced.of().sample() is False
+    assert (traced.for_model("m").options.count, traced.for_model("m").options.rate) == (0, 3)
+    assert traced.for_model().sample() is False
     traced.update("", {"levels": frozenset()})
 
 
@@ -302,7 +302,7 @@ def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict[
     traced = settings(**options)
     with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
         traced.update("", {"levels": STAMPS, "count": 5})
-    assert traced.of().options == TraceOptions(**options)
+    assert traced.for_model().options == TraceOptions(**options)
 
 
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])

@@ -54,7 +54,7 @@ class TensorRtBackend(Backend):
         for library in filter(None, settings.get("plugins", "").split(";")):
             if self._runtime.get_plugin_registry().load_library(library) is None:
                 raise InvalidArgumentError(
-                    f"unable to load the plugin library '{library}' (plugins): {self._log.take()}"
+                    f"unable to load the plugin library '{library}' (plugins): {self._log.take_error()}"
                 )
         if settings.get("version-compatible", "false").lower() == "true":
             self._runtime.engine_host_code_allowed = True
@@ -178,7 +178,7 @@ class TensorRtInstance(BackendModelInstance):
             results[name] = np.empty(shape, self._engine.outputs[name].datatype.numpy)
             context.set_tensor_address(name, stream.reserve(name, results[name].nbytes))
         if not context.execute_async_v3(stream.handle):
-            raise InternalError(f"model '{self._name}': TensorRT failed: {self._engine.log.take()}")
+            raise InternalError(f"model '{self._name}': TensorRT failed: {self._engine.log.take_error()}")
         for name in self._model.tensors.outputs:
             stream.receive(name, results[name])
         stream.wait()

@@ -42,7 +42,7 @@ class EngineLog(trt.ILogger):  # type: ignore[misc]
         if severity <= trt.ILogger.ERROR:
             self._last = " ".join(message.split())
 
-    def take(self) -> str:
+    def take_error(self) -> str:
         """The last error, once."""
         message, self._last = self._last, ""
         return message or "no error was logged"
@@ -111,7 +111,7 @@ class TensorRtEngine:
         """
         context = self._engine.create_execution_context()
         if context is None or not context.set_optimization_profile_async(profile, stream):
-            raise InternalError(f"unable to create TensorRT context: {self.log.take()}")
+            raise InternalError(f"unable to create TensorRT context: {self.log.take_error()}")
         return context
 
 
@@ -133,7 +133,7 @@ def read_engine(runtime: Any, log: EngineLog, path: Path, model: str) -> TensorR
     """
     engine = runtime.deserialize_cuda_engine(path.read_bytes())
     if engine is None:
-        raise InternalError(f"unable to load plan file '{path}' of model '{model}': {log.take()}")
+        raise InternalError(f"unable to load plan file '{path}' of model '{model}': {log.take_error()}")
     return TensorRtEngine(engine, log)
 
 

@@ -202,7 +202,9 @@ def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
         For the first rule that is violated.
     """
     models = _step_models(config, lookup)
-    tensors = {tensor.name: _Tensor.of(config, tensor, reshaped=True) for tensor in (*config.output, *config.input)}
+    tensors = {
+        tensor.name: _Tensor.from_config(config, tensor, reshaped=True) for tensor in (*config.output, *config.input)
+    }
     for step in config.ensemble_scheduling.step:
         _check_step(config, step, models[step.model_name], tensors)
     return _is_decoupled(config, models, tensors)
@@ -245,7 +247,9 @@ class _Tensor:
     shape: tuple[int, ...]  # with the batch dimension
 
     @classmethod
-    def of(cls, config: pb.ModelConfig, tensor: pb.ModelInput | pb.ModelOutput, reshaped: bool = False) -> _Tensor:
+    def from_config(
+        cls, config: pb.ModelConfig, tensor: pb.ModelInput | pb.ModelOutput, reshaped: bool = False
+    ) -> _Tensor:
         dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
         return cls(config.name, tensor.data_type, dims, (-1, *dims) if config.max_batch_size else dims)
 
@@ -268,7 +272,7 @@ def _check_step(
             )
     for model_input in model.input:
         if model_input.name in step.input_map:
-            _check_consistent(name, step.input_map[model_input.name], _Tensor.of(model, model_input), tensors)
+            _check_consistent(name, step.input_map[model_input.name], _Tensor.from_config(model, model_input), tensors)
         elif not model_input.optional:
             raise InvalidArgumentError(
                 f"in ensemble {name}, input {model_input.name} in model {step_name} is not mapped to any "
@@ -283,7 +287,9 @@ def _check_step(
             )
     for model_output in model.output:
         if model_output.name in step.output_map:
-            _check_consistent(name, step.output_map[model_output.name], _Tensor.of(model, model_output), tensors)
+            _check_consistent(
+                name, step.output_map[model_output.name], _Tensor.from_config(model, model_output), tensors
+            )
 
 
 def _check_consistent(ensemble: str, name: str, tensor: _Tensor, tensors: dict[str, _Tensor]) -> None:

@@ -323,13 +323,13 @@ class QueueRows:
         for arrived_ns, serial, left_ns in ordered:
             row = self._row_of.pop(serial, None)
             if row is None:
-                row = self._lanes.take(arrived_ns)
+                row = self._lanes.take_lane(arrived_ns)
             rows[serial] = row
             if left_ns is None:
                 self._row_of[serial] = row
             else:
                 # A request that did not wait has its row for itself, too: else its mark would be another's.
-                self._lanes.leave(row, max(left_ns, arrived_ns + 1))
+                self._lanes.free_lane(row, max(left_ns, arrived_ns + 1))
         return rows
 
 

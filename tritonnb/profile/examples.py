@@ -173,7 +173,7 @@ class Prompt(dict[str, list[Any]]):
     """The inputs of one generation, by name: with a batch dimension, and including those that a model may lack."""
 
     @classmethod
-    def of(cls, text: str, tokens: int, sampling: Json) -> Prompt:
+    def from_text(cls, text: str, tokens: int, sampling: Json) -> Prompt:
         """The inputs that ask for a number of tokens after a text."""
         options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
         return cls(text_input=[[text]], stream=[[True]], sampling_parameters=[[json.dumps(options)]])
@@ -261,6 +261,8 @@ def prompts(
     # The mean of a log-normal distribution is exp(mu + sigma² / 2).
     lengths = [rng.lognormvariate(math.log(tokens) - spread**2 / 2, spread) for _ in range(count)]
     return [
-        Prompt.of(texts[number % len(texts)], min(most, max(1, round(length))), {"seed": seed + number, **sampling})
+        Prompt.from_text(
+            texts[number % len(texts)], min(most, max(1, round(length))), {"seed": seed + number, **sampling}
+        )
         for number, length in enumerate(lengths)
     ]

@@ -135,9 +135,9 @@ class Coordinator:
         """The replica of a live sequence; None for an unknown one."""
         return self.sequences.find(key)
 
-    def end(self, key: SequenceKey, replica: str) -> None:
+    def end_sequence(self, key: SequenceKey, replica: str) -> None:
         """A sequence ended."""
-        self.sequences.end(key, replica)
+        self.sequences.end_sequence(key, replica)
 
     def forget(self, replica: str) -> int:
         """A replica is gone; returns how many sequences ended with it."""

@@ -271,7 +271,7 @@ class Dispatcher:
 
     async def _end(self, key: SequenceKey, replica: str) -> None:
         self._known.pop(key, None)
-        await self._ask("end", key, replica)
+        await self._ask("end_sequence", key, replica)
 
     async def _lose(self, replica: str) -> None:
         """A replica is gone, and its sequences have ended."""

@@ -157,7 +157,7 @@ class EndpointSettings:
     openai: OpenAiOptions = field(default_factory=OpenAiOptions)
 
     @classmethod
-    def of(
+    def from_options(
         cls, options: Mapping[str, Any], *, host: str | None, grpc_host: str | None, allow_metrics: bool
     ) -> EndpointSettings:
         """The settings for options of `tritonnb.Server`.

@@ -31,7 +31,7 @@ class Groups:
         self._placed = dict(placed)
         self._ask = ask
 
-    def of(self, model: str) -> Dispatcher:
+    def dispatcher(self, model: str) -> Dispatcher:
         """The replicas that serve a model."""
         return self._placed.get(model, self.default)
 

@@ -61,7 +61,7 @@ class GrpcIngress:
             self._check(name, metadata, peer)
             return await self._call(name, message, metadata)
         except Exception as error:
-            return RpcReply.of(error)
+            return RpcReply.from_error(error)
 
     async def stream(
         self, messages: AsyncIterator[bytes], metadata: Mapping[str, str], peer: str
@@ -70,7 +70,7 @@ class GrpcIngress:
         try:
             self._check(STREAM_INFER, metadata, peer)
         except TritonError as error:
-            yield RpcReply.of(error)
+            yield RpcReply.from_error(error)
             return
         stream = _Stream(self._groups, messages, metadata)
         async for reply in stream.replies():
@@ -91,7 +91,7 @@ class GrpcIngress:
         if effect is Effect.CHANGE and not _only_reads(request):
             return await self._change(name, message, request, model)
         sequence = grpc_sequence(request) if effect is Effect.INFER and request is not None else None
-        return _reply(await self._groups.of(model).call(sequence, "rpc", name, message, metadata))
+        return _reply(await self._groups.dispatcher(model).call(sequence, "rpc", name, message, metadata))
 
     async def _change(self, name: str, message: bytes, request: Any, model: str) -> RpcReply:
         """Apply a change on the replicas that have the model, or on all."""
@@ -101,7 +101,7 @@ class GrpcIngress:
             change = DeploymentChange.of_settings("", name, message, model, request.settings)
         else:
             change = DeploymentChange("", "", name, message)
-        groups = [self._groups.of(model)] if model else self._groups.all
+        groups = [self._groups.dispatcher(model)] if model else self._groups.all
         replies = [await group.change(change) for group in groups]
         return _reply(first_refusal(replies) or replies[0])
 
@@ -111,7 +111,7 @@ class GrpcIngress:
 
     async def _statistics(self, name: str, message: bytes, metadata: Mapping[str, str]) -> RpcReply:
         request = _parse(pb.ModelStatisticsRequest, message) or pb.ModelStatisticsRequest()
-        groups = [self._groups.of(request.name)] if request.name else self._groups.all
+        groups = [self._groups.dispatcher(request.name)] if request.name else self._groups.all
         replies: dict[str, RpcReply] = {}
         for group in groups:
             replies |= await group.call_all("query", "statistics", request.name, version_number(request.version))
@@ -131,7 +131,9 @@ class GrpcIngress:
             for replica, reply in (await group.call_all("query", "index", request.ready)).items():
                 if reply.status:
                     return _reply(reply)
-                rows[replica] = [row for row in json.loads(reply.message) if self._groups.of(row["name"]) is group]
+                rows[replica] = [
+                    row for row in json.loads(reply.message) if self._groups.dispatcher(row["name"]) is group
+                ]
         models = {"models": merge_index(rows)}
         return RpcReply(json_format.ParseDict(models, pb.RepositoryIndexResponse()).SerializeToString())
 
@@ -188,7 +190,7 @@ class _Stream:
             with suppress(Exception):
                 await asyncio.shield(before)
         sequence = grpc_sequence(request)
-        group = self._groups.of(request.model_name)
+        group = self._groups.dispatcher(request.model_name)
         try:
             async for reply in group.stream(sequence, "stream_rpc", message, self._metadata):
                 self._responded(number, reply)

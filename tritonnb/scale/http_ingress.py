@@ -130,7 +130,7 @@ class HttpIngress:
         if route.effect is Effect.MERGE:
             return await self.merges[route.name](request, model)
         if route.effect is Effect.READ or request.method in _SAFE:
-            return await self._read(request, self._groups.of(model))
+            return await self._read(request, self._groups.dispatcher(model))
         if route.effect is Effect.INFER:
             return await self._infer(request, route, model)
         if route.effect is Effect.CHANGE:
@@ -145,7 +145,7 @@ class HttpIngress:
     async def _infer(self, request: HttpRequest, route: Route, model: str) -> bytes | AsyncIterator[bytes]:
         if route in OPENAI_ROUTES:
             model = _named_model(request.body)
-        group = self._groups.of(model)
+        group = self._groups.dispatcher(model)
         if route in OPENAI_ROUTES or route.name == "generate-stream":
             return group.stream(None, "http_stream", *request.arguments)
         sequence = None
@@ -169,7 +169,7 @@ class HttpIngress:
             change = DeploymentChange.of_settings(method, target, body, model, _names(body))
         else:
             change = DeploymentChange("", method, target, body)
-        groups = [self._groups.of(model)] if model else self._groups.all
+        groups = [self._groups.dispatcher(model)] if model else self._groups.all
         replies: list[bytes] = [await group.change(change) for group in groups]
         return first_refusal(replies) or replies[0]
 
@@ -190,7 +190,7 @@ class HttpIngress:
         return _json({"object": "list", "data": [entry for reply in replies for entry in _document(reply)["data"]]})
 
     async def _statistics(self, request: HttpRequest, model: str) -> bytes:
-        groups = [self._groups.of(model)] if model else self._groups.all
+        groups = [self._groups.dispatcher(model)] if model else self._groups.all
         target, _, query = request.target.partition("?")
         replica = query.removeprefix("replica=") if query.startswith("replica=") else ""
         arguments = request.method, target, request.headers, request.body
@@ -239,7 +239,7 @@ class HttpIngress:
             if refusal is not None:
                 return refusal
             for replica, reply in replies.items():
-                rows[replica] = [row for row in _document(reply) if self._groups.of(row["name"]) is group]
+                rows[replica] = [row for row in _document(reply) if self._groups.dispatcher(row["name"]) is group]
         return _json(merge_index(rows))
 
     async def _metrics(self, request: HttpRequest, model: str) -> bytes:

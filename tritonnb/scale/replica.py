@@ -63,7 +63,7 @@ class EventRecorder:
         self._stream = stream
         self._open: dict[str, _Open] = {}
 
-    def take(self, recording: str, models: Collection[str], stage: str) -> str:
+    def read_events(self, recording: str, models: Collection[str], stage: str) -> str:
         """The events of a recording since the last call.
 
         Parameters
@@ -121,7 +121,7 @@ class RpcReply:
     ordered: bool = True
 
     @classmethod
-    def of(cls, error: Exception) -> RpcReply:
+    def from_error(cls, error: Exception) -> RpcReply:
         """The reply for an exception."""
         triton_error = as_triton_error(error)
         return cls(b"", client_text(triton_error), triton_error.status.name)
@@ -228,7 +228,7 @@ class Replica:
             response = await self._rpcs.call(name, request, metadata)
             return RpcReply(response if isinstance(response, bytes) else response.SerializeToString())
         except Exception as error:
-            return RpcReply.of(error)
+            return RpcReply.from_error(error)
 
     async def stream_rpc(self, message: bytes, metadata: Mapping[str, str]) -> AsyncIterator[RpcReply]:
         """Run one request of a ``ModelStreamInfer``, and yield its responses."""
@@ -241,7 +241,7 @@ class Replica:
             async for response in self._rpcs.stream(one(), metadata).responses():
                 yield RpcReply(response.SerializeToString(), ordered=ordered)
         except Exception as error:
-            yield RpcReply.of(error)
+            yield RpcReply.from_error(error)
 
     def _is_decoupled(self, message: bytes) -> bool:
         request = RPC_OF[INFER].read(message)
@@ -286,7 +286,7 @@ class Replica:
         try:
             return RpcReply(json.dumps(getattr(self.engine, name)(*arguments)).encode())
         except TritonError as error:
-            return RpcReply.of(error)
+            return RpcReply.from_error(error)
 
     async def metrics(self) -> str:
         """The metrics in Prometheus' text format."""
@@ -294,7 +294,7 @@ class Replica:
 
     async def events(self, recording: str, models: Sequence[str], stage: str) -> str:
         """The events of a recording since the last call; see `EventRecorder.take`."""
-        return self._recorder.take(recording, models, stage)
+        return self._recorder.read_events(recording, models, stage)
 
     # --- changes ------------------------------------------------------------------------------
 

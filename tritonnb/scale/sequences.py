@@ -66,7 +66,7 @@ class SequenceTable:
     >>> key = SequenceKey("accumulator", 42)
     >>> table.start(key, "r1", 0.0), table.start(key, "r2", 1.0)  # a live sequence does not move
     ('r1', 'r1')
-    >>> table.end(key, "r1")
+    >>> table.end_sequence(key, "r1")
     >>> table.start(key, "r2", 2.0)
     'r2'
     """
@@ -91,7 +91,7 @@ class SequenceTable:
         entry.since = now
         return entry.replica
 
-    def end(self, key: SequenceKey, replica: str) -> None:
+    def end_sequence(self, key: SequenceKey, replica: str) -> None:
         """A sequence ended on a replica; without effect if it is on another one now."""
         if self.find(key) == replica:
             del self._entries[key]

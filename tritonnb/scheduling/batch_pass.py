@@ -66,7 +66,7 @@ class StrategyBatch:
 
     def restart(self, members: Iterable[Schedulable]) -> None:
         """Begin again with requests that are in the batch already."""
-        self.end()
+        self.end_batch()
         for member in members:
             self.admits(member)
             self.size += 1
@@ -80,7 +80,7 @@ class StrategyBatch:
             self._state, self._is_open = self._strategy.begin_batch(), True
         return self._strategy.include(request, self._state) or self.size == 0
 
-    def end(self) -> None:
+    def end_batch(self) -> None:
         """End the batch, if it has begun."""
         if self._is_open:
             self._strategy.end_batch(self._state)
@@ -174,7 +174,7 @@ def scan_queue(
                 scan.blocked_by = reasons.EXCLUDED
                 break
             custom.size += 1
-        queue.take()
+        queue.take_candidate()
         rows = total
         if rows in preferred:
             scan.best_count, scan.best_rule = len(queue.pending), reasons.PREFERRED_SIZE

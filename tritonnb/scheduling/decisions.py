@@ -187,7 +187,7 @@ class Scheduler(Protocol):
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has become idle: it was created, or its execution ended."""
 
-    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+    def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
         """A staged batch may be executed now: one of the decisions is its `Execute`."""
 
     def released(self, request: Schedulable, now: int) -> Sequence[Decision]:

@@ -100,7 +100,7 @@ class DefaultScheduler(StatelessScheduler):
         self.instances.release(instance, now)
         return self._advance(now)
 
-    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+    def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
         """Do nothing: batches of one request cannot grow and are not staged."""
         return ()
 
@@ -144,7 +144,7 @@ class DefaultScheduler(StatelessScheduler):
     def _advance(self, now: int) -> list[Decision]:
         decisions: list[Decision] = []
         while self._waiting and self.instances.idle:
-            taken = self.instances.take()
+            taken = self.instances.take_instance()
             request = self._waiting.popleft()
             reason = _reason(request, now)
             reason.facts.update(taken.facts(now))

@@ -127,7 +127,7 @@ class DynamicBatcher(StatelessScheduler):
         self._rows_to_wake = 0
         self._blocked = False
         if self._custom is not None:
-            self._custom.end()
+            self._custom.end_batch()
 
     # Stimuli
 
@@ -166,7 +166,7 @@ class DynamicBatcher(StatelessScheduler):
         self.instances.release(instance, now)
         return refused + self._advance(now)
 
-    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+    def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
         """The payload that was staged for an instance may be executed, with everything that joined it since."""
         decisions = self._expire(now) + self.form_deferred(now)
         payload, taken = self._staged[instance]
@@ -348,7 +348,7 @@ class DynamicBatcher(StatelessScheduler):
 
     def _execute(self, now: int) -> Execute:
         """Send the first payload to the next idle instance, after late merging."""
-        taken = self.instances.take()
+        taken = self.instances.take_instance()
         payload = self.payloads.popleft()
         # Custom batching has divided the requests; payloads that it did not see together stay apart.
         merged = 0 if self._custom is not None else payload.merge(self.payloads, self.settings, now)
@@ -365,7 +365,7 @@ class DynamicBatcher(StatelessScheduler):
 
     def _stage(self) -> Stage:
         """Assign the first payload to the next idle instance; the rate limiter decides when it starts."""
-        taken = self.instances.take()
+        taken = self.instances.take_instance()
         self._staged[taken.instance] = self.payloads.popleft(), taken
         return Stage(taken.instance)
 

@@ -226,7 +226,7 @@ class EnsembleRun:
         available = values.keys()
         return [step for step, needs in arrival.steps if needs <= available]
 
-    def take(self, tensors: Iterable[str], iteration: int) -> Tensors:
+    def collect_tensors(self, tensors: Iterable[str], iteration: int) -> Tensors:
         """Get tensors for one of their readers; they are dropped after the last one."""
         values, left = self._values[iteration], self._left
         taken = {}
@@ -244,7 +244,7 @@ class EnsembleRun:
     def answer(self, iteration: int) -> Tensors | None:
         """The requested outputs of an iteration; None if some are missing."""
         available = self._values.get(iteration, {}).keys()
-        return self.take(self.plan.order, iteration) if self.plan.outputs <= available else None
+        return self.collect_tensors(self.plan.order, iteration) if self.plan.outputs <= available else None
 
 
 @final
@@ -311,7 +311,7 @@ class EnsembleScheduler:
             for rule in (INPUTS_READY, INFLIGHT_FREE)
         }
 
-    def begin(self, run: EnsembleRun, inputs: Mapping[str, object]) -> list[EnsembleDecision]:
+    def start_run(self, run: EnsembleRun, inputs: Mapping[str, object]) -> list[EnsembleDecision]:
         """A request arrived; it ends at once if a required input is missing."""
         if not self.graph.required <= inputs.keys():
             return self._end_if_done(run)
@@ -367,7 +367,7 @@ class EnsembleScheduler:
     def _run(self, run: EnsembleRun, step: EnsembleStep, iteration: int, rule: str) -> RunStep:
         self._running[step.index] += 1
         run.running += 1
-        tensors = run.take(step.reads, iteration)
+        tensors = run.collect_tensors(step.reads, iteration)
         inputs = {name: tensors[tensor] for name, tensor in step.inputs.items()}
         return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 

@@ -71,7 +71,7 @@ class Instances:
         self._idle[instance] = now
         return True
 
-    def take(self) -> TakenInstance:
+    def take_instance(self) -> TakenInstance:
         """Mark the next idle instance as busy and return it."""
         instance = next(iter(self._idle)) if self.dispatch_key is None else min(self._idle, key=self.dispatch_key)
         taken = TakenInstance(instance, self._idle.pop(instance), instance in self._started)

@@ -175,7 +175,7 @@ class PriorityQueue:
                 return next(iter(level.delayed))
         return None
 
-    def take(self) -> None:
+    def take_candidate(self) -> None:
         """Move the candidate to the pending batch."""
         for level in self._scan:
             source = level.live or level.delayed

@@ -115,12 +115,12 @@ class SequenceBatcher:
             strategy.instance_idle(now, decisions)
         return self._finalize(now, decisions)
 
-    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+    def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
         """A staged batch may be executed; only the oldest strategy stages batches."""
         decisions: list[Decision] = []
         strategy = self._strategies[instance]
         if isinstance(strategy, OldestStrategy):
-            strategy.begin(now, decisions)
+            strategy.execute_staged(now, decisions)
         return self._finalize(now, decisions)
 
     def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
@@ -275,7 +275,7 @@ class SequenceBatcher:
         # As in Triton, START with the ID of an open sequence joins that sequence and does not end it.
         sequence = self.table.known.get(request.correlation_id)
         if sequence is None:
-            sequence = self.table.begin(request.correlation_id, now)
+            sequence = self.table.begin_sequence(request.correlation_id, now)
         self._wait_in(sequence, request, now)
         if sequence.slot is not None:
             self._strategies[sequence.slot.instance].arrived(sequence.slot, now, decisions)

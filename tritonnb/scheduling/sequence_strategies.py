@@ -298,9 +298,9 @@ class OldestStrategy:
         """The execution has ended."""
         self._forward(self.batcher.instance_idle(self._instance, now), decisions)
 
-    def begin(self, now: int, decisions: list[Decision]) -> None:
+    def execute_staged(self, now: int, decisions: list[Decision]) -> None:
         """The staged batch may be executed."""
-        self._forward(self.batcher.begin(self._instance, now), decisions)
+        self._forward(self.batcher.execute_staged(self._instance, now), decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """The request of the slot was released: pass the next one to the batcher."""

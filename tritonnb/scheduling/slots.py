@@ -175,7 +175,7 @@ class SlotTable:
             if slot.instance != instance:
                 self._free.push(slot)
 
-    def begin(self, id: int | str, now: int) -> Sequence:
+    def begin_sequence(self, id: int | str, now: int) -> Sequence:
         """Start a sequence, in a slot or in the backlog."""
         sequence = self.known[id] = Sequence(id, now)
         if self._free:

@@ -143,7 +143,7 @@ class VirtualTime:
 
     def staged(self, instance: int) -> None:
         """A batch was staged: execute it immediately, as without a rate limiter; subclasses may delay it."""
-        self._carry_out(self.scheduler.begin(instance, self.now))
+        self._carry_out(self.scheduler.execute_staged(instance, self.now))
 
     def arrived(self, request: Schedulable) -> None:
         """A request arrives now."""

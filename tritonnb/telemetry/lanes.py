@@ -29,8 +29,8 @@ def assign_lanes(intervals: Iterable[tuple[float, float]]) -> list[int]:
     lanes = Lanes()
     assigned = []
     for begin, end in intervals:
-        assigned.append(lanes.take(begin))
-        lanes.leave(assigned[-1], end)
+        assigned.append(lanes.take_lane(begin))
+        lanes.free_lane(assigned[-1], end)
     return assigned
 
 
@@ -42,7 +42,7 @@ class Lanes:
         self._free: list[int] = []
         self._leaving: list[tuple[float, int]] = []  # a heap: when, and which lane
 
-    def take(self, time: float) -> int:
+    def take_lane(self, time: float) -> int:
         """Take the lowest lane that is free at a time."""
         while self._leaving and self._leaving[0][0] <= time:
             self.free(heapq.heappop(self._leaving)[1])
@@ -51,7 +51,7 @@ class Lanes:
         self._count += 1
         return self._count - 1
 
-    def leave(self, lane: int, time: float) -> None:
+    def free_lane(self, lane: int, time: float) -> None:
         """Leave a lane at a time, which may be in the future."""
         heapq.heappush(self._leaving, (time, lane))
 

@@ -165,7 +165,7 @@ class Latencies:
         self._settings_of = settings_of
         self._models: dict[tuple[str, int], ModelLatencies] = {}
 
-    def of(self, model: str, version: int) -> ModelLatencies:
+    def for_model(self, model: str, version: int) -> ModelLatencies:
         """The distributions of a model version."""
         latencies = self._models.get((model, version))
         if latencies is None:
@@ -178,6 +178,6 @@ class Latencies:
             return
         event = unpack(packed)
         if not isinstance(event, ModelStateChanged):
-            _FOLDS[type(event)](self.of(event.model, event.version), event, time.monotonic())
+            _FOLDS[type(event)](self.for_model(event.model, event.version), event, time.monotonic())
         elif event.state == "READY":
             self._models.pop((event.model, event.version), None)  # counts start when a model is loaded

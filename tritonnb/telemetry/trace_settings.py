@@ -145,7 +145,7 @@ class TraceSettings:
         self._server = TraceSetting(startup)
         self._models: dict[str, TraceSetting] = {}
 
-    def of(self, model: str = "") -> TraceSetting:
+    def for_model(self, model: str = "") -> TraceSetting:
         """The current setting of a model; of the server if the name is empty."""
         return self._models.get(model, self._server)
 
@@ -182,7 +182,7 @@ class TraceSettings:
     def _specified(self, model: str) -> TraceChanges:
         """The settings of a model or of the server; ``count`` is the remaining number."""
         before = self._model_changes.get(model, {}) if model else self._server_changes
-        return {**before, "count": self.of(model).options.count} if "count" in before else before
+        return {**before, "count": self.for_model(model).options.count} if "count" in before else before
 
     def _put(self, model: str, specified: TraceChanges) -> None:
         previous = self._models.pop(model, None)

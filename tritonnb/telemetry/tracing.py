@@ -205,7 +205,7 @@ class Tracer:
 
     def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
         """Start the trace of a request; None if it is not traced."""
-        setting = self.settings.of(model)
+        setting = self.settings.for_model(model)
         context = self.spans.context(headers) if self.spans is not None else None
         if not setting.sample(requested=context is not None):
             return None

@@ -77,12 +77,12 @@ class RpcDispatcher:
         request_id = ""
         try:
             if cache is not None:
-                cached = Inference.begin_cached(cache, serialized, on_response)
+                cached = Inference.submit_cached(cache, serialized, on_response)
                 if cached is not None:
                     return cached
             message = RPC_OF[INFER].read(serialized)
             request_id = message.id
-            return Inference.begin(
+            return Inference.submit(
                 self._engine,
                 message,
                 on_response,

@@ -124,7 +124,7 @@ class RpcHandlers:
         changes = _trace_changes({name: list(setting.value) for name, setting in request.settings.items()})
         if changes:
             tracer.update(model, changes)
-        values = tracer.settings.of(model).options.to_dict().items()
+        values = tracer.settings.for_model(model).options.to_dict().items()
         return {"settings": {name: {"value": value if isinstance(value, list) else [value]} for name, value in values}}
 
     async def LogSettings(self, request: pb.LogSettingsRequest) -> Json:

@@ -161,7 +161,7 @@ def _head_length(message: bytes | bytearray) -> int:
 
 
 class Inference:
-    """A request in progress; made by `begin` or `begin_cached`.
+    """A request in progress; made by `begin` or `submit_cached`.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ class Inference:
         self._trace: Trace | None = None
 
     @classmethod
-    def begin(
+    def submit(
         cls,
         engine: InferenceEngine,
         message: pb.ModelInferRequest,
@@ -253,7 +253,7 @@ class Inference:
         return self
 
     @classmethod
-    def begin_cached(
+    def submit_cached(
         cls, cache: GrpcRequestCache, serialized: bytes | bytearray, on_response: OnResponse
     ) -> Inference | None:
         """Submit a request that was read before to its model; None if it is not in the cache.

@@ -103,7 +103,7 @@ class InferStream:
             self._on_response(number, inference, response)
 
         try:
-            inference = Inference.begin(
+            inference = Inference.submit(
                 self._engine, request, on_response, streaming=True, metadata=self._metadata, headers=self._headers
             )
         except TritonError as error:

@@ -131,7 +131,7 @@ class Inference:
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
-    def begin(self, chunks: list[bytes]) -> None:
+    def submit(self, chunks: list[bytes]) -> None:
         """Read the request and submit it to its model; a refused request is answered at once.
 
         Parameters
@@ -317,7 +317,7 @@ class HttpRequestHandler:
             self._delegate.finish()
         elif self._inference_head is not None:
             chunks, self._chunks = self._chunks, []
-            Inference(self._services, self._inference_head, self._exchange, self._received_ns).begin(chunks)
+            Inference(self._services, self._inference_head, self._exchange, self._received_ns).submit(chunks)
 
     def on_connection_close(self) -> None:
         """The client has disconnected before the request was complete."""

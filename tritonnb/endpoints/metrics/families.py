@@ -217,7 +217,7 @@ class Families(Collector):
         now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
         for served, labels in models:
-            summary = self._latencies.of(served.name, served.version).summaries[name]
+            summary = self._latencies.for_model(served.name, served.version).summaries[name]
             metric.add_sample(f"{family}_count", labels, summary.count)
             metric.add_sample(f"{family}_sum", labels, summary.sum)
             for quantile, value in zip(quantiles, summary.quantiles(quantiles, now), strict=True):

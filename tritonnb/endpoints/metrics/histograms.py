@@ -56,7 +56,7 @@ def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]
     first = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
     durations = {name: Metric(duration_family(name), text, "histogram") for name, text in _DURATIONS.items()}
     for served, labels in models:
-        of_model = latencies.of(served.name, served.version)
+        of_model = latencies.for_model(served.name, served.version)
         add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)
         for name, metric in durations.items():
             histogram = of_model.histograms[name]

@@ -82,10 +82,10 @@ class EnsembleDriver:
         )
         served.pin()
         self._executions[request] = execution
-        sequence = SequenceFlags.of(request)
+        sequence = SequenceFlags.from_request(request)
         rows = request.batch_size if served.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.begin(execution, inputs))
+        self._carry_out(self._scheduler.start_run(execution, inputs))
 
     def needed_models(self) -> list[ServedModel]:
         """The models of the steps."""
@@ -266,7 +266,7 @@ class _EnsembleExecution(EnsembleRun):
                 inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
                 sequence = value.sequence
         if sequence is None:
-            sequence = SequenceFlags.of(request)
+            sequence = SequenceFlags.from_request(request)
         step_request = InferRequest(
             model.name,
             inputs,
@@ -288,7 +288,7 @@ class _EnsembleExecution(EnsembleRun):
     ) -> dict[str, EnsembleTensor]:
         """The outputs of a step by the names that its model uses."""
         model = self.models[step.index]
-        sequence = SequenceFlags.of(request).overridden(response.parameters)
+        sequence = SequenceFlags.from_request(request).overridden(response.parameters)
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
         return {output.name: EnsembleTensor(output, rows, sequence) for output in response.outputs}
 

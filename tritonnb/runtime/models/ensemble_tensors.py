@@ -27,7 +27,7 @@ class SequenceFlags:
     flags: int = 0
 
     @classmethod
-    def of(cls, request: InferRequest) -> SequenceFlags:
+    def from_request(cls, request: InferRequest) -> SequenceFlags:
         """The sequence of a request."""
         correlation_id, flags = request.correlation_id, request.flags
         return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE

@@ -229,7 +229,7 @@ class SchedulerDriver:
         """Start a staged batch when the rate limiter permits; ``scheduler`` may have been replaced since."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        decisions = scheduler.begin(number, now)
+        decisions = scheduler.execute_staged(number, now)
         for decision in decisions:
             if type(decision) is Execute:
                 instance, execution = self._create_execution(decision, now)

@@ -139,7 +139,7 @@ def app(
     >>> from ray import serve  # doctest: +SKIP
     >>> serve.run(app("model_repository", replicas=2))  # doctest: +SKIP
     """
-    plan = DeploymentPlan.of(
+    plan = DeploymentPlan.from_options(
         model_repository,
         options,
         models=models,

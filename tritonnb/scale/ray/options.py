@@ -89,7 +89,7 @@ class DeploymentPlan:
         return self.default.engine_options().exit_timeout
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         model_repository: StrPath | Sequence[StrPath],
         options: Mapping[str, Any],
@@ -120,7 +120,7 @@ class DeploymentPlan:
                 hint = did_you_mean(name, sorted(_ENGINE_OPTIONS | _LISTEN_OPTIONS))
                 places = "tritonnb.scale.ray.app or tritonnb.Server"
                 raise InvalidArgumentError(f"expected options of {places}, got '{name}'{hint}")
-        endpoints = EndpointSettings.of(
+        endpoints = EndpointSettings.from_options(
             {name: value for name, value in options.items() if name in _LISTEN_OPTIONS},
             host=host,
             grpc_host=grpc_host,

@@ -129,7 +129,7 @@ class _Call:
 
     # --- called by the connection -----------------------------------------------------------------
 
-    def begin(self) -> None:
+    def headers_received(self) -> None:
         """The headers have arrived."""
         headers = self._headers
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
@@ -169,7 +169,7 @@ class _Call:
             self._receive(data[start:stop], compressed)
         return at
 
-    def end(self) -> None:
+    def body_received(self) -> None:
         """The client has ended its side of the stream."""
         if not self._over and not self._begun:
             self._finish(INTERNAL, "expected one request message, got none")
@@ -309,9 +309,9 @@ class _StreamInfer(_Infer):
     _requests: asyncio.Queue[bytes | bytearray | None]
     _drained: asyncio.Event
 
-    def begin(self) -> None:
+    def headers_received(self) -> None:
         """The headers have arrived."""
-        super().begin()
+        super().headers_received()
         self._requests = asyncio.Queue()
         self._drained = asyncio.Event()
         if not self._over:
@@ -320,7 +320,7 @@ class _StreamInfer(_Infer):
     def _run(self, message: bytes | bytearray) -> None:
         self._requests.put_nowait(message)
 
-    def end(self) -> None:
+    def body_received(self) -> None:
         """The client has ended its side of the stream."""
         self._requests.put_nowait(None)
 

@@ -60,13 +60,13 @@ class Call(Protocol):
     received: int
     half_closed: bool
 
-    def begin(self) -> None:
+    def headers_received(self) -> None:
         """The headers have arrived."""
 
     def data(self, chunk: bytes | bytearray) -> None:
         """A part of the body has arrived."""
 
-    def end(self) -> None:
+    def body_received(self) -> None:
         """The client has ended its side of the stream."""
 
     def cancelled(self) -> None:

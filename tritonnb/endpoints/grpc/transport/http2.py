@@ -274,7 +274,7 @@ class Http2Connection:
             return
         call = self.calls[stream] = self._server.call(self, stream, headers)
         call.window = self._sender.initial_window
-        call.begin()
+        call.headers_received()
         if flags & END_STREAM:
             self._half_close(call)
 
@@ -290,7 +290,7 @@ class Http2Connection:
     def _half_close(self, call: Call) -> None:
         if not call.half_closed:
             call.half_closed = True
-            call.end()
+            call.body_received()
 
     def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         self._controls.count()

@@ -17,7 +17,7 @@ class TraceSettingHandler(Handler):
     def get(self, model: str = "") -> None:
         """The current settings."""
         self._check(model)
-        self.respond_json(self.engine.tracer.settings.of(model).options.to_dict())
+        self.respond_json(self.engine.tracer.settings.for_model(model).options.to_dict())
 
     def post(self, model: str = "") -> None:
         """Change settings."""

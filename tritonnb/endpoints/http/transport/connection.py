@@ -164,7 +164,7 @@ class Http1Connection:
 
     # --- the parser -----------------------------------------------------------------------------
 
-    def begin(self, head: Head) -> bool:
+    def head_received(self, head: Head) -> bool:
         """The head of a request has arrived; False if it is refused."""
         if self._closing:
             return False

@@ -91,7 +91,7 @@ class DelegateError(Exception):
 class RequestReceiver(Protocol):
     """Receives the parsed requests."""
 
-    def begin(self, head: Head) -> bool:
+    def head_received(self, head: Head) -> bool:
         """The head of a request has arrived; False if it is refused."""
 
     def body(self, chunk: bytes) -> None:
@@ -167,7 +167,7 @@ class RequestParser:
         """Pass a complete request to the receiver."""
         receiver = self._receiver
         try:
-            receiver.begin(head)
+            receiver.head_received(head)
             if body:
                 receiver.body(body)
             receiver.complete()
@@ -307,7 +307,7 @@ class RequestParser:
             expects_continue=headers.get(b"expect", b"").lower() == b"100-continue",
         )
         # httptools reads the body of an upgrade (and of CONNECT) in another way.
-        self._is_storable = self._receiver.begin(self._head) and not is_upgrade
+        self._is_storable = self._receiver.head_received(self._head) and not is_upgrade
 
     def on_body(self, chunk: bytes) -> None:
         """A part of a request's body has arrived."""
