@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.events import RequestArrived
 from tritonnb.notebook import live_batch_view
 from tritonnb.notebook.batch_tracker import BURST, MOST_BATCHES
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.live_batch_view import LiveBatchView
 from tritonnb.notebook.view_encoding import TICKS
 from tritonnb.server.server import Server
+from tritonnb.telemetry.stream import EventHistory
 
 WHOLE = {"sequence_start": True, "sequence_end": True}
 
@@ -56,6 +58,30 @@ def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchVi
     assert sent[-1]["counts"]["requests"] == 5
     assert view.history["counts"]["requests"] == 5
     assert len(view.history["batches"]["n"]) == 5
+
+
+@pytest.mark.parametrize("remembered", [10_000, 256], ids=["every event", "the newest events"])
+def test_a_view_shows_what_the_server_remembers(
+    server: Server, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    monkeypatch.setattr(server.engine.stream, "recent", EventHistory(remembered))
+    tnb.load(server["double"], clients=4, requests=300).wait()
+    view = server["double"].watch()
+    view.close()
+    arrived = [event for event in server.recent().events if isinstance(event, RequestArrived)]
+    counts = view.history["counts"]
+    assert counts["requests"] == 300 if remembered > 1000 else 0 < counts["requests"] <= len(arrived)
+    assert view.history["depth"] == 0
+    assert all(depth >= 0 for _, depth in view.history["depths"])
+    assert max(view.history["batches"]["n"]) == server.recent().batches[-1].number
+
+
+def test_a_view_without_requests_sends_some(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+    view, sent = watched
+    view._handle_custom_msg({"try": True}, [])
+    while not sent or sent[-1]["counts"]["requests"] < 20:
+        pass
+    assert view.notice == ""
 
 
 def test_watching_again_shows_the_same_view_until_it_is_closed(

@@ -86,6 +86,24 @@ def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> N
     assert session.quiet
 
 
+@pytest.mark.parametrize("rate", [20, 800])
+def test_a_view_that_is_opened_later_shows_what_one_that_was_open_shows(rate: int) -> None:
+    rec = tnb.simulate(DYNAMIC, tnb.poisson(rate=rate, duration=1, seed=3), tnb.fixed(4))
+    later, before = session_of(rec), session_of(rec)
+    later.replay(list(map(pack, rec.events)))
+    for event in rec.events:
+        before.fold([pack(event)])
+        before.flush(event.time_ns)
+    end = rec.span_ns[1]
+    shown, expected = (json.loads(json.dumps(session.history(end))) for session in (later, before))
+    assert [shown[name] for name in ("counts", "depth", "levels")] == [
+        expected[name] for name in ("counts", "depth", "levels")
+    ]
+    newest = rows(shown["batches"])[-10:]
+    assert [batch["n"] for batch in newest] == [batch.number for batch in rec.batches[-10:]]
+    assert ms(shown["spans"][-1][1]) * 1e6 + rec.span_ns[0] >= rec.batches[-1].exec_end_ns - 1e4
+
+
 def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_delivery(rec: Recording) -> None:
     tracker, batch = session_of(rec).tracker, rec.batches[0]
     tracker.fold(pack(event) for event in rec.events if event.time_ns <= batch.sent_ns)

@@ -16,12 +16,13 @@ OPEN = """async ([source, history, live]) => {
   const { default: widget, View } = await import(url);
   const state = { history, live, moment: {} };
   const listeners = {};
+  window.messages = [];
   const model = {
     get: (name) => state[name],
     set: (name, value) => { state[name] = value; },
     on: (event, listener) => { listeners[event] = listener; },
     off: () => {},
-    send: () => {},
+    send: (message) => { window.messages.push(message); },
   };
   const draw = View.prototype.draw;
   View.prototype.draw = function record() { window.view = this; draw.call(this); };
@@ -110,8 +111,11 @@ class ViewPage:
         return str(self.page.locator(f".tnb-{part}").first.inner_text())
 
     def settle(self) -> None:
-        """Draw the newest state without an animation."""
-        self.run("(view.pace.lag = 0, view.pace.receivedAt = -1e6, view.textUpdatedAt = -1e6, view.draw())")
+        """Draw the newest state without an animation, as while requests arrive."""
+        self.run(
+            "(view.pace.lag = 0, view.pace.receivedAt = performance.now(), view.window.heldAt = -1e6, "
+            "view.textUpdatedAt = -1e6, view.draw())"
+        )
 
     def labels(self) -> list[tuple[str, float, float]]:
         """The labels of the picture: text, left and right edge in pixels."""

@@ -71,6 +71,8 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         The causes of the latency of the request that was selected last: see `describe_blame`.
     ghost : dict
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
+    notice : str
+        Why something that the user wanted was not done.
     """
 
     _esm = join_modules(STATIC / "batch_view" / "view.js")
@@ -80,6 +82,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     moment = traitlets.Dict().tag(sync=True)
     blame = traitlets.Dict().tag(sync=True)
     ghost = traitlets.Dict().tag(sync=True)
+    notice = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording

@@ -11,17 +11,24 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import dropwhile
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import TritonError
+from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChanged
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import unpack
-from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, Delta
+from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.open_views import OpenViews
+from tritonnb.notebook.server_monitor import EventQueue
+from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
+from tritonnb.profile.load import load
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
+from tritonnb.telemetry.stream import EventHistory, Sink
 
 T = TypeVar("T")
 
@@ -30,6 +37,8 @@ _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events from which the last state is drawn.
 _RECENT = 2000
+#: Requests that are sent if the user wants to see some, and their rate.
+_FEW, _FEW_RATE = 20, 40.0
 #: The share of time that may be spent on static figures for notebooks without a kernel.
 _FIGURE_SHARE = 0.01
 
@@ -58,9 +67,10 @@ class LiveBatchView(BatchView):
     """
 
     def __init__(self, model: ModelHandle) -> None:
+        self._model = model
         self._server = model.server
         self._name = model.name
-        self._session = self._server.call(self._begin)
+        self._session = self._begin()
         self._stateful = self._session.config.HasField("sequence_batching")
         self._stop = threading.Event()
         self._encoding = threading.Lock()  # deliveries are made on the view's thread and at the end of a cell
@@ -68,7 +78,7 @@ class LiveBatchView(BatchView):
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self.ended = threading.Event()
-        super().__init__(self._session.history(time.monotonic_ns()), live=True)
+        super().__init__(self._session.history(self._session.now_ns), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._exits = False
@@ -80,6 +90,13 @@ class LiveBatchView(BatchView):
         from tritonnb.recording.recording import Recording
 
         return Recording(map(unpack, self._on_loop(self._session.tracker.recent)), {self._name: self._session.config})
+
+    def send_a_few(self) -> None:
+        """Send a few requests with random data, for a view that shows none yet."""
+        try:
+            load(self._model, rate=_FEW_RATE, requests=_FEW, arrivals="poisson")
+        except TritonError as error:
+            self.notice = f"Not sent: {error.message}"
 
     def show_ghost(self, text: str, boxes: list[tuple[str, int, int, int]]) -> None:
         """Draw batches of a simulation behind those of the model; an empty text removes them.
@@ -132,17 +149,35 @@ class LiveBatchView(BatchView):
         self.stop()
         super().close()
 
+    def _begin(self) -> ViewSession:
+        """Follow the model from the events on that the server remembers."""
+        meanwhile = EventQueue()
+        config, depth, history = self._server.call(self._attach, meanwhile.append)
+        events = [packed for packed in history if packed[MODEL] == self._name]
+        if not history.complete:
+            events, depth = _since_known_depth(events, depth)
+        else:
+            depth, events = 0, list(dropwhile(_is_of_life_cycle, events))
+        begin_ns = events[0][TIME] if events else time.monotonic_ns()
+        session = ViewSession(self._name, config, begin_ns, depth=depth, recent=_RECENT, pause=_let_others_run)
+        session.replay(events)
+        self._server.call(self._take_over, session.tracker, meanwhile)
+        return session
+
     # --- on the server's loop -----------------------------------------------------------------
 
-    def _begin(self) -> ViewSession:
+    def _attach(self, sink: Sink) -> tuple[pb.ModelConfig, int, EventHistory]:
         engine = self._server.engine
-        served = engine.model(self._name)
-        config, now_ns = engine.configs()[self._name], time.monotonic_ns()
-        session = ViewSession(
-            self._name, config, now_ns, depth=served.queue_depth(), recent=_RECENT, pause=_let_others_run
-        )
-        engine.stream.attach(session.tracker.receive)
-        return session
+        depth = engine.model(self._name).queue_depth()
+        engine.stream.attach(sink)
+        return engine.configs()[self._name], depth, engine.stream.recent.copy()
+
+    def _take_over(self, tracker: BatchTracker, meanwhile: EventQueue) -> None:
+        stream = self._server.engine.stream
+        stream.detach(meanwhile.append)
+        for packed in meanwhile.take():
+            tracker.receive(packed)
+        stream.attach(tracker.receive)
 
     def _take_changes(self) -> Delta:
         return self._session.tracker.take_changes(time.monotonic_ns())
@@ -236,6 +271,26 @@ class LiveBatchView(BatchView):
         self.ended.set()
 
 
+def _is_of_life_cycle(packed: Packed) -> bool:
+    return packed[0] in {ModelStateChanged.__name__, InstanceStateChanged.__name__}
+
+
+def _since_known_depth(events: list[Packed], depth: int) -> tuple[list[Packed], int]:
+    """Return the events since the first batch, and the depth that it left in the queue; no event if there is none.
+
+    Parameters
+    ----------
+    events : list of tuple
+        The remembered events of a model, of which the first ones are forgotten.
+    depth : int
+        The number of requests that wait now.
+    """
+    for at, packed in enumerate(events):
+        if packed[0] == BatchSent.__name__:
+            return events[at + 1 :], packed[DEPTH]
+    return [], depth
+
+
 def _let_others_run() -> None:
     """Give the interpreter lock to a thread that waits for it, without its waiting for the switch interval.
 
@@ -245,5 +300,7 @@ def _let_others_run() -> None:
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
+    if "try" in content:
+        view.send_a_few()
     if "in_sight" in content:
         view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}

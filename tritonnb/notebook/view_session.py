@@ -10,7 +10,7 @@ where events are made, the encoding on the thread of the view, which holds the i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,7 @@ from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, pack, slots_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.figures import palette
-from tritonnb.notebook.batch_tracker import BatchTracker, Delta
+from tritonnb.notebook.batch_tracker import MOST_BATCHES, BatchTracker, Delta
 from tritonnb.notebook.interval_counters import Counters, ModelIntervals, encode_counters
 from tritonnb.notebook.view_encoding import (
     BATCH_FIELDS,
@@ -51,6 +51,8 @@ MOST_SLOTS = 64
 _BATCHES_PER_PART = 5
 #: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
 _MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
+#: Events that are replayed in parts of which no batch is left out.
+_REPLAYED = 8000
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
 Wait = tuple[int, int, int | None]
 
@@ -144,6 +146,14 @@ class ViewSession:
     def fold(self, events: Iterable[Packed]) -> None:
         """Follow packed events of the model, in order."""
         self.tracker.fold(events)
+
+    def replay(self, events: Sequence[Packed]) -> None:
+        """Follow events of the past, in order, as if the view had been open then."""
+        recent = max(0, len(events) - _REPLAYED)
+        parts = [events[:recent], *(events[at : at + MOST_BATCHES] for at in range(recent, len(events), MOST_BATCHES))]
+        for part in filter(None, parts):
+            self.fold(part)
+            self.flush(max(packed[TIME] for packed in part))
 
     def flush(self, now_ns: int) -> Json:
         """Return what is new since the last delivery, as a delivery."""

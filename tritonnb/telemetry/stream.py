@@ -45,6 +45,17 @@ class EventHistory:
         self._encoded: deque[bytes] = deque(maxlen=-(-size // CHUNK))
         self._encode = msgpack.Packer(default=str, unicode_errors=_SURROGATES).pack
 
+    @property
+    def complete(self) -> bool:
+        """Whether no event has been forgotten."""
+        return len(self._encoded) * CHUNK + len(self._new) < self._size
+
+    def copy(self) -> EventHistory:
+        """Return a copy, to which later events are not added; another thread may iterate over it."""
+        copy = EventHistory(self._size)
+        copy._new, copy._encoded = self._new.copy(), self._encoded.copy()
+        return copy
+
     def append(self, packed: Packed) -> None:
         """Add an event."""
         self._new.append(packed)

@@ -39,7 +39,7 @@ function drawBatch(frame, batch, top) {
   // Whole pixels: sharp edges, and a width that does not change while the picture moves.
   const begin = scale.clamp(batch.start ?? batch.sent);
   const left = Math.round(begin);
-  const width = Math.max(0.5, Math.round(scale.clamp(batch.end ?? Math.min(end, scale.to)) - begin));
+  const width = Math.max(frame.leastWidth, Math.round(scale.clamp(batch.end ?? Math.min(end, scale.to)) - begin));
   const height = Math.max(2, (Math.min(batch.rows, rows) / rows) * layout.lane);
   const box = { left, width, bottom, height };
   targets.push({ kind: "batch", batch, x: left - 1, y: top - LABELS, width: width + 2, height: layout.lane + LABELS });

@@ -9,26 +9,30 @@ import { formatLength, pluralize } from "./words.js";
 
 const WIDE = 4; // px: a batch that is so wide is drawn, narrower ones are columns
 const STILL_WIDE = 3; // px: if batches were drawn before
+const FEW_SHARE = 0.06; // of the width: what a few batches cover at most if each is drawn at least LEAST_WIDTH wide
+const LEAST_WIDTH = 2; // px
 
 const SMALLEST_SCALE = 4; // rows
 
-// Whether single batches are drawn: they must all be known, and wide enough.
+// Whether single batches are drawn: they must all be known, and wide enough, or few.
 function showsBatches(timeline, from, span, width, before) {
   if (!timeline.counters) return true;
   if (!timeline.isExact(from, from + span)) return false;
-  const lengths = timeline.batchesBetween(from, from + span)
-    .map((batch) => (batch.end ?? timeline.now) - (batch.start ?? batch.sent))
-    .sort((one, other) => one - other);
-  if (!lengths.length) return before;
-  const median = (lengths[lengths.length >> 1] / span) * width;
-  return median >= (before ? STILL_WIDE : WIDE);
+  const batches = timeline.batchesBetween(from, from + span);
+  if (!batches.length) return before;
+  if (areFew(timeline, batches, width)) return true;
+  return (medianLength(batches, timeline.now) / span) * width >= (before ? STILL_WIDE : WIDE);
 }
 
-// The longest span in which these batches are wide enough.
-function longestSpan(batches, width) {
-  const lengths = batches.map(({ start, end, sent }) => (end ?? sent) - (start ?? sent));
+function areFew(timeline, batches, width) {
+  return batches.length * LEAST_WIDTH <= FEW_SHARE * width * Math.max(1, timeline.instances.length);
+}
+
+// How long batches are executed, in ms.
+function medianLength(batches, now) {
+  const lengths = batches.map(({ start, end, sent }) => (end ?? now) - (start ?? sent));
   lengths.sort((one, other) => one - other);
-  return (lengths[lengths.length >> 1] * width) / (WIDE + 1);
+  return lengths[lengths.length >> 1];
 }
 
 // The number of rows at the top of a lane: the maximum batch size, unless batches are much smaller.
@@ -46,6 +50,7 @@ function drawTimeline(surface, timeline, shown) {
   const layout = layoutOf(timeline, !shown.batches);
   const frame = { ...shown, surface, timeline, scale, layout, targets: [], focusLines: [] };
   frame.batches = shown.batches ? timeline.batchesBetween(scale.from, scale.to) : [];
+  frame.leastWidth = areFew(timeline, frame.batches, scale.width) ? LEAST_WIDTH : 0.5;
   frame.columns = shown.batches ? null : columnLevel(timeline, scale);
   frame.rows ??= rowScale(timeline, maximum(timeline.batches.values(), (batch) => batch.rows, 1));
   frame.maxDepth = maxDepth(frame);
@@ -186,9 +191,8 @@ function drawDelayBudget(frame) {
 }
 
 // Hatch what is not known: what was not received, and what is no longer kept.
-function drawUnknown({ surface, timeline, scale, columns, live }) {
+function drawUnknown({ surface, timeline, scale, columns }) {
   const unknown = timeline.gaps.map(([from, to]) => [from, to, "not received"]);
-  if (live) unknown.push([scale.from, Math.max(scale.from, 0), "before this view was opened"]);
   if (columns && columns.begin > Math.max(0, scale.from)) unknown.push([0, columns.begin, "no longer kept"]);
   for (const [from, to, label] of unknown) {
     if (to <= scale.from || from >= scale.to) continue;
@@ -224,4 +228,4 @@ function drawAxis({ surface, scale, columns }) {
   }
 }
 
-export { drawTimeline, longestSpan, rowScale, showsBatches };
+export { WIDE, drawTimeline, medianLength, rowScale, showsBatches };

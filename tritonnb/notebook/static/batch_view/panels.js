@@ -99,8 +99,7 @@ function generationLegend(batches, theme) {
 
 function columnLegend(timeline, theme, { width, begin }) {
   const kept = begin > 0 && timeline.counters.beginOf(0) > begin ? "; older ones are kept as longer columns only" : "";
-  const title = element("span", "", "Batches are too narrow or too many to be drawn one by one: " +
-    `each column counts all of ${formatLength(width)}${kept}.`);
+  const title = element("span", "", `each column counts all of ${formatLength(width)}${kept}`);
   if (timeline.sequences) {
     return [
       title, legendKey(theme.compute, "time with a request"), legendKey(theme.null, "with a null request"),

@@ -6,7 +6,9 @@ function drawQueue(frame, top) {
   const { timeline, scale, layout, batches, end } = frame;
   const waitsOf = (batch) => batch.members.filter(Boolean).map((member) => [member, batch.sent, batch]);
   const waits = batches.flatMap(waitsOf);
-  for (const member of timeline.pending) waits.push([member, Math.max(end, member.queued), null]);
+  for (const member of timeline.pending) {
+    if (member.queued <= scale.to) waits.push([member, Math.max(end, member.queued), null]);
+  }
   const refusals = [...timeline.refused.values()].filter(
     ({ queued, refused }) => refused >= scale.from && queued <= scale.to,
   );

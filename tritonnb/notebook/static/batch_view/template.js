@@ -11,6 +11,8 @@ const TEMPLATE = `
     <button data-do="out" title="show more time (S, minus or wheel)" aria-label="show more time">−</button>
     <button data-do="in" title="show less time (W, plus or wheel)" aria-label="show less time">+</button>
     <button data-do="all" title="show the whole time (0)">all</button>
+    <button data-do="columns" title="sum up all batches in columns while the picture moves (C)"
+      aria-pressed="false">columns</button>
     <button data-do="pin" title="keep the scales as they are (P)" aria-pressed="false">pin</button>
     <span class="tnb-space"></span>
     <button data-do="svg" title="save the picture as SVG">SVG</button>
@@ -19,6 +21,7 @@ const TEMPLATE = `
   </div>
   <div class="tnb-picture">
     <canvas tabindex="0" role="application" aria-roledescription="timeline"></canvas>
+    <div class="tnb-empty" hidden><p></p><button data-do="try">Send 20 requests</button></div>
     <div class="tnb-tip" hidden></div>
     <div class="tnb-details" aria-live="polite" hidden></div>
   </div>

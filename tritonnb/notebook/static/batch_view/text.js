@@ -19,6 +19,7 @@ function showText(view) {
   const live = view.model.get("live");
   const time = cursor ?? Math.min(view.end, window.to);
   showControls(view, live);
+  showEmpty(view, live);
   view.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
   const rate = live && window.follow ? pace.rate : null;
   fill(part("head"), headline(timeline, { live, rate, frame, received }));
@@ -28,14 +29,29 @@ function showText(view) {
   fill(part("slots"), timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []);
 }
 
-function showControls({ root, window: { follow, pinned }, cursor, timeline, frame, eventIndex, part }, live) {
+function showControls({ root, window: { follow, pinned, columns }, cursor, timeline, frame, eventIndex, part }, live) {
   const pause = root.querySelector('[data-do="pause"]');
   const action = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
   if (pause.textContent !== action) pause.textContent = action;
   pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
   root.querySelector('[data-do="pin"]').setAttribute("aria-pressed", String(pinned));
+  const sums = root.querySelector('[data-do="columns"]');
+  sums.setAttribute("aria-pressed", String(columns));
+  sums.hidden = !live;
   const text = cursor === null ? "" : `${formatTime(cursor)}: ${describeCursor(timeline, cursor, eventIndex, frame)}`;
   if (part("event").textContent !== text) Object.assign(part("event"), { textContent: text, title: text });
+}
+
+// Without a request, what can be done about it.
+function showEmpty({ received, model, part }, live) {
+  const empty = part("empty");
+  empty.hidden = received.counts.requests > 0 || received.batches.size > 0 || Boolean(received.meta.note);
+  if (empty.hidden) return;
+  const [text, button] = empty.children;
+  const call = `server["${received.meta.model}"](…)`;
+  const remedy = `No request yet. Call ${call} in a cell, or send a few with random data:`;
+  text.textContent = model.get("notice") || (live ? remedy : "No request was recorded.");
+  button.hidden = !live;
 }
 
 function describeCursor(timeline, cursor, eventIndex, frame) {

@@ -29,6 +29,7 @@ class Timeline {
     this.number = -1; // of the last delivery
     this.depth = 0;
     this.now = 0;
+    this.firstArrival = Infinity;
     this.slotState = {};
     this.knownEvents = null;
   }
@@ -72,6 +73,9 @@ class Timeline {
       Object.assign(this, { pending, running, depth, counts, now });
       if (delivery.slot_state) this.slotState = delivery.slot_state;
       for (const [, instance, slot] of this.slotState.owners ?? []) this.useSlot(instance, slot);
+    }
+    for (const { oldest, queued } of [...delivery.batches, ...delivery.refused, ...delivery.pending]) {
+      this.firstArrival = Math.min(this.firstArrival, oldest ?? queued);
     }
     this.forget();
     this.instances = this.allInstances(delivery.instances);
@@ -148,6 +152,11 @@ class Timeline {
   // Counting begins at 0.
   get begin() {
     return 0;
+  }
+
+  // When the first request arrived; now, if there was none.
+  get first() {
+    return Math.min(this.firstArrival, this.now);
   }
 
   // When everything that is known has ended.

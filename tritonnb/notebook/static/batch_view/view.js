@@ -1,7 +1,7 @@
 // The view: what is shown and what the user can do. Everything here works without the kernel.
 
 import { BlamePanel } from "./blame.js";
-import { drawTimeline, longestSpan } from "./draw.js";
+import { drawTimeline } from "./draw.js";
 import { nextEvent } from "./events.js";
 import { download, perfettoTrace } from "./export.js";
 import { Ghost } from "./ghosts.js";
@@ -17,14 +17,13 @@ import { showText } from "./text.js";
 import { Timeline } from "./timeline.js";
 import { TimeWindow } from "./window.js";
 
-// All in ms, except for the number of batches shown when the view is paused.
+// In ms.
 const ANIMATION_TIME = 700; // after a delivery
 const FRAME_INTERVAL = 80;
 const LONGEST_INTERVAL = 250; // texts and lanes change although the picture hardly moves
 const LEAST_MOTION = 2; // px from frame to frame
 const TEXT_INTERVAL = 200;
 const SILENCE = 1000;
-const PAUSED_BATCHES = 30;
 
 class View {
   constructor(model, root) {
@@ -85,7 +84,9 @@ class View {
     const { counts, now } = this.received;
     this.received.merge(delivery);
     clearTimeout(this.silenceTimer);
-    this.pace.received(this.received.now - now, this.received.counts.requests - counts.requests);
+    if (!delivery.levels) {
+      this.pace.received(this.received.now - now, this.received.counts.requests - counts.requests);
+    }
     if (delivery.meta) this.colours = null;
     this.requestFrame();
   }
@@ -106,8 +107,29 @@ class View {
 
   // Keep the last batches in sight, not the silence after them.
   liveEnded() {
-    if (this.window.follow) this.window.stop(this.timeline);
+    if (this.window.follow) {
+      this.window.hold(this.received, this.drawnWidth, performance.now());
+      this.timeline = this.received;
+      this.window.place(this.timeline, this.timeline.now);
+      this.window.follow = false;
+    }
     this.draw();
+  }
+
+  // Whether no request has come lately, and none waits or runs.
+  get isSilent() {
+    const { pending, running } = this.received;
+    return this.pace.sinceDelivery > SILENCE && !pending.length && !running.length;
+  }
+
+  // While the view follows, show what was received, or hold the last batches.
+  follow() {
+    const now = performance.now();
+    if (!this.window.follow) return;
+    if (this.window.isDue(this.received, this.isSilent, now)) {
+      this.window.hold(this.received, this.drawnWidth, now);
+      this.timeline = this.window.holds ? this.received.snapshot() : this.received;
+    } else if (!this.window.holds) this.timeline = this.received;
   }
 
   // Frames are drawn only while something moves, and no more of them than are needed to follow it.
@@ -115,7 +137,8 @@ class View {
     if (this.frameTimer || this.closed) return;
     const passed = performance.now() - this.drawnAt;
     const motion = (LEAST_MOTION * this.window.span) / this.drawnWidth;
-    const interval = Math.min(Math.max(FRAME_INTERVAL, motion), LONGEST_INTERVAL);
+    const isMoving = !this.window.holds || this.window.isDue(this.received, this.isSilent, performance.now());
+    const interval = isMoving ? Math.min(Math.max(FRAME_INTERVAL, motion), LONGEST_INTERVAL) : LONGEST_INTERVAL;
     this.frameTimer = setTimeout(() => requestAnimationFrame(() => this.drawFrame()), interval - passed);
   }
 
@@ -135,7 +158,7 @@ class View {
   }
 
   get end() {
-    if (!this.window.follow || !this.model.get("live")) return this.timeline.now;
+    if (!this.window.follow || this.window.holds || !this.model.get("live")) return this.timeline.now;
     return this.pace.endAt(this.timeline.now);
   }
 
@@ -160,7 +183,7 @@ class View {
 
   perform(action) {
     const actions = {
-      pause: () => (this.window.follow && this.model.get("live") ? this.pause() : this.resume()),
+      pause: () => (this.window.follow && this.model.get("live") ? this.stopFollowing() : this.resume()),
       back: () => this.step(-1),
       forward: () => this.step(1),
       in: () => this.zoom(0.6, this.zoomCentre),
@@ -168,6 +191,8 @@ class View {
       left: () => this.change(() => this.window.pan(-0.2)),
       right: () => this.change(() => this.window.pan(0.2)),
       all: () => this.change(() => this.showAll()),
+      try: () => this.model.send({ try: true }),
+      columns: () => { this.window.columns = !this.window.columns; },
       pin: () => { this.window.pinned = !this.window.pinned; },
       none: () => Object.assign(this, { cursor: null, selected: null }),
       svg: () => this.save("svg", this.svg(), "image/svg+xml"),
@@ -204,24 +229,13 @@ class View {
 
   // From now on every part shows this moment, whatever is received.
   stopFollowing() {
-    if (!this.window.follow) return;
-    this.window.from = this.end - this.window.span;
-    this.window.follow = false;
-    if (this.model.get("live")) this.timeline = this.received.snapshot();
-  }
-
-  // Show the newest batches that are all known, large enough to read, unless the user has chosen a span.
-  pause() {
-    this.stopFollowing();
-    const { timeline, window } = this;
-    if (window.pinned || window.batches) return;
-    const span = timeline.spans.findLast(([from, to]) => timeline.batchesBetween(from, to).length > 1);
-    const isRecent = span && span[1] > timeline.now - SILENCE;
-    if (!isRecent) return;
-    const batches = timeline.batchesBetween(...span).slice(-PAUSED_BATCHES);
-    const longest = longestSpan(batches, this.drawnWidth);
-    const begin = Math.max(span[0], Math.min(...batches.map(({ oldest }) => oldest)), span[1] - longest);
-    if (span[1] > begin) window.show(begin, span[1]);
+    const { window } = this;
+    if (!window.follow) return;
+    if (!window.holds) {
+      window.place(this.timeline, this.end);
+      if (this.model.get("live")) this.timeline = this.received.snapshot();
+    }
+    window.follow = false;
   }
 
   resume() {
@@ -229,6 +243,7 @@ class View {
     Object.assign(this, { cursor: null, selected: null, timeline: this.received });
     window.follow = this.model.get("live");
     window.pinned = false;
+    window.release();
     if (!window.follow) this.showAll();
   }
 
@@ -237,6 +252,7 @@ class View {
   }
 
   zoom(factor, around) {
+    if (this.window.holds) this.stopFollowing();
     const longest = Math.max(2000, (this.timeline.end - this.timeline.begin) * 1.5);
     this.window.zoom(factor, around, longest);
     this.draw();
@@ -310,7 +326,6 @@ class View {
     const { cursor, selected, focus, end, ghost } = this;
     const now = performance.now();
     const live = this.model.get("live");
-    this.window.adapt(this.timeline, this.drawnWidth, now);
     const time = this.window.shown(this.timeline, this.drawnWidth, end, now);
     return { ...time, end, cursor, selected, focus, live, ghost };
   }
@@ -326,6 +341,7 @@ class View {
     const width = this.root.clientWidth - 2;
     if (width < 50 || this.closed) return;
     this.drawnAt = performance.now();
+    this.follow();
     const height = heightOf(this.timeline);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
@@ -373,6 +389,7 @@ function render({ model, el }) {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
     "change:blame": () => view.blamePanel.show(model.get("blame")),
+    "change:notice": () => view.requestFrame(),
     "change:ghost": () => view.showGhost(model.get("ghost")),
     "change:moment": () => view.showMoment(model.get("moment")),
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },

@@ -1,50 +1,92 @@
 // The time that is shown, and the scale of rows: chosen by the view while it follows, unless they are pinned.
+//
+// While it follows, the picture scrolls if there are few batches a second. Of more, it holds the last ones for a
+// second, as an oscilloscope does, then the next. If the user prefers, it scrolls with columns that sum up all batches.
 
-import { rowScale, showsBatches } from "./draw.js";
+import { WIDE, medianLength, rowScale, showsBatches } from "./draw.js";
 
-const SPANS = [500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000]; // ms, in live mode
-const BATCHES = 30; // of each instance in sight, in live mode
-const COLUMNS_SPAN = 10_000; // ms, if batches are too narrow to be drawn
+const BATCHES = 18; // of each instance in sight, while the picture scrolls
+const SPANS = { least: 4000, most: 60_000, columns: 10_000 }; // ms, while the picture scrolls
+const SLOW = { begin: 4, end: 6 }; // batches/s of an instance, up to which the picture begins to, or still scrolls
+const HOLD = 1000; // ms, for which the last batches are shown
+const HELD = { batches: 20, slots: 60, least: 10 }; // batches
+const MARGIN = 0.02; // of the span
 const RECENT = 5000; // ms, of which the rate and the length of batches are known
 const SETTLED = 2000; // ms without another change of the scale
 const SHORTEST = 0.05; // ms
-const NARROW = 3; // px
-const WIDE_ENOUGH = 5; // px, to draw batches again
 
 class TimeWindow {
   constructor(follow) {
-    Object.assign(this, { follow, from: 0, span: 2000, pinned: false });
-    Object.assign(this, { batches: true, rows: null, changedAt: -Infinity });
+    Object.assign(this, { follow, from: 0, span: 2000, pinned: false, columns: false });
+    Object.assign(this, { batches: true, rows: null, scrolls: true, chosen: 2000, changedAt: -Infinity });
+    this.release();
   }
 
   get to() {
     return this.from + this.span;
   }
 
-  // Choose the span of the last batches, in steps.
-  adapt(timeline, width, now) {
-    if (!this.follow || this.pinned || !timeline.counters || now - this.changedAt < SETTLED) return;
+  // Whether the last batches are held, so that nothing moves until the next ones.
+  get holds() {
+    return this.follow && this.held !== null;
+  }
+
+  release() {
+    Object.assign(this, { held: null, heldAt: -Infinity });
+  }
+
+  // Whether other batches are to be held now; `silent`: no request has come lately.
+  isDue(timeline, silent, now) {
+    if (!this.follow || this.pinned || this.columns) {
+      this.release();
+      return false;
+    }
+    this.adapt(timeline, now);
+    if (this.scrolls && !silent) this.release();
+    else return now - this.heldAt >= HOLD;
+    return false;
+  }
+
+  // Hold the last batches of a timeline, as many as can be read.
+  hold(timeline, width, now) {
+    this.held = lastBatches(timeline, width) ?? this.held;
+    if (this.held) this.heldAt = now;
+  }
+
+  // Choose whether the picture scrolls, and the span of the last batches.
+  adapt(timeline, now) {
     const recent = recentTotals(timeline);
     if (!recent.batches) return;
-    const fitting = Math.min(60_000, Math.max(SPANS[0], (BATCHES * recent.length) / (recent.batches / recent.lanes)));
-    const batchWidth = (recent.busy / recent.batches / fitting) * width;
-    const isWide = batchWidth >= (this.span < COLUMNS_SPAN ? NARROW : WIDE_ENOUGH);
-    const isExact = timeline.isExact(timeline.now - RECENT, timeline.now);
-    const wanted = isWide && isExact ? fitting : Math.max(fitting, COLUMNS_SPAN);
-    if (Math.abs(Math.log(wanted / this.span)) < Math.log(1.7)) return;
-    const distance = (span) => Math.abs(Math.log(span / wanted));
-    const span = SPANS.reduce((best, step) => (distance(step) < distance(best) ? step : best));
-    if (span === this.span) return;
-    this.span = span;
+    const rate = (1000 * recent.batches) / recent.lanes / recent.length;
+    this.scrolls = rate <= (this.scrolls ? SLOW.end : SLOW.begin);
+    if (now - this.changedAt < SETTLED) return;
+    const wanted = Math.min(SPANS.most, Math.max(SPANS.least, (1000 * BATCHES) / rate));
+    if (Math.abs(Math.log(wanted / this.chosen)) < Math.log(1.7)) return;
+    this.chosen = SPANS.least * 2 ** Math.round(Math.log2(wanted / SPANS.least));
     this.changedAt = now;
   }
 
   // What is drawn now: batches or columns, and up to how many rows.
   shown(timeline, width, end, now) {
-    if (this.follow) this.from = end - this.span;
-    this.batches = showsBatches(timeline, this.from, this.span, width, this.batches);
+    if (this.follow) this.place(timeline, end);
+    const isWanted = !this.follow || !this.columns;
+    this.batches = isWanted && (this.holds || showsBatches(timeline, this.from, this.span, width, this.batches));
     if (!this.pinned || this.rows === null) this.rows = this.rowsInSight(timeline, now);
     return { from: this.from, span: this.span, batches: this.batches, rows: this.rows };
+  }
+
+  // The held batches, or the newest time. At first the time grows from the left, in steps, so that it is half full.
+  place(timeline, end) {
+    if (this.held) {
+      Object.assign(this, this.held);
+      return;
+    }
+    if (!this.pinned) {
+      const known = Math.max(SHORTEST, (end - timeline.first) * (1 + MARGIN));
+      this.span = this.columns ? Math.max(SPANS.columns, this.chosen) : this.chosen;
+      while (this.span >= 2 * known) this.span /= 2;
+    }
+    this.from = Math.max(end - this.span, this.pinned ? -Infinity : timeline.first - MARGIN * this.span);
   }
 
   // While it follows, the scale grows at once, but becomes smaller only if that lasts.
@@ -64,13 +106,6 @@ class TimeWindow {
     this.pinned = true;
   }
 
-  // Show the end of a timeline, up to its last batches.
-  stop({ begin, end, batches }) {
-    const last = Math.max(begin, ...[...batches.values()].map((batch) => batch.end ?? batch.sent));
-    this.follow = false;
-    this.from = Math.max(begin, Math.min(end, last + 0.02 * this.span) - this.span);
-  }
-
   pan(share) {
     this.from += share * this.span;
   }
@@ -81,10 +116,37 @@ class TimeWindow {
   }
 }
 
-// Batches, and ms busy, of all instances in the last seconds.
+// The span of the last batches that can be read and of which everything is known; null if there are none.
+function lastBatches(timeline, width) {
+  const isDone = (batch, from, to) => batch.sent >= from && batch.end !== null && batch.end <= to;
+  for (const [from, to] of [...timeline.spans].reverse().slice(0, 20)) {
+    const done = [...timeline.batches.values()].filter((batch) => isDone(batch, from, to));
+    if (!done.length) continue;
+    let last = done.sort((one, other) => one.sent - other.sent).slice(timeline.sequences ? -HELD.slots : -HELD.batches);
+    while (last.length > HELD.least && (medianLength(last) / (spanOf(last)[1] - spanOf(last)[0])) * width < WIDE) {
+      last = last.slice(1);
+    }
+    const [begin, end] = spanOf(last);
+    const margin = Math.max(SHORTEST, MARGIN * (end - begin));
+    const first = from > timeline.first ? Math.max(from, begin - margin) : begin - margin;
+    return { from: first, span: Math.min(end + margin, Math.max(to, end)) - first };
+  }
+  return null;
+}
+
+// From the oldest request of some batches, if it has not waited much longer than they take, to their end.
+function spanOf(batches) {
+  const end = Math.max(...batches.map((batch) => batch.end));
+  const { sent } = batches[0];
+  const oldest = Math.min(...batches.map((batch) => batch.oldest));
+  return [Math.max(oldest, sent - Math.max(end - sent, SHORTEST)), end];
+}
+
+// The batches of all instances in the last seconds in which there were any.
 function recentTotals(timeline) {
-  const { counters, now } = timeline;
-  const from = Math.max(0, now - RECENT);
+  const { counters } = timeline;
+  const now = timeline.now;
+  const from = Math.max(0, timeline.first, now - RECENT);
   const level = counters.levelFor(0, from);
   const [first, last] = [counters.indexAt(from, level), counters.indexAt(now, level)];
   const totals = [...counters.lanes.values()].map((lane) => lane.total(level, first, last)).filter(Boolean);
