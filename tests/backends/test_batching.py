@@ -27,7 +27,7 @@ def test_a_single_request_is_not_copied() -> None:
     assert gather(execution_of(request(X=array)), "X") is array
 
 
-def test_an_input_that_no_request_has_is_none() -> None:
+def test_optional_input_that_no_request_has_is_none() -> None:
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 

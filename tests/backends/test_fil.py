@@ -105,7 +105,7 @@ def test_probabilities_are_those_of_the_library(
     assert output.dtype == np.float32
 
 
-def test_a_regression_is_that_of_the_library(tmp_path: Path) -> None:
+def test_regression_equals_the_librarys_prediction(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, DIABETES_VALUES)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")
     (response,) = Loaded(config_of("fil", tensors(10, 1), extra), tmp_path).run(request(input__0=DIABETES[:8]))

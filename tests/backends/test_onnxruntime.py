@@ -88,7 +88,7 @@ def test_a_configuration_with_tensors_is_unchanged(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_tensors_must_be_the_models(tmp_path: Path, tensors: str, complaint: str) -> None:
+def test_tensors_must_match_the_model(tmp_path: Path, tensors: str, complaint: str) -> None:
     write_identity("onnxruntime", tmp_path)
     with pytest.raises(InvalidArgumentError, match=complaint):
         Loaded(config_of("onnxruntime", tensors), tmp_path)
@@ -137,7 +137,7 @@ def test_a_parameter_that_is_not_a_number_is_refused_by_name(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" in ort.get_available_providers(), reason="it is there")
-def test_an_accelerator_that_is_not_installed_is_refused(tmp_path: Path) -> None:
+def test_missing_accelerator_is_refused(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     accelerator = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
     with pytest.raises(UnsupportedError, match="OpenVINOExecutionProvider"):

@@ -139,7 +139,7 @@ def test_a_source_that_was_just_changed_is_compiled_again(tmp_path: Path, monkey
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_import_of_a_model_leaves_nothing_in_the_process_when_it_is_forgotten(tmp_path: Path) -> None:
+def test_unloading_a_model_removes_its_modules(tmp_path: Path) -> None:
     def state() -> tuple[list[str], list[object], list[str]]:
         return list(sys.path), list(sys.path_hooks), sorted(name for name in sys.modules if name.startswith("triton_"))
 

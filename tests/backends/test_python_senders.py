@@ -53,7 +53,7 @@ def test_a_decoupled_model_sends_any_number_of_responses(load: Load, tmp_path: P
     assert str(closed.error) == CLOSED
 
 
-def test_a_decoupled_model_that_returns_something_is_refused(load: Load, tmp_path: Path) -> None:
+def test_decoupled_model_that_returns_responses_is_refused(load: Load, tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        return []\n"
     loaded = load(tmp_path, body, extra=DECOUPLED)
     with pytest.raises(InternalError) as caught:
@@ -99,7 +99,7 @@ def test_a_model_may_return_the_response_or_send_it_but_not_both(load: Load, tmp
     assert len(loaded.streamed) == 1
 
 
-def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(load: Load, tmp_path: Path) -> None:
+def test_final_flag_needs_a_response_and_unknown_flags_are_refused(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, SCRIPTED)
     with pytest.raises(InternalError, match="cannot send complete final before sending a response"):
         run(loaded, "senders[0].send(flags=FINAL)")
@@ -122,7 +122,7 @@ class TritonPythonModel:
 """
 
 
-def test_tasks_that_a_coroutine_has_not_awaited_continue(load: Load, tmp_path: Path) -> None:
+def test_unawaited_tasks_of_a_coroutine_continue(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))

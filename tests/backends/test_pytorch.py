@@ -151,7 +151,7 @@ def test_a_result_that_is_not_a_tensor_is_an_error(tmp_path: Path) -> None:
         loaded.run(request(a=rows(1)))
 
 
-def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Path) -> None:
+def test_model_outside_inference_mode_can_return_its_weights(tmp_path: Path) -> None:
     extra = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
     (answer,) = load(Weight(), tmp_path, ["a"], ["d"], extra=extra).run(request(a=rows(2)))
     assert values(answer) == {"d": 2}
@@ -178,7 +178,7 @@ def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path) -> None:
         Loaded(config_of("pytorch", TENSORS, sequence), tmp_path)
 
 
-def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_the_modes_of_a_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_identity("pytorch", tmp_path)
     caplog.set_level("INFO", "tritonnb")
     parameters = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
@@ -225,7 +225,7 @@ class Remembering(torch.nn.Module):
         return self.total
 
 
-def test_an_answer_is_not_the_memory_of_the_model(tmp_path: Path) -> None:
+def test_response_does_not_share_memory_with_the_model(tmp_path: Path) -> None:
     loaded = load(Remembering(), tmp_path, ["a"], ["d"])
     (first,) = loaded.run(request(a=rows(2)))
     loaded.run(request(a=rows(3)))
@@ -325,7 +325,7 @@ def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path) -> 
     assert states.values() == {"TOTAL__1": [[5]], "COUNT__2": [[1]]}
 
 
-def test_a_state_is_not_the_memory_of_an_answer(tmp_path: Path) -> None:
+def test_state_does_not_share_memory_with_a_response(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["TOTAL_OUT__1"])
     states = sequence()
     (first,) = loaded.run(step(1, states))

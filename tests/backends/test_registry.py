@@ -36,7 +36,7 @@ def test_a_backend_is_created_once_and_gets_its_settings() -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "Python"])
-def test_an_unknown_backend_is_refused_in_tritons_words(name: str) -> None:
+def test_unknown_backend_is_refused_with_tritons_message(name: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         BackendRegistry(lambda _: {}).get(name)
     assert str(caught.value) == (

@@ -36,7 +36,7 @@ NUMBERS = [name for name in BY_NAME if name not in ("BYTES", "BF16")]
         (b"a\0", "BYTES", b"a\0"),
     ],
 )
-def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any) -> None:
+def test_equal_values_are_accepted(values: Any, datatype: str, result: Any) -> None:
     array = convert(values, BY_NAME[datatype])
     assert array.dtype == BY_NAME[datatype].numpy
     assert array.tolist() == (result if isinstance(result, bytes) else np.asarray(result, array.dtype).tolist())
@@ -69,7 +69,7 @@ def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any)
         ([1j], "FP32", "expected FP32 values, got 1j"),
     ],
 )
-def test_values_that_would_change_are_refused(values: Any, datatype: str, words: str) -> None:
+def test_lossy_conversions_are_refused(values: Any, datatype: str, words: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         convert(values, BY_NAME[datatype])
     assert str(caught.value) == words

@@ -50,7 +50,7 @@ def test_a_dtype_without_a_datatype_is_refused_by_name() -> None:
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8))
-def test_bytes_elements_have_the_wire_form_of_the_official_client(elements: list[bytes]) -> None:
+def test_bytes_elements_have_the_wire_format_of_the_official_client(elements: list[bytes]) -> None:
     array = np.empty(len(elements), dtype=object)
     array[:] = elements
     encoded = encode_bytes(array)
@@ -63,7 +63,7 @@ def test_bytes_elements_have_the_wire_form_of_the_official_client(elements: list
 @pytest.mark.parametrize(
     ("raw", "complaint"), [(b"\x01\x00", "indicator"), (b"\x04\x00\x00\x00abc", "expected 4 bytes, 3 left")]
 )
-def test_broken_bytes_data_is_refused(raw: bytes, complaint: str) -> None:
+def test_malformed_bytes_data_is_refused(raw: bytes, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         decode_bytes(raw)
 

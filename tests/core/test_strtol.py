@@ -16,6 +16,6 @@ def test_leading_digits_are_read(text: str, number: int | None) -> None:
 
 
 @pytest.mark.parametrize("digits", [20, 21, 5000, 50_000])
-def test_a_number_of_very_many_digits_stays_beyond_64_bits(digits: int) -> None:
+def test_number_with_thousands_of_digits_is_out_of_range(digits: int) -> None:
     assert (leading_number("1" * digits) or 0) >= 2**63
     assert (leading_number("-" + "1" * digits) or 0) < -(2**63)

@@ -32,7 +32,7 @@ def test_keys_that_never_repeat_drop_nothing() -> None:
     assert [offer(cache, key) for key in range(LIMIT)] == [str(key) for key in range(LIMIT)]
 
 
-def test_a_key_is_admitted_between_keys_that_never_repeat() -> None:
+def test_repeated_key_is_cached_between_keys_that_never_repeat() -> None:
     cache = BoundedCache[int, str](LIMIT)
     answers = []
     for key in range(100, 120):

@@ -17,7 +17,7 @@ def test_the_largest_come_first_with_value_index_and_label() -> None:
     assert classes.tolist() == [[b"0.700000:1:dog", b"0.200000:2"], [b"10000000000.000000:2", b"3.000000:0:cat"]]
 
 
-def test_of_equal_values_the_first_comes_first() -> None:
+def test_equal_scores_are_ordered_by_index() -> None:
     assert classify(np.array([1, 3, 2, 3, 3]), INT8, 4, None, batching=False).tolist() == [
         b"3:1",
         b"3:3",

@@ -59,7 +59,7 @@ def test_grpc_refuses_it(channel: grpc.Channel, kind: str, rpc: str) -> None:
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, DISABLED)
 
 
-def test_the_status_is_reported_nevertheless(server: Server, channel: grpc.Channel) -> None:
+def test_status_is_reported_despite_the_error(server: Server, channel: grpc.Channel) -> None:
     status, _, body = send(server.port, {"method": "GET", "path": "/v2/systemsharedmemory/status"})
     assert (status, body) == (200, b"[]")
     assert not call(channel, "CudaSharedMemoryStatus").regions

@@ -34,7 +34,7 @@ DATA = b"a body " * 1000
         ("gzip , deflate;q=0.1", "deflate"),
     ],
 )
-def test_the_highest_weight_wins_and_then_the_first(accepted: str | None, encoding: str) -> None:
+def test_highest_weight_wins_then_the_first(accepted: str | None, encoding: str) -> None:
     assert choose_encoding(accepted) == encoding
 
 
@@ -45,7 +45,7 @@ def test_the_data_says_which_format_it_has(name: str, packed: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "identity"])
-def test_a_body_without_an_encoding_is_left_alone(name: str | None) -> None:
+def test_body_without_an_encoding_is_not_changed(name: str | None) -> None:
     assert decompress(DATA, name, 1) is DATA
 
 
@@ -60,7 +60,7 @@ def test_an_empty_body_is_refused() -> None:
         decompress(b"", "gzip", 10_000)
 
 
-def test_broken_data_gives_what_could_be_read() -> None:
+def test_malformed_compressed_data_gives_the_readable_part() -> None:
     assert decompress(b"garbage", "gzip", 10_000) == b""
     assert DATA.startswith(decompress(gzip.compress(DATA)[:-10], "gzip", 10_000))
     broken = bytearray(zlib.compress(bytes(range(256)) * 500, 0))  # stored in blocks, with their lengths
@@ -69,19 +69,19 @@ def test_broken_data_gives_what_could_be_read() -> None:
     assert decompress(broken, "deflate", 1_000_000) == (bytes(range(256)) * 500)[: second - 7]
 
 
-def test_what_would_grow_beyond_the_limit_is_refused() -> None:
+def test_decompressed_body_beyond_the_limit_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"exceeds the maximum allowed value of 6999 bytes\."):
         decompress(gzip.compress(DATA), "gzip", 6999)
     assert decompress(gzip.compress(DATA), "gzip", 7000) == DATA
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])
-def test_broken_data_does_not_grow_beyond_the_limit_either(name: str) -> None:
+def test_malformed_compressed_data_does_not_exceed_the_limit(name: str) -> None:
     broken = compress(bytes(10_000_000), name)[:-12] + b"?" * 12
     with pytest.raises(InvalidArgumentError, match=r"exceeds the maximum allowed value of 70000 bytes\."):
         decompress(broken, name, 70_000)
 
 
-def test_what_is_compressed_can_be_undone() -> None:
+def test_compression_round_trips() -> None:
     assert gzip.decompress(compress(DATA, "gzip")) == DATA
     assert zlib.decompress(compress(DATA, "deflate")) == DATA

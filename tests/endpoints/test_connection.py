@@ -44,7 +44,7 @@ def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes) -> None:
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
 @settings(max_examples=50)
-def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject) -> None:
+def test_requests_of_a_stream_do_not_depend_on_frame_boundaries(requests: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(requests)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))) | {0, len(stream)})
     loop = Loop()
@@ -61,7 +61,7 @@ def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes]
 
 @given(st.permutations(range(4)))
 @settings(max_examples=24)
-def test_answers_leave_in_the_order_of_the_requests(order: list[int]) -> None:
+def test_responses_are_sent_in_the_order_of_the_requests(order: list[int]) -> None:
     loop = Loop()
     try:
         peer = Peer(loop)
@@ -102,7 +102,7 @@ def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Pe
     assert peer.wire.state == "closed"
 
 
-def test_a_broken_body_is_not_answered(peer: Peer) -> None:
+def test_malformed_body_gets_no_response(peer: Peer) -> None:
     peer.feed(CHUNKED.replace(b"2\r\nab", b"zz\r\nab"))
     assert peer.wire.state == "closed"
     assert peer.wire.sent == b""
@@ -115,7 +115,7 @@ def test_an_endless_head_closes_the_connection(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_beyond_the_limit_is_refused_and_its_rest_dropped(loop: Loop, peer: Peer, announced: bool) -> None:
+def test_body_beyond_the_limit_is_refused_and_the_rest_is_discarded(loop: Loop, peer: Peer, announced: bool) -> None:
     if announced:
         peer.feed(REQUEST.replace(b"Length: 3", b"Length: 1001"))
     else:
@@ -140,14 +140,14 @@ def test_more_chunks_than_triton_takes_are_refused(peer: Peer) -> None:
     assert b"exceeds maximum of 65536 non-empty chunks" in peer.wire.sent
 
 
-def test_a_chunked_body_counts_also_where_a_length_is_announced_and_is_the_last(peer: Peer) -> None:
+def test_chunked_body_overrides_a_content_length_and_closes_the_connection(peer: Peer) -> None:
     both = CHUNKED.replace(b"Host: h\r\n", b"Host: h\r\nContent-Length: 99999\r\n")
     peer.feed(both + REQUEST)
     assert [message.body for message in peer.messages] == [b"abc"]
     assert (peer.wire.sent.count(b"200 OK"), peer.wire.state) == (1, "closed")
 
 
-def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer) -> None:
+def test_half_closed_client_still_gets_its_responses(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 2)
     assert peer.connection.eof_received()
@@ -157,13 +157,13 @@ def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer) -> None:
     assert peer.wire.state == "closed"
 
 
-def test_a_client_that_stops_within_a_request_is_not_waited_for(peer: Peer) -> None:
+def test_half_close_within_a_request_closes_the_connection(peer: Peer) -> None:
     peer.feed(REQUEST[:-1])
     assert not peer.connection.eof_received()
     assert peer.messages[0].gone
 
 
-def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: Peer) -> None:
+def test_disconnect_after_a_half_close_is_detected(loop: Loop, peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST)
     peer.connection.eof_received()
@@ -232,7 +232,7 @@ def test_heads_that_are_complete_and_bodies_have_no_time_limit(loop: Loop, peer:
     assert peer.wire.sent == ANSWER * 10
 
 
-def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer) -> None:
+def test_100_continue_is_sent_after_earlier_requests_are_answered(peer: Peer) -> None:
     peer.server.hold = True
     head, end, body = REQUEST.partition(b"\r\n\r\n")
     peer.feed(REQUEST + head + b"\r\nExpect: 100-continue" + end)
@@ -268,14 +268,14 @@ def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("line", [b"GET http://\xc3\xa9/ HTTP/1.1", b"GET \xc3\xa9 HTTP/1.1"])
-def test_a_target_that_is_no_path_is_not_understood(peer: Peer, line: bytes) -> None:
+def test_target_that_is_not_a_path_is_refused(peer: Peer, line: bytes) -> None:
     peer.feed(line + b"\r\nHost: h\r\n\r\n")
     assert (peer.messages, peer.wire.state) == ([], "closed")
 
 
 @pytest.mark.parametrize("long", [b"X: " + b"a" * 70_000 + b"\r\n", b"X: aaaaaaaa\r\n" * 8000], ids=["one", "many"])
 @pytest.mark.parametrize("cut", [0, 40_000])
-def test_a_head_is_measured_also_when_it_comes_at_once(peer: Peer, long: bytes, cut: int) -> None:
+def test_head_size_limit_applies_to_a_head_in_one_read(peer: Peer, long: bytes, cut: int) -> None:
     request = REQUEST.replace(b"Host: h\r\n", long)
     peer.feed(request[:cut], request[cut:] + REQUEST)
     assert (peer.messages, peer.wire.state) == ([], "closed")
@@ -286,18 +286,18 @@ def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Pee
     assert peer.wire.sent == ANSWER * 3000
 
 
-def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer) -> None:
+def test_bytes_that_do_not_begin_a_request_close_the_connection(peer: Peer) -> None:
     peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
     assert peer.wire.state == "closed"
 
 
-def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer) -> None:
+def test_endless_request_line_closes_the_connection(peer: Peer) -> None:
     peer.feed(*[b"A" * 10_000] * 7)
     assert peer.wire.state == "closed"
 
 
 @pytest.mark.parametrize("endless", [b"0\r\nX: ", b"0\r\nX: a\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
-def test_what_frames_a_body_ends(peer: Peer, endless: bytes) -> None:
+def test_frames_that_end_a_body(peer: Peer, endless: bytes) -> None:
     head, _, _ = CHUNKED.partition(b"2\r\nab")
     more = b"X: a\r\n" if endless.endswith(b"\n") else b"a" * 6
     peer.feed(head + endless, *[more * 2000] * 7)
@@ -305,7 +305,7 @@ def test_what_frames_a_body_ends(peer: Peer, endless: bytes) -> None:
     assert peer.messages[0].gone
 
 
-def test_nothing_is_read_after_a_refusal(peer: Peer) -> None:
+def test_connection_is_not_read_after_a_refusal(peer: Peer) -> None:
     long = REQUEST.replace(b"Length: 3", b"Length: 1001") + b"a" * 998
     peer.feed(long + REQUEST)
     assert len(peer.messages) == 0
@@ -315,7 +315,7 @@ def test_nothing_is_read_after_a_refusal(peer: Peer) -> None:
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED, STRANGE, UNKNOWN, b"\r\n", b"\xff", b"0\r\n", b":"]), max_size=8),
        st.binary(max_size=20), st.data())  # fmt: skip
 @settings(max_examples=150)
-def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: st.DataObject) -> None:
+def test_connection_survives_arbitrary_streams(parts: list[bytes], noise: bytes, data: st.DataObject) -> None:
     loop = Loop()
     try:
         peer = Peer(loop)
@@ -337,7 +337,7 @@ def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: s
 
 
 @pytest.mark.parametrize("first", [b"POST /\xc3\xa9", b"BREW /"])
-def test_a_line_that_is_read_again_may_begin_what_is_not_understood(
+def test_text_after_an_unterminated_string_can_be_unparsable(
     peer: Peer, first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer.feed(first + b" HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n")
@@ -357,6 +357,6 @@ def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: byte
         assert [message.line.path for message in peer.messages] == [request_.split()[1].decode(), "/one"]
 
 
-def test_many_offers_of_another_protocol_may_come_at_once(peer: Peer) -> None:
+def test_simultaneous_upgrade_requests_are_answered(peer: Peer) -> None:
     peer.feed(REQUEST.replace(b"Host: h\r\n", UPGRADE) * 1500)
     assert peer.wire.sent.count(ANSWER) == 1500

@@ -117,7 +117,7 @@ def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any) -> N
         ),
     ],
 )
-def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], complaint: str) -> None:
+def test_unmapped_tensor_is_refused(document: Any, kind: type[TritonError], complaint: str) -> None:
     with pytest.raises(kind) as raised:
         read(document)
     assert raised.value.message == complaint
@@ -126,7 +126,7 @@ def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], co
 @pytest.mark.parametrize(
     "document", [b'{"prompt": "a", "n": 1, "prompt": "b"}', b'{"n": Inf, "prompt": "a", "prompt": "b"}']
 )
-def test_an_input_that_is_there_twice_is_refused(document: bytes) -> None:
+def test_duplicate_input_is_refused(document: bytes) -> None:
     with pytest.raises(InvalidArgumentError, match="input 'prompt' already exists in request"):
         read_generate_request(spec_of(TEXT), 1, document, 1 << 20, discard_response)
 
@@ -152,7 +152,7 @@ async def held(server: Running, route: str) -> tuple[Client, InferRequest]:
 
 
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_a_client_that_goes_away_cancels_its_request(route: str) -> None:
+def test_disconnected_client_cancels_its_request(route: str) -> None:
     async def scenario() -> None:
         async with running() as server:
             async with asyncio.timeout(30):
@@ -175,7 +175,7 @@ def test_an_error_of_the_model_has_its_own_status(route: str) -> None:
     asyncio.run(scenario())
 
 
-def test_responses_are_sent_as_they_come() -> None:
+def test_responses_are_streamed_immediately() -> None:
     async def scenario() -> None:
         async with running() as server:
             server.echo.hold = True

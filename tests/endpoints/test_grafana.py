@@ -59,7 +59,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return names
 
 
-def test_it_is_a_dashboard() -> None:
+def test_grafana_file_is_a_dashboard() -> None:
     schema = json.loads((HERE / "grafana_dashboard.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(DASHBOARD, schema, cls=jsonschema.Draft202012Validator)

@@ -97,7 +97,7 @@ def test_the_sync_client_infers(start: Start) -> None:
         assert client.get_inference_statistics("addsub").model_stats[0].inference_count == 1
 
 
-def test_the_aio_client_infers_many_at_once(start: Start) -> None:
+def test_aio_client_runs_concurrent_inferences(start: Start) -> None:
     async def main(server: Server) -> list[int]:
         async with aioclient.InferenceServerClient(address(server)) as client:
             answers = await asyncio.gather(*(client.infer("addsub", both(n, n, n, n)) for n in range(50)))
@@ -227,7 +227,7 @@ def test_large_tensors_pass_both_ways(start: Start) -> None:
         assert np.array_equal(client.infer("echo", [tensor]).as_numpy("OUTPUT"), array)
 
 
-def test_a_client_that_goes_away_cancels_its_request(start: Start) -> None:
+def test_disconnected_client_cancels_its_request(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -266,13 +266,13 @@ def test_an_unknown_method_is_unimplemented(start: Start) -> None:
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
-def test_bytes_that_are_no_request_are_refused(start: Start, method: str) -> None:
+def test_bytes_that_are_not_a_request_are_refused(start: Start, method: str) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(b"\xff")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INTERNAL, "Unable to parse request")
 
 
-def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start) -> None:
+def test_malformed_bytes_end_a_stream_after_the_earlier_requests(start: Start) -> None:
     good = pb.ModelInferRequest(model_name="countdown", raw_input_contents=[struct.pack("<i", 2)])
     good.inputs.add(name="COUNT", datatype="INT32", shape=[1])
     with grpc.insecure_channel(address(start("countdown"))) as channel:
@@ -323,7 +323,7 @@ def test_a_taken_port_is_refused(start: Start) -> None:
         start(grpc_port=taken)
 
 
-def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start) -> None:
+def test_stopping_ends_an_idle_stream_and_informs_its_client(start: Start) -> None:
     server = start(exit_timeout=60)
     with client_of(server) as client:
         answers = Answers(client)
@@ -347,7 +347,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_tls(start: Start, certificates: Path, mutual: bool) -> None:
+def test_grpc_works_over_tls(start: Start, certificates: Path, mutual: bool) -> None:
     certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
     server = start(grpc=_tls(certificates, mutual))
     own = {"private_key": key, "certificate_chain": certificate}

@@ -38,14 +38,14 @@ def complaint(kind: type[TritonError], request: pb.ModelInferRequest) -> str:
 
 
 @pytest.mark.parametrize("name", ["shared_memory_byte_size", "shared_memory_offset"])
-def test_where_in_a_region_means_nothing_without_the_region(name: str) -> None:
+def test_region_offset_without_a_region_is_ignored(name: str) -> None:
     text = f"'{name}' can not be specified without 'shared_memory_region' parameter for tensor 'A'"
     for value in (4, "4"):
         assert complaint(InvalidArgumentError, message({name: value}, {})) == text
 
 
 @pytest.mark.parametrize(("name", "kind"), [("region", "string"), ("offset", "int64"), ("byte_size", "int64")])
-def test_what_says_where_in_a_region_has_its_type(name: str, kind: str) -> None:
+def test_region_offset_and_size_have_their_types(name: str, kind: str) -> None:
     name = f"shared_memory_{name}"
     assert complaint(InvalidArgumentError, message({}, {**REGION, name: True})) == (
         f"invalid value type for '{name}' parameter for tensor 'OUT', expected {kind}_param."

@@ -77,7 +77,7 @@ def test_the_third_message_of_a_head_is_not_parsed_and_has_its_own_contents(aske
     assert asked.parsed == 2
 
 
-def test_what_else_the_head_says_is_kept(asked: Asked) -> None:
+def test_other_headers_are_kept(asked: Asked) -> None:
     fields: dict[str, Any] = {
         "parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}
     }
@@ -104,7 +104,7 @@ def test_another_head_or_length_is_parsed(asked: Asked, other: bytes) -> None:
     assert asked.parsed == 1
 
 
-def test_a_message_that_is_cut_off_is_no_message(asked: Asked) -> None:
+def test_truncated_message_is_an_error(asked: Asked) -> None:
     asked.know(message(1, 2))
     with pytest.raises(InternalError, match="Unable to parse request"):
         asked.ask(message(1, 2)[:-1])
@@ -146,7 +146,7 @@ def test_an_input_in_shared_memory_is_read_from_there_each_time(asked: Asked, ra
         asked.ask(request.SerializeToString())
 
 
-def test_what_a_model_changes_in_a_request_is_not_in_the_next_one(asked: Asked) -> None:
+def test_changes_to_a_request_do_not_affect_the_next_one(asked: Asked) -> None:
     def change(request: InferRequest, trace: object = None) -> None:
         assert (request.flags, request.parameters, list(request.inputs)) == (0, {}, ["X"])
         request.flags = 2
@@ -164,7 +164,7 @@ def test_fields_in_an_unusual_order_are_read(asked: Asked) -> None:
         assert x_of(asked.ask(whole[split:] + whole[:split])) == [1, 2]
 
 
-def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Asked) -> None:
+def test_reloaded_model_gets_no_request_of_the_old_one(asked: Asked) -> None:
     asked.know(message(1, 2))
     asked.engine.echo = type(asked.engine.echo)()
     asked.engine.echo.hold = True
@@ -186,7 +186,7 @@ OUTPUTS = st.lists(
 
 
 @given(OUTPUTS)
-def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], int]]) -> None:
+def test_response_in_bytes_is_sent_unchanged(outputs: list[tuple[str, list[int], int]]) -> None:
     served: Any = OneModel().echo
     tensors = []
     for name, shape, kind in outputs:
@@ -200,7 +200,7 @@ def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], i
     assert parsed == response_message(served, request, response, ResponseFormat())
 
 
-def test_uncommon_answers_are_left_to_protobuf() -> None:
+def test_uncommon_responses_are_serialized_by_protobuf() -> None:
     served: Any = OneModel().echo
     plain = InferRequest("echo", {}, lambda request, response: None)
     named = InferRequest("echo", {}, lambda request, response: None, id="a")

@@ -54,7 +54,7 @@ def ask(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]) -> None:
+def test_response_equals_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]) -> None:
     answer, recorded = ask(channel, case), case["answer"]
     if case.get("volatile_text"):  # a traceback, with paths
         for response in answer.get("responses", ()):

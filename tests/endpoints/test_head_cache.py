@@ -31,7 +31,7 @@ def seen(peer: Peer) -> tuple[bytes, str, list[tuple[str, str, bytes]]]:
     return peer.wire.sent, peer.wire.state, requests
 
 
-def test_a_head_that_was_seen_before_is_not_parsed_again(loop: Loop, server: Server) -> None:
+def test_known_head_is_not_parsed_again(loop: Loop, server: Server) -> None:
     peer, other = Peer(loop, server), Peer(loop, server)
     for _ in range(3):
         peer.feed(REQUEST)
@@ -58,7 +58,7 @@ def test_a_refused_head_is_not_stored(loop: Loop, server: Server) -> None:
     assert server.heads.find(TOO_LARGE) is None
 
 
-def test_a_limit_that_was_reduced_holds_for_known_heads(loop: Loop, server: Server) -> None:
+def test_reduced_limit_applies_to_known_heads(loop: Loop, server: Server) -> None:
     Peer(loop, server).feed(REQUEST, REQUEST, REQUEST)
     server.max_body_size = 2
     peer = Peer(loop, server)
@@ -66,7 +66,7 @@ def test_a_limit_that_was_reduced_holds_for_known_heads(loop: Loop, server: Serv
     assert peer.wire.sent.startswith(b"HTTP/1.1 413 ")
 
 
-def test_heads_with_trace_ids_drop_no_head_of_another_client(loop: Loop, server: Server) -> None:
+def test_heads_with_trace_ids_do_not_evict_other_heads(loop: Loop, server: Server) -> None:
     client, tracing = Peer(loop, server), Peer(loop, server)
     client.feed(REQUEST, REQUEST)
     for number in range(3000):
@@ -93,7 +93,7 @@ def test_heads_with_trace_ids_drop_no_head_of_another_client(loop: Loop, server:
         b"GET /three HTTP/1.1\r\nHost: h\r\n\r\n",
     ],
 )
-def test_requests_are_answered_as_by_a_server_that_has_seen_none(loop: Loop, server: Server, request_: bytes) -> None:
+def test_cached_requests_are_answered_as_uncached_ones(loop: Loop, server: Server, request_: bytes) -> None:
     for follower in (b"", REQUEST):
         for _ in range(4):
             fresh, peer = Peer(loop), Peer(loop, server)
@@ -109,7 +109,7 @@ def test_requests_are_answered_as_by_a_server_that_has_seen_none(loop: Loop, ser
     [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
     ids=["two", "and another", "another length", "the end is missing"],
 )
-def test_other_than_one_complete_request_is_parsed_after_a_known_head(loop: Loop, other: bytes) -> None:
+def test_anything_but_one_complete_request_after_a_known_head_is_parsed(loop: Loop, other: bytes) -> None:
     fresh, knowing = Peer(loop), Peer(loop)
     knowing.feed(REQUEST, REQUEST)
     fresh.feed(other, b"c")

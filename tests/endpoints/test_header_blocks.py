@@ -63,7 +63,7 @@ def test_blocks_are_read_as_by_a_decoder_without_a_cache(stream: list[bytes]) ->
             return  # the connection is closed
 
 
-def test_a_field_that_replaces_the_oldest_one_by_its_equal_changes_the_table() -> None:
+def test_inserting_an_equal_field_evicts_the_oldest_entry_of_the_table() -> None:
     blocks = HeaderBlocks()
     for block in (TWO_ENTRIES, added(b"b", b"1"), added(b"a", b"1")):
         blocks.read(block)

@@ -82,7 +82,7 @@ def test_requests_may_be_cut_anywhere(cuts: list[int]) -> None:
 
 @settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 255), st.integers(0, 7))
-def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, stream: int) -> None:
+def test_server_survives_arbitrary_frames(payload: bytes, kind: int, flags: int, stream: int) -> None:
     async def main() -> None:
         async with running() as server:
             client = await server.connect()
@@ -236,7 +236,7 @@ async def test_a_unary_call_has_one_message(server: Running) -> None:
 
 
 @with_server
-async def test_a_call_that_is_no_grpc_is_refused(server: Running) -> None:
+async def test_call_that_is_not_grpc_is_refused(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, flags=END_HEADERS | END_STREAM, content_type="text/html"))
     assert b"'415'" in (await client.until(HEADERS, END_STREAM))[1]
@@ -250,7 +250,7 @@ async def test_a_call_that_is_no_grpc_is_refused(server: Running) -> None:
         (struct.pack(">BI", 0, 0xFFFFFFFF), 8),
     ],
 )  # fmt: skip
-async def test_a_body_that_is_no_message_is_an_error(server: Running, body: bytes, code: int) -> None:
+async def test_body_that_is_not_a_message_is_an_error(server: Running, body: bytes, code: int) -> None:
     client = await server.connect()
     client.send(client.headers(1, grpc_encoding="gzip"), frame(DATA, END_STREAM, 1, body))
     assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
@@ -281,7 +281,7 @@ async def test_an_unknown_compression_is_unimplemented(server: Running) -> None:
 
 
 @with_server
-async def test_an_early_error_tells_the_client_to_send_no_more(server: Running) -> None:
+async def test_early_error_asks_the_client_to_stop_sending(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path="/no/such"))
     assert b"'grpc-status': '12'" in (await client.until(HEADERS, END_STREAM))[1]
@@ -310,14 +310,14 @@ async def test_an_early_error_tells_the_client_to_send_no_more(server: Running) 
         (frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, bytes(1 << 16)) * 2, 11),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_ends_the_connection(server: Running, data: bytes, code: int) -> None:
+async def test_protocol_violation_ends_the_connection(server: Running, data: bytes, code: int) -> None:
     client = await server.connect()
     client.send(data)
     await client.closed(code)
 
 
 @with_server
-async def test_a_client_of_another_protocol_is_sent_away(server: Running) -> None:
+async def test_client_of_another_protocol_is_disconnected(server: Running) -> None:
     client = await server.connect(b"GET / HTTP/1.1\r\n\r\n")
     await client.closed(1)
 
@@ -338,7 +338,7 @@ async def test_a_server_that_stops_finishes_its_calls_and_takes_no_more(server: 
 
 
 @with_server
-async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_are_answered_by_it(
+async def test_reset_stream_cancels_all_its_requests(
     server: Running,
 ) -> None:
     def cancel(request: Any) -> None:

@@ -84,7 +84,7 @@ ACCEPTED = [
 
 
 @cases("case", of=ACCEPTED)
-async def test_what_a_server_must_accept(server: Running, case: tuple[str, bytes]) -> None:
+async def test_parser_accepts_valid_requests(server: Running, case: tuple[str, bytes]) -> None:
     client = await server.connect()
     client.send(case[1], frame(PING, 0, 0, b"question"))
     while (await client.until(PING, ACK))[1] != b"question":

@@ -81,7 +81,7 @@ async def test_headers_that_make_no_request_end_the_call(server: Running, fields
         (frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 1)), 3),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, frames: bytes, code: int) -> None:
+async def test_protocol_violation_in_a_call_ends_the_call(server: Running, frames: bytes, code: int) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -95,7 +95,7 @@ async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, fr
 
 
 @with_server
-async def test_trailers_of_a_client_end_its_side(server: Running) -> None:
+async def test_client_trailers_half_close_the_stream(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1), frame(DATA, 0, 1, message(4)))
     client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, plain(("x", "y"))))
@@ -134,9 +134,7 @@ async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running) -> N
         (frame(DATA, PADDED, 3, b""), 1),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_after_a_call_ends_the_connection(
-    server: Running, frames: bytes, code: int
-) -> None:
+async def test_protocol_violation_after_a_call_ends_the_connection(server: Running, frames: bytes, code: int) -> None:
     client = await server.connect()
     client.send(client.request(1, 1))
     await client.answer()
@@ -194,7 +192,7 @@ async def test_more_calls_than_may_be_are_refused(server: Running) -> None:
 
 
 @with_server
-async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running) -> None:
+async def test_reset_calls_leave_no_state(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     for number in range(3000):
@@ -220,7 +218,7 @@ def begun_and_reset(stream: int) -> bytes:
         b"".join(begun_and_reset(stream) for stream in range(1, 203, 2)),
     ],
 )  # fmt: skip
-async def test_a_flood_of_frames_that_do_nothing_ends_the_connection(server: Running, flood: bytes) -> None:
+async def test_flood_of_empty_frames_ends_the_connection(server: Running, flood: bytes) -> None:
     client = await server.connect()
     client.send(frame(SETTINGS, 0, 0, b""))
     await client.until(SETTINGS, ACK)
@@ -231,7 +229,7 @@ async def test_a_flood_of_frames_that_do_nothing_ends_the_connection(server: Run
 
 
 @with_server
-async def test_a_client_that_does_not_read_is_not_listened_to(server: Running) -> None:
+async def test_server_stops_reading_from_a_client_that_does_not_read(server: Running) -> None:
     client = await server.connect()
     client.send(frame(PING, 0, 0, bytes(8)))
     await client.until(PING, ACK)
@@ -245,7 +243,7 @@ async def test_a_client_that_does_not_read_is_not_listened_to(server: Running) -
 
 @settings(max_examples=60)
 @given(st.data())
-def test_no_stream_of_frames_breaks_the_server(data: st.DataObject) -> None:
+def test_server_survives_arbitrary_frame_streams(data: st.DataObject) -> None:
     kinds, flags = st.sampled_from(range(11)), st.sampled_from([0, 1, 4, 5, 8, 32, 37, 44])
     frames = st.tuples(kinds, flags, st.sampled_from([0, 1, 3, 5]), st.binary(max_size=30))
     pieces = data.draw(st.lists(frames, max_size=12))
@@ -273,7 +271,7 @@ def test_no_stream_of_frames_breaks_the_server(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("beginning", [b"", PREFACE[:5], PREFACE])
-def test_a_client_that_does_not_begin_is_disconnected(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_sends_no_preface_is_disconnected(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http2, "_HANDSHAKE", 0.01)
 
     async def main() -> None:

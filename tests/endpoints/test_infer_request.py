@@ -74,7 +74,7 @@ def test_json_and_binary_tensors_may_be_mixed() -> None:
 @pytest.mark.parametrize(
     ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("+4", 4), (" 9", 9)]
 )
-def test_of_the_length_header_the_leading_digits_count(value: str | None, length: int) -> None:
+def test_leading_digits_of_the_length_header_count(value: str | None, length: int) -> None:
     assert header_length(value, b"123456789") == length
 
 
@@ -167,7 +167,7 @@ def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int
     return cache, data, length
 
 
-def test_a_head_that_was_read_before_gives_the_same_request() -> None:
+def test_cached_head_gives_the_same_request() -> None:
     document = {
         "parameters": {"priority": 3, "timeout": 5, "sequence_id": 9, "sequence_start": True, "custom": "x"},
         "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],
@@ -220,7 +220,7 @@ def test_a_head_that_was_read_before_gives_the_same_request() -> None:
     ],
     ids=["an id", "all JSON", "partly JSON", "empty in shared memory"],
 )
-def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes) -> None:
+def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -> None:
     cache, data, length = make_cache(document, tail)
     assert cache.find(MODEL, data, length, discard_response) is None
 

@@ -92,7 +92,7 @@ def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offs
         ('"e309 0e000"', "e309 0e000"),
     ],
 )
-def test_what_is_accepted(document: str, value: object) -> None:
+def test_condition_is_accepted(document: str, value: object) -> None:
     assert parse(document.encode()) == value
 
 

@@ -103,7 +103,7 @@ def test_no_memory_is_pinned(start: Callable[..., Server]) -> None:
     assert [values[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
 
 
-def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]) -> None:
+def test_loaded_model_has_metrics_before_its_first_request(start: Callable[..., Server]) -> None:
     values = samples(start("versioned"))
     assert values["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0
     for reason in ("OTHER", "CANCELED", "REJECTED", "BACKEND"):
@@ -111,7 +111,7 @@ def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., S
         assert values[f"nv_inference_request_failure{labels}"] == 0
 
 
-def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]) -> None:
+def test_labels_are_sorted_and_the_quantile_is_last(start: Callable[..., Server]) -> None:
     _, _, text = get(start("versioned", metrics=EVERYTHING))
     lines = [line.rpartition(" ")[0] for line in text.splitlines()]
     assert 'nv_inference_request_failure{model="versioned",reason="OTHER",version="1"}' in lines
@@ -132,7 +132,7 @@ def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> N
         assert values[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
 
 
-def test_an_unloaded_model_is_gone(start: Callable[..., Server]) -> None:
+def test_unloaded_model_is_not_in_the_metrics(start: Callable[..., Server]) -> None:
     server = start("addsub")
     server.unload("addsub")
     assert not any("addsub" in name for name in samples(server))
@@ -207,7 +207,7 @@ def test_without_histograms_nothing_is_measured(start: Callable[..., Server]) ->
     assert not any("histogram" in name for name in samples(start("addsub")))
 
 
-def test_the_time_to_load_a_model_is_that_of_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_time_metric_is_per_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(MODELS / "versioned", tmp_path / "versioned")
     with Server(tmp_path, port=0, metrics_port=0) as server:
         values = samples(server)
@@ -269,7 +269,7 @@ class FakeNvml:
     nvmlDeviceGetPowerManagementLimit = nvmlDeviceGetPowerUsage
 
 
-def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_metrics_omit_values_that_the_driver_does_not_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "pynvml", FakeNvml)
     gpus = system.Gpus()
     monkeypatch.setattr(FakeNvml, "energy", 7500.0)

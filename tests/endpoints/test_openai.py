@@ -152,7 +152,7 @@ def test_a_model_gets_the_parameters_that_the_client_has_set_and_a_limit(client:
     ],
     ids=["completion", "chat"],
 )
-def test_every_chunk_of_a_stream_conforms_to_them_too(
+def test_every_chunk_of_a_stream_conforms_to_the_openai_types(
     server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
 ) -> None:
     asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
@@ -313,7 +313,7 @@ def test_a_client_that_disconnects_frees_its_slots(
     assert not caplog.records
 
 
-def test_generations_end_if_writing_finds_out_that_the_client_has_gone(
+def test_generations_end_when_writing_fails_because_the_client_disconnected(
     server: Server, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = CompletionsHandler.flush
@@ -512,7 +512,7 @@ def test_an_error_has_the_form_and_the_status_of_openai(
 # --- who may use it ------------------------------------------------------------------------------------
 
 
-def test_it_can_be_turned_off_or_have_a_port_and_a_key(tmp_path: Path) -> None:
+def test_openai_api_can_be_disabled_or_have_a_port_and_a_key(tmp_path: Path) -> None:
     with Server(tmp_path, port=0, openai=OpenAiOptions(allow=False)) as server:
         assert server.openai_port is None
         assert post(f"{server.url}/v1/completions", {})[0] == 404

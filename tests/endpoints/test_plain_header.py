@@ -59,7 +59,7 @@ def text(value: Any) -> str:
 @pytest.mark.slow
 @given(HEADER)
 @settings(max_examples=1000)
-def test_both_readers_make_the_same_of_a_request(header: list[tuple[str, Any]]) -> None:
+def test_both_readers_read_a_request_identically(header: list[tuple[str, Any]]) -> None:
     compare(text(header).encode())
 
 

@@ -57,7 +57,7 @@ def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "complaint"), [("A" * 300, "File name too long"), ("", "Is a directory"), ("1/", "Is a directory")]
 )
-def test_files_that_cannot_be_written_are_refused(path: str, complaint: str) -> None:
+def test_file_that_cannot_be_written_is_refused(path: str, complaint: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters: dict[str, str | bytes] = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
@@ -72,7 +72,7 @@ def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alon
 
 
 @pytest.mark.parametrize("text", ["cGFzcw==", "cGFzcw", "c G!F\nzcw=", "cGFzcwAA="[:6]])
-def test_base64_is_read_leniently(text: str) -> None:
+def test_base64_may_lack_padding_and_have_other_characters(text: str) -> None:
     body = json.dumps({"parameters": {"config": '{"backend": "python"}', "file:1/model.py": text}})
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         request = {"method": "POST", "path": "/v2/repository/models/m/load", "body_text": body}
@@ -80,7 +80,7 @@ def test_base64_is_read_leniently(text: str) -> None:
         assert b"has no attribute 'TritonPythonModel'" in answer
 
 
-def test_a_model_that_is_in_no_repository_leaves_nothing_behind() -> None:
+def test_loading_an_unknown_model_leaves_no_entry() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         before = server.index()
         with pytest.raises(ConfigError, match="failed to poll from model repository"):
@@ -118,7 +118,7 @@ def test_a_name_that_is_a_path_is_not_loaded_over_http() -> None:
 
 
 @pytest.mark.parametrize("name", [".", "\0", "m\0", "A" * 300])
-def test_a_name_that_no_directory_can_have_is_not_loaded(name: str) -> None:
+def test_model_name_that_is_not_a_valid_directory_name_is_refused(name: str) -> None:
     files: dict[str, str | bytes] = {"config": '{"backend": "python"}', "file:1/model.py": b"pass"}
     with Server(MODELS, port=0, model_control_mode="explicit", allow_file_override=True) as server:
         for parameters in ({}, files):

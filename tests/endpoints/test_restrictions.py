@@ -47,7 +47,7 @@ def ask(server: Server, method: str, path: str, body: str = "", **headers: str) 
         ("PUT", "/v2/logging"),
     ],
 )
-def test_a_restricted_api_wants_its_header_before_anything_else(server: Server, method: str, path: str) -> None:
+def test_restricted_api_checks_its_header_first(server: Server, method: str, path: str) -> None:
     refused = (403, "text/plain", b'{"error":"This API is restricted, expecting header \'key\'"}')
     assert ask(server, method, path) == refused
     assert ask(server, method, path, key="wrong") == refused
@@ -59,7 +59,7 @@ def test_the_path_of_a_restricted_api_ends_at_the_question_mark(server: Server, 
     assert ask(server, "POST", path) == metadata
 
 
-def test_with_the_header_it_is_answered(server: Server) -> None:
+def test_restricted_api_answers_with_the_header(server: Server) -> None:
     assert ask(server, "GET", "/v2/logging", KEY="secret")[0] == 200
     for _ in range(2):  # a head that was seen before is judged as the first time
         assert ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret")[0] == 200

@@ -46,7 +46,7 @@ def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str) -> N
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_written_float_reads_back_and_keeps_to_the_form(value: float) -> None:
+def test_written_float_round_trips_in_the_expected_format(value: float) -> None:
     text = write_float(value)
     assert float(text) == value
     fixed = value == 0 or 1e-6 <= abs(value) < 1e21
@@ -85,7 +85,7 @@ def test_half_precision_is_not_written(datatype: DataType) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_written_string_reads_back(value: str) -> None:
+def test_written_string_round_trips(value: str) -> None:
     assert json.loads(write_string(value.encode())) == value
 
 

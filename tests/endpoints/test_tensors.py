@@ -17,7 +17,7 @@ from tritonnb.runtime.shared_memory import SystemPart
 
 
 @pytest.mark.parametrize(("platform", "prefix"), [("", ""), ("ensemble", "in ensemble 'm', ")])
-def test_an_output_that_its_region_cannot_hold_is_refused_and_an_ensemble_says_who_it_is(
+def test_output_too_large_for_its_region_is_refused_and_the_error_names_the_ensemble(
     platform: str, prefix: str
 ) -> None:
     served = cast("Any", SimpleNamespace(name="m", config=pb.ModelConfig(platform=platform)))

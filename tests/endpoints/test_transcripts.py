@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: f"{exchange['area']}:{exchange['id']}")
-def test_the_answer_is_the_recorded_one(server: Server, exchange: dict[str, Any]) -> None:
+def test_response_equals_the_recorded_one(server: Server, exchange: dict[str, Any]) -> None:
     if "shared_memory" in exchange and not SHARED.is_dir():
         pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics

@@ -90,7 +90,7 @@ def test_a_ready_made_response_arrives_as_it_was_made() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_that_comes_byte_by_byte_is_the_same() -> None:
+def test_request_received_byte_by_byte_is_the_same() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond)) as served:
             client = await served.connect()
@@ -103,7 +103,7 @@ def test_a_request_that_comes_byte_by_byte_is_the_same() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_says_who_asks_what() -> None:
+def test_request_repr_has_id_and_model() -> None:
     async def scenario() -> None:
         messages: asyncio.Queue[Message] = asyncio.Queue()
         async with serving(Acting(messages.put_nowait)) as served:
@@ -121,7 +121,7 @@ def test_a_request_says_who_asks_what() -> None:
     asyncio.run(scenario())
 
 
-def test_a_handler_learns_that_its_client_went_away() -> None:
+def test_handler_is_notified_when_its_client_disconnects() -> None:
     async def scenario() -> None:
         begun, gone = asyncio.Event(), asyncio.Event()
 
@@ -165,7 +165,7 @@ def test_a_tornado_application_runs_on_it() -> None:
     asyncio.run(scenario())
 
 
-def test_who_writes_waits_for_a_client_that_does_not_read() -> None:
+def test_writer_waits_for_a_client_that_does_not_read() -> None:
     part = b"a" * 1_000_000
 
     async def scenario() -> None:
@@ -232,7 +232,7 @@ def test_a_silent_connection_is_closed_after_the_idle_timeout() -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_that_is_taken_is_an_error() -> None:
+def test_port_in_use_is_an_error() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond)) as served:
             second = HttpServer(Acting(respond), max_body_size=1)
@@ -258,7 +258,7 @@ def peer() -> Any:
 
 
 @pytest.mark.parametrize("rest", [UNKNOWN, b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["method", "nonsense", "body"])
-def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(peer: Peer, rest: bytes) -> None:
+def test_malformed_bytes_after_an_answered_request_do_not_repeat_it(peer: Peer, rest: bytes) -> None:
     peer.feed(REQUEST + rest)
     assert [message.line.method for message in peer.messages] == ["POST"]
     assert peer.wire.sent == ANSWER

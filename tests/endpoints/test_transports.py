@@ -141,7 +141,7 @@ def test_connection_close_is_honoured(request_: bytes) -> None:
     ],
     ids=["request line", "length", "two lengths", "endless header"],
 )
-def test_what_cannot_be_parsed_closes_the_connection(nonsense: bytes) -> None:
+def test_unparsable_input_closes_the_connection(nonsense: bytes) -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -192,7 +192,7 @@ def test_an_unknown_method_is_refused_by_the_route(method: str, path: str, statu
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
-def test_the_whole_server_is_a_target_that_has_no_route(method: str) -> None:
+def test_options_request_for_the_whole_server_has_no_route(method: str) -> None:
     async def scenario() -> None:
         async with running() as server:
             request = f"{method} * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -212,7 +212,7 @@ def test_a_tab_before_a_value_is_space() -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_cancels_its_request() -> None:
+def test_disconnected_client_cancels_its_request() -> None:
     async def scenario() -> None:
         async with running() as server:
             server.echo.hold = True
@@ -260,7 +260,7 @@ def test_stopping_waits_for_answers_in_progress() -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_that_is_taken_is_said_to_be() -> None:
+def test_port_in_use_is_reported() -> None:
     async def scenario() -> None:
         async with running() as server:
             options = HttpOptions()
@@ -297,7 +297,7 @@ def test_only_this_machine_and_its_own_pages_are_answered(headers: str, status: 
     asyncio.run(scenario())
 
 
-def test_foreign_names_are_answered_when_that_is_wanted() -> None:
+def test_foreign_host_names_are_accepted_if_allowed() -> None:
     async def scenario() -> None:
         request = b"GET /v2/health/live HTTP/1.1\r\nHost: %s\r\n\r\n"
         async with running(allow_foreign=True) as server:
@@ -328,7 +328,7 @@ def test_large_answers_arrive_whole() -> None:
         (b"/v2/models/echo/versions/\xd9\xa3/infer", 404, "Not Found"),
     ],
 )
-def test_targets_are_utf_8_and_what_is_none_has_no_route(target: bytes, status: int, error: str) -> None:
+def test_target_that_is_not_utf_8_has_no_route(target: bytes, status: int, error: str) -> None:
     async def scenario() -> None:
         method = b"POST" if target.endswith(b"/infer") else b"GET"
         async with running() as server:
@@ -374,7 +374,7 @@ def test_heads_that_two_servers_may_read_differently_are_not_answered(headers: b
     asyncio.run(scenario())
 
 
-def test_a_head_that_the_application_does_not_take_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_head_refused_by_the_application_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with running(allow_foreign=True) as server:
             client = await server.connect()

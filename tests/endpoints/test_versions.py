@@ -16,7 +16,7 @@ def test_a_version_is_a_number_or_absent(text: str | None, version: int) -> None
 
 
 @pytest.mark.parametrize("text", ["abc", str(2**63), "9" * 5000])
-def test_what_no_version_can_be_is_refused(text: str) -> None:
+def test_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         version_number(text)
     assert raised.value.message == (

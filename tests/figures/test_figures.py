@@ -92,7 +92,7 @@ def test_a_notebook_gets_a_drawing_for_light_and_one_for_dark_pages(guide: tnb.R
     assert drawn_svg(shown(figure), "tnb-on-light") == light  # unchanged by the other drawing
 
 
-def test_a_figure_with_a_background_of_its_own_is_drawn_once(guide: tnb.Recording) -> None:
+def test_figure_with_its_own_background_is_drawn_once(guide: tnb.Recording) -> None:
     figure = guide.plot.timeline()
     figure.set_facecolor("lightyellow")
     assert "tnb-on-dark" not in shown(figure)
@@ -153,7 +153,7 @@ def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> N
     assert "queue depth 2" in [label.get_text() for label in ax.get_yticklabels()]
 
 
-def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do() -> None:
+def test_timeline_has_a_lane_for_an_unused_instance() -> None:
     rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
     labels = [label.get_text() for label in rec.plot.timeline().axes[0].get_yticklabels()]
     assert labels[:2] == ["m_0_0", "m_0_1"]
@@ -223,7 +223,7 @@ def test_the_most_efficient_size_is_the_smallest_that_is_as_cheap_as_it_gets() -
     assert "within 5% of its minimum from 4 rows on: 3.0 ms (n = 20)" in rec.plot.alt("batch_sizes")
 
 
-def test_few_batches_are_no_reason_for_a_recommendation() -> None:
+def test_too_few_batches_give_no_recommendation() -> None:
     rec = sizes_run(ENOUGH - 1)
     assert most_efficient_size(size_costs(rec)) is None
     labels = [label for ax in rec.plot.batch_sizes().axes for label in ax.get_legend_handles_labels()[1]]
@@ -231,7 +231,7 @@ def test_few_batches_are_no_reason_for_a_recommendation() -> None:
     assert "too few to compare" in rec.plot.alt("batch_sizes")
 
 
-def test_batch_sizes_are_on_a_numeric_axis_and_counts_have_their_n() -> None:
+def test_batch_sizes_have_a_numeric_axis_and_counts_their_sample_size() -> None:
     figure = sizes_run(2).plot.batch_sizes()
     bars = figure.axes[0].containers[0]
     assert [round(bar.get_x() + bar.get_width() / 2, 6) for bar in bars] == [1, 2, 4, 6, 8]
@@ -239,7 +239,7 @@ def test_batch_sizes_are_on_a_numeric_axis_and_counts_have_their_n() -> None:
     assert "batches (n = 10)" in [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
-def test_percentiles_have_their_n_and_an_interval(busy: tnb.Recording) -> None:
+def test_percentiles_have_sample_size_and_interval(busy: tnb.Recording) -> None:
     ax = busy.plot.latency().axes[0]
     assert f"n = {len(busy.requests)} requests" in ax.get_xlabel()
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
@@ -263,13 +263,13 @@ def test_a_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
 @pytest.mark.parametrize(
     ("name", "message"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
 )
-def test_a_figure_that_does_not_apply_has_no_words_either(name: str, message: str) -> None:
+def test_figure_that_does_not_apply_has_no_description(name: str, message: str) -> None:
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
         with pytest.raises(tnb.TritonError, match=message):
             made(name)
 
 
-def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -> None:
+def test_long_names_are_truncated_at_the_start_and_long_legends_wrap() -> None:
     config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
         dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
     arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
@@ -282,7 +282,7 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines() -
     assert [line.get_color() for line in legend.get_lines()][:2] == list(PRIORITIES[:2])
 
 
-def test_as_many_rows_wait_as_requests_waited_at_once(busy: tnb.Recording) -> None:
+def test_view_has_as_many_rows_as_requests_waited_at_once(busy: tnb.Recording) -> None:
     [ax] = busy.plot.timeline().axes
     _, depths = queue_depth(waits_of(busy))
     (lines,) = [artist for artist in ax.collections if isinstance(artist, LineCollection) and artist.get_zorder() == 2
@@ -320,13 +320,13 @@ def test_columns_of_a_queue_have_what_was_there_at_every_moment(changes: dict[in
 
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
-def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name: str) -> None:
+def test_empty_figure_has_a_message_instead_of_axes(name: str) -> None:
     [ax] = getattr(tnb.Recording().plot, name)().axes
     assert [text.get_text() for text in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
 
 
-def test_of_many_refused_requests_none_is_labelled() -> None:
+def test_many_refused_requests_are_not_labelled() -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.requests) == 3

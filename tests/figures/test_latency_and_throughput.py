@@ -132,7 +132,7 @@ def test_no_configuration_beats_one_of_the_front(sweep: tnb.SweepResult) -> None
     assert "p99 < 20 ms" in texts(ax.figure)
 
 
-def test_a_sweep_says_how_it_was_obtained(sweep: tnb.SweepResult) -> None:
+def test_sweep_names_the_origin_of_its_numbers(sweep: tnb.SweepResult) -> None:
     for shown in (repr(sweep), sweep._repr_html_(), sweep.plot().axes[0].get_xlabel()):
         assert "Simulated; instances are assumed not to share cores" in shown
 

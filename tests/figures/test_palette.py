@@ -40,7 +40,7 @@ def least_difference(one: str, other: str) -> float:
         ((2.0776, 0.0795, -1.135), (0.9033, -0.0636, -0.5514), 0.9082),
     ],
 )
-def test_the_difference_is_that_of_the_published_test_data(
+def test_difference_equals_the_published_test_data(
     one: tuple[float, ...], other: tuple[float, ...], expected: float
 ) -> None:
     assert ciede2000(np.array(one), np.array(other)) == pytest.approx(expected, abs=1e-4)
@@ -58,7 +58,7 @@ def test_every_colour_has_enough_contrast_with_its_backgrounds(theme: str) -> No
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_meanings_can_be_told_apart_with_every_colour_vision(theme: str) -> None:
+def test_colours_are_distinguishable_with_every_colour_vision(theme: str) -> None:
     themed = colours(theme)
     pairs = combinations([name for name in themed if " " not in name], 2)
     differences = {pair: least_difference(themed[pair[0]], themed[pair[1]]) for pair in pairs}
@@ -66,7 +66,7 @@ def test_meanings_can_be_told_apart_with_every_colour_vision(theme: str) -> None
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_priorities_can_be_told_apart_and_are_in_the_order_of_contrast(theme: str) -> None:
+def test_priority_colours_are_distinguishable_and_ordered_by_contrast(theme: str) -> None:
     levels = palette.themes()[theme]["priorities"]
     assert min(least_difference(*pair) for pair in combinations(levels, 2)) > 7
     contrasts = [contrast(colour, BACKGROUNDS[theme][0]) for colour in levels]
@@ -74,7 +74,7 @@ def test_priorities_can_be_told_apart_and_are_in_the_order_of_contrast(theme: st
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_priorities_can_be_told_apart_from_the_colours_in_the_same_picture(theme: str) -> None:
+def test_priority_colours_differ_from_other_colours_of_the_picture(theme: str) -> None:
     themed, levels = colours(theme), palette.themes()[theme]["priorities"]
     differences = {
         (name, level): [difference(themed[name], colour, vision) for vision in VISION]
@@ -87,7 +87,7 @@ def test_priorities_can_be_told_apart_from_the_colours_in_the_same_picture(theme
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_neighbours_of_a_series_can_be_told_apart(theme: str) -> None:
+def test_adjacent_colours_of_a_series_are_distinguishable(theme: str) -> None:
     shown = palette.themes()[theme]["series"]
     near = [(shown[at], shown[(at + step) % len(shown)]) for at in range(len(shown)) for step in (1, 2)]
     assert min(least_difference(*pair) for pair in near) > 20

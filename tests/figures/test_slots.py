@@ -55,7 +55,7 @@ def held(rec: tnb.Recording) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_the_figure_of_the_direct_strategy(direct: tnb.Recording) -> None:
+def test_figure_of_the_direct_strategy_shows_its_slots(direct: tnb.Recording) -> None:
     assert held(direct) == [
         ("0", "m_0_0", 0, 0),
         ("1", "m_0_1", 0, 0),
@@ -78,7 +78,7 @@ def test_the_figure_of_the_direct_strategy(direct: tnb.Recording) -> None:
     assert "null" not in shown
 
 
-def test_the_figure_of_the_oldest_strategy(oldest: tnb.Recording) -> None:
+def test_figure_of_the_oldest_strategy_shows_its_candidates(oldest: tnb.Recording) -> None:
     assert held(oldest) == [(name, "m_0_0", slot, 0) for slot, name in enumerate("ABCD")]
     members = {request.serial: request.sequence_id for request in oldest.requests}
     batches = ["".join(members[serial] for serial in batch.requests) for batch in oldest.batches]  # type: ignore[index, misc]
@@ -96,13 +96,13 @@ def test_the_description_tells_slots_nulls_and_backlog(direct: tnb.Recording) ->
     assert "2 sequences waited in the backlog, at most 270.0 ms" in alt
 
 
-def test_a_recording_without_slots_says_so() -> None:
+def test_figure_of_a_recording_without_slots_has_a_note() -> None:
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
     with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         rec.plot.slots()
 
 
-def test_a_sequence_that_falls_silent_loses_its_slot() -> None:
+def test_idle_sequence_loses_its_slot() -> None:
     config = 'name: "m" max_batch_size: 1 sequence_batching { direct { } max_sequence_idle_microseconds: 50000 }'
     arrivals = [
         tnb.Arrival(0, sequence_id="A", sequence_start=True),
@@ -182,7 +182,7 @@ class Watched:
     st.sampled_from([DIRECT, OLDEST]),
     st.integers(1, 12),
 )
-def test_stays_are_what_the_scheduler_decided(workload: Any, config: str, service_ms: Any) -> None:
+def test_slot_occupancies_equal_the_schedulers_decisions(workload: Any, config: str, service_ms: Any) -> None:
     """Hands of slots as folded from batches are those of the scheduler's own table."""
     arrivals = []
     for number, (begin, gaps, ends) in enumerate(workload):

@@ -38,7 +38,7 @@ def stats(batches: dict[int, tuple[int, float]], requests: int) -> dict[str, Any
 EARLY, LATE = stats({1: (5, 3.0), 4: (2, 6.0)}, 13), stats({1: (5, 3.0), 4: (6, 6.0), 8: (1, 12.0)}, 37)
 
 
-def test_the_difference_is_what_happened_meanwhile() -> None:
+def test_difference_of_statistics_covers_the_time_between() -> None:
     between = difference(LATE, EARLY)
     assert (between["inference_count"], between["execution_count"]) == (24, 5)
     assert between["inference_stats"]["queue"]["count"] == 24

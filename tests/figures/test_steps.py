@@ -97,7 +97,7 @@ def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two:
     assert len(own) == 2
 
 
-def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording) -> None:
+def test_waiting_requests_are_drawn_below_running_ones(two: Recording) -> None:
     (batched,) = [batch for batch in two.batches if len(batch.requests) == 2]
     waited = [
         replace(event, requests=_queued_at(event, 12 * MS)) if _is(event, batched) else event  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_the_description_tells_how_long_each_request_took(two: Recording) -> Non
     assert "Request 1 took 50.0 ms, 2 took 51.0 ms and failed." in alt
 
 
-def test_a_recording_without_an_ensemble_says_so() -> None:
+def test_figure_of_a_recording_without_an_ensemble_has_a_note() -> None:
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
     with pytest.raises(tnb.TritonError, match="a recording of an ensemble"):
         rec.plot.steps()

@@ -46,7 +46,7 @@ def test_consequences_of_wrong_nesting_are_not_reported(text: str) -> None:
     assert len(syntax_errors(text)) == 1
 
 
-def test_a_text_without_errors_has_none() -> None:
+def test_valid_text_has_no_errors() -> None:
     assert syntax_errors("max_batch_size: 8 dynamic_batching { }") == []
 
 
@@ -68,7 +68,7 @@ def test_the_first_problem_is_the_one_that_a_server_reports() -> None:
     assert first.message == "dynamic batching preferred size must be <= max batch size for m"
 
 
-def test_what_a_backend_may_complete_is_not_a_problem() -> None:
+def test_fields_that_a_backend_completes_are_not_problems() -> None:
     def reject(config: Any) -> Any:
         config.name = "m"
         validate(config)
@@ -78,5 +78,5 @@ def test_what_a_backend_may_complete_is_not_a_problem() -> None:
 
 
 @pytest.mark.parametrize("text", ['"\udcff": 1', "\udcff", '\0 name: "a" name: "b"', '"a\udcff" { }'])
-def test_a_text_that_no_editor_would_write_has_problems(text: str) -> None:
+def test_invalid_text_has_problems(text: str) -> None:
     assert diagnose(text, check, "m").problems

@@ -85,7 +85,7 @@ def test_an_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]]
     assert str(caught.value) == f"circular dependency between ensembles: {complaint}"
 
 
-def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name() -> None:
+def test_first_missing_step_model_is_named_and_first_failed_one_by_name() -> None:
     config = ensemble("z: in -> mid", "a: mid -> out")
     with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
         check_ensemble(config, lambda name: None)

@@ -48,7 +48,7 @@ def test_files_of_the_model_are_accepted(path: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["../../tmp/backend", "/tmp/backend", ".."])
-def test_a_backend_is_a_name(backend: str) -> None:
+def test_backend_must_be_a_string(backend: str) -> None:
     with pytest.raises(InvalidArgumentError, match="backend expected a name, got the path"):
         check_override("m", json.dumps({"backend": backend}))
 

@@ -33,7 +33,7 @@ UTILIZATION = '{"sequence_batching": {"direct": {"minimum_slot_utilization": %s}
         (r'{"backend":"\ude00"}', 'Invalid unicode code point.\n{"backend":"\\ude00"}\n            ^'),
     ],
 )  # fmt: skip
-def test_complaints_are_those_of_the_cpp_library(text: str, complaint: str) -> None:
+def test_errors_equal_those_of_the_cpp_library(text: str, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parse_json(text)
     assert caught.value.message == f"Invalid config override: {complaint}"
@@ -71,5 +71,5 @@ def test_numbers_of_enums_may_be_quoted_if_they_are_known() -> None:
     assert parse_json('{"input": [{"data_type": "11"}]}') == parse_json('{"input": [{"data_type": 11}]}')
 
 
-def test_two_surrogates_are_one_character() -> None:
+def test_surrogate_pair_is_one_character() -> None:
     assert parse_json(r'{"backend": "\ud83d\ude00"}').backend == "😀"

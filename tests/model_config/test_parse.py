@@ -21,12 +21,12 @@ def batching(text: str) -> pb.ModelDynamicBatching:
         "preferred_batch_size: [ 4 ] # four\n\t, preferred_batch_size: [ 8 ]",
     ],
 )
-def test_a_list_can_be_written_in_many_ways(text: str) -> None:
+def test_list_has_several_notations(text: str) -> None:
     assert list(batching(text).preferred_batch_size) == [4, 8]
 
 
 @pytest.mark.parametrize("text", ['backend: "python"', "backend: 'pyt' \"hon\"", r'backend: "\160\x79thon"'])
-def test_a_string_can_be_written_in_many_ways(text: str) -> None:
+def test_string_has_several_notations(text: str) -> None:
     assert parse_text(text).config.backend == "python"
 
 
@@ -47,7 +47,7 @@ def test_characters_of_a_string_can_be_escaped(written: str, means: str) -> None
     assert parse_text(f'backend: "{written}"').config.backend == means
 
 
-def test_a_map_entry_may_lack_its_key_or_value_and_the_last_entry_of_a_key_is_used() -> None:
+def test_map_entry_can_omit_key_or_value_and_the_last_duplicate_wins() -> None:
     text = """
     metric_tags { key: "a" value: "1" }
     metric_tags [ { key: "a" value: "2" }, { key: "b" }, { value: "3" } ]
@@ -82,7 +82,7 @@ def test_a_map_entry_may_lack_its_key_or_value_and_the_last_entry_of_a_key_is_us
         ("backend: 1.2.3", "1:13: Already saw decimal point or exponent; can't have another one."),
     ],
 )
-def test_complaints_are_those_of_the_cpp_parser(text: str, complaint: str) -> None:
+def test_errors_equal_those_of_the_cpp_parser(text: str, complaint: str) -> None:
     with pytest.raises(ConfigSyntaxError) as caught:
         parse_text(text)
     assert str(caught.value) == complaint

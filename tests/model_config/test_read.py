@@ -176,7 +176,7 @@ def test_a_mistake_names_the_field_what_was_expected_and_what_was_given(config: 
     assert str(caught.value) == words
 
 
-def test_text_that_is_not_json() -> None:
+def test_invalid_json_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^the configuration is not valid JSON: Unexpected end of string"):
         read_config('{"max_batch_size": 8, ')
 

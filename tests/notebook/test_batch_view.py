@@ -95,7 +95,7 @@ def test_watching_again_shows_the_same_view_until_it_is_closed(
     again.close()
 
 
-def test_a_closed_view_leaves_nothing_behind(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_closed_view_releases_its_resources(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     view.close()
     assert views() == []
@@ -188,7 +188,7 @@ def test_a_view_follows_the_model_to_another_scheduler(
     assert view.history["meta"]["batcher"] == "none"
 
 
-def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(
+def test_view_gets_the_start_of_a_long_backlog_and_counts_the_rest(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_batch_view, "MOST_PENDING", 1)

@@ -19,7 +19,7 @@ def rec() -> Recording:
     return tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 1), (2000, 8), (3000, 1)], tnb.fixed(5))
 
 
-def test_the_parts_come_first_and_the_remedies_follow(rec: Recording) -> None:
+def test_blame_panel_has_parts_then_remedies(rec: Recording) -> None:
     reports: list[Report] = []
     answer_request(rec, 3, "3", reports.append)
     assert [len(report["parts"]) for report in reports] == [3, 3]
@@ -29,14 +29,14 @@ def test_the_parts_come_first_and_the_remedies_follow(rec: Recording) -> None:
 
 
 @pytest.mark.parametrize(("batch", "label"), [(9, "3"), (3, "1")])
-def test_a_request_that_is_not_kept_is_named(rec: Recording, batch: int, label: str) -> None:
+def test_request_outside_the_kept_history_is_named(rec: Recording, batch: int, label: str) -> None:
     reports: list[Report] = []
     answer_request(rec, batch, label, reports.append)
     message = f"Request {label} is not in the events that are kept any more, or has not ended."
     assert reports == [{"batch": batch, "request": label, "error": message}]
 
 
-def test_a_recording_without_a_configuration_says_so(rec: Recording) -> None:
+def test_recording_without_a_configuration_has_a_note(rec: Recording) -> None:
     reports: list[Report] = []
     answer_request(Recording(rec.events), 3, "3", reports.append)
     assert "expected the configuration of model 'simulated', got none" in reports[0]["error"]
@@ -69,7 +69,7 @@ def test_the_newest_job_replaces_those_that_wait() -> None:
     assert done == [(1, True), (4, False)]
 
 
-def test_a_thread_is_joined_only_after_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_is_joined_only_if_started(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, done = LatestOnlyWorker("test"), threading.Event()
     start = threading.Thread.start
 

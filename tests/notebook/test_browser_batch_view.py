@@ -121,7 +121,7 @@ def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View) -
     page.execute("load.wait()")
 
 
-def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: NotebookPage, live: View) -> None:
+def test_paused_view_steps_through_events_and_describes_them(page: NotebookPage, live: View) -> None:
     live.click("pause, or follow again")
     live.canvas.focus()
     descriptions = []
@@ -214,7 +214,7 @@ def test_the_browser_reports_no_errors(page: NotebookPage) -> None:
     assert page.errors == []
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(
+def test_notebook_without_its_kernel_shows_the_last_state(
     page: NotebookPage, notebook: Callable[..., NotebookPage]
 ) -> None:
     page.execute("server.stop()")

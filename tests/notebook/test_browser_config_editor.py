@@ -245,7 +245,7 @@ def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor) ->
     editor.has_text("max_batch_size: 5")
 
 
-def test_the_same_editor_shown_twice_stays_in_step(editor: Editor) -> None:
+def test_two_outputs_of_an_editor_stay_synchronized(editor: Editor) -> None:
     editor.enter(DELAY, "7")
     Editor(editor.page, 2).has_text("max_queue_delay_microseconds: 7")
 
@@ -280,7 +280,7 @@ def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor) ->
     assert delay == "60\n"
 
 
-def test_when_the_server_stops_the_last_state_stays(editor: Editor) -> None:
+def test_last_state_remains_when_the_server_stops(editor: Editor) -> None:
     editor.page.execute("server.stop()")
     editor.shows("The server has been stopped")
     editor.has_text("max_batch_size: 8")

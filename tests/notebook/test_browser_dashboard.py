@@ -135,13 +135,13 @@ def test_it_is_updated_while_a_cell_runs(page: NotebookPage, dashboard: Any) -> 
         dashboard.get_by_text("100 rows of 100 requests").wait_for(state="attached")
 
 
-def test_cards_are_tables(page: NotebookPage) -> None:
+def test_html_reprs_are_tables(page: NotebookPage) -> None:
     page.output(2).get_by_role("cell", name="digits", exact=True).wait_for()
     page.screenshots("server-card", page.output(2))
     page.screenshots("model-card", page.output(3))
 
 
-def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook: OpenNotebook) -> None:
+def test_notebook_without_its_kernel_shows_the_last_state(page: NotebookPage, notebook: OpenNotebook) -> None:
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.execute("server.stop()")
     page.output(1).get_by_text("The server has been stopped").first.wait_for()

@@ -25,7 +25,7 @@ def page(notebook: Any) -> NotebookPage:
     return page
 
 
-def test_one_steps_through_the_events_with_the_keyboard(page: NotebookPage) -> None:
+def test_keyboard_steps_through_the_events(page: NotebookPage) -> None:
     panel = page.output(0).locator(".tnb-debugger")
     view = page.output(0).locator(".tnb-batch-view")
     keyboard = page.browser_page.keyboard

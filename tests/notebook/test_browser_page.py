@@ -100,7 +100,7 @@ def test_a_request_is_selected_with_the_keyboard_and_shows_its_remedies(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_recording_of_a_stranger_runs_no_script(opened: Any, rec: Recording, tmp_path: Path, attack: str) -> None:
+def test_untrusted_recording_cannot_run_a_script(opened: Any, rec: Recording, tmp_path: Path, attack: str) -> None:
     rec.save(tmp_path / "rec.jsonl")
     lines = []
     for number, line in enumerate((tmp_path / "rec.jsonl").read_text().splitlines()):

@@ -191,7 +191,7 @@ def test_a_request_and_its_wait_are_highlighted_together(paused: ViewPage) -> No
         assert any(y < queue_top for points in lines for _, y in points)
 
 
-def test_tips_of_slots(view: ViewPage) -> None:
+def test_tips_describe_slots(view: ViewPage) -> None:
     rec = tnb.simulate(DIRECT, tnb.sequences([6] * 8, every_ms=100, stagger_ms=30), tnb.fixed(40))
     view.open(rec.view().history, live=False)
     hover(view, *centre_of(view, "null"))
@@ -202,7 +202,7 @@ def test_tips_of_slots(view: ViewPage) -> None:
     assert "in slot" in view.text("tip")
 
 
-def test_tips_of_columns_are_about_their_interval(view: ViewPage) -> None:
+def test_tips_of_columns_describe_their_interval(view: ViewPage) -> None:
     rec = tnb.simulate(DENSE, tnb.poisson(rate=2000, duration=2, seed=2), tnb.fixed(0.2))
     history, sent = deliveries(rec)
     view.open(history)

@@ -46,7 +46,7 @@ def test_the_drawn_utilisation_is_that_of_the_statistics(view: ViewPage, rate: i
 
 
 @pytest.mark.parametrize("rate", [5, 200, 2000])
-def test_what_is_shown_is_said(view: ViewPage, rate: int) -> None:
+def test_figure_description_matches_the_picture(view: ViewPage, rate: int) -> None:
     history, sent = deliveries(traffic(rate, 0.3, 3))
     view.open(history)
     view.receive(sent)
@@ -61,7 +61,7 @@ def test_what_is_shown_is_said(view: ViewPage, rate: int) -> None:
     assert level is None or f"each column counts all of {level:g} ms" in view.text("legend")
 
 
-def test_a_label_is_that_of_its_own_line(view: ViewPage) -> None:
+def test_label_is_read_from_its_line(view: ViewPage) -> None:
     """Of two requests that arrive at once one does not wait and one waits 50 ms: they have separate lines."""
     arrivals = [(0, 4), (0, 8), (60_000, 1)]
     view.open(
@@ -117,7 +117,7 @@ def test_stepping_back_stays_at_its_event_while_deliveries_arrive(view: ViewPage
     assert times[0] <= times[1]
 
 
-def test_paused_is_paused_in_all_parts(view: ViewPage) -> None:
+def test_pause_applies_to_all_parts_of_the_view(view: ViewPage) -> None:
     arrivals = tnb.sequences([12] * 12, every_ms=120, stagger_ms=60)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(20))
     history, sent = deliveries(rec)
@@ -156,7 +156,7 @@ def test_the_idle_time_left_is_at_most_the_limit(view: ViewPage) -> None:
     assert 0 < float(left) <= 3.0
 
 
-def test_words_about_a_moment_are_about_data_that_are_there(view: ViewPage) -> None:
+def test_description_of_a_time_refers_to_existing_data(view: ViewPage) -> None:
     history, sent = deliveries(traffic(2000, 0.3, 3))
     view.open(history)
     view.receive(sent)
@@ -193,7 +193,7 @@ def test_deliveries_that_were_lost_are_hatched_and_named(view: ViewPage) -> None
     assert "these deliveries were not received" in view.text("event")
 
 
-def test_a_history_fills_what_was_not_received(view: ViewPage) -> None:
+def test_history_fills_gaps_of_lost_deliveries(view: ViewPage) -> None:
     rec = traffic(200, 2.0)
     history, sent = deliveries(rec)
     view.open(history)
@@ -203,7 +203,7 @@ def test_a_history_fills_what_was_not_received(view: ViewPage) -> None:
     assert view.run("view.received.gaps") == []
 
 
-def test_the_depth_of_a_column_is_no_plateau(view: ViewPage) -> None:
+def test_queue_columns_show_peaks(view: ViewPage) -> None:
     """Few requests wait: the filled mean is near 0, whatever the deepest moment was."""
     history, sent = deliveries(traffic(2000, 0.3, 3))
     view.open(history)
@@ -265,7 +265,7 @@ def test_legend_and_minimap_remain_with_forced_colours(view: ViewPage) -> None:
         view.page.emulate_media(forced_colors="none")
 
 
-def test_one_row_is_singular(view: ViewPage) -> None:
+def test_one_row_is_written_in_the_singular(view: ViewPage) -> None:
     view.open(tnb.simulate(DELAYED, [(0, 1)], tnb.fixed(50)).view().history, live=False)
     view.run("(view.cursor = 30, view.draw())")
     assert "running: 1 row on" in view.text("event")
@@ -274,7 +274,7 @@ def test_one_row_is_singular(view: ViewPage) -> None:
         assert "1 rows" not in view.text("event")
 
 
-def test_the_height_of_a_slots_view_does_not_depend_on_the_backlog(view: ViewPage) -> None:
+def test_slots_view_height_is_independent_of_the_backlog(view: ViewPage) -> None:
     rec = tnb.simulate(DIRECT, tnb.sequences([3] * 30, every_ms=60, stagger_ms=5), tnb.fixed(9))
     assert max(held.assigned_ns - held.arrived_ns for held in rec.slot_occupancy) > 0
     history, sent = deliveries(rec)

@@ -50,7 +50,7 @@ def test_requests_are_dragged_into_batches_and_the_answer_is_graded(page: Notebo
     assert page.execute("print(view.answer)").strip() == "[['A', 'B', 'C'], ['D', 'E']]"
 
 
-def test_the_keyboard_is_enough(page: NotebookPage, sheet: Any) -> None:
+def test_page_works_with_the_keyboard_alone(page: NotebookPage, sheet: Any) -> None:
     keyboard = page.browser_page.keyboard
     for name, key in (("A", "1"), ("B", "ArrowRight"), ("C", "1"), ("D", "2"), ("E", "2"), ("A", "Delete"), ("A", "1")):
         sheet.locator(f"[data-name={name}]").focus()
@@ -61,7 +61,7 @@ def test_the_keyboard_is_enough(page: NotebookPage, sheet: Any) -> None:
     sheet.get_by_text("2 of 2 batches correct").wait_for()
 
 
-def test_the_first_divergence_is_marked_and_not_given_away(page: NotebookPage, sheet: Any) -> None:
+def test_first_divergence_is_marked_without_the_solution(page: NotebookPage, sheet: Any) -> None:
     page.execute("view.answer = [['A', 'B'], ['C']]")
     sheet.locator(".tnb-batch").nth(1).locator("[data-name=C]").wait_for()
     sheet.get_by_role("button", name="Check").click()

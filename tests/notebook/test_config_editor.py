@@ -62,7 +62,7 @@ def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Pa
     assert editor.report["problems"] == editor.report["diff"] == []
 
 
-def test_the_form_follows_the_text_and_the_text_the_form(editor: ConfigEditor) -> None:
+def test_form_and_text_follow_each_other(editor: ConfigEditor) -> None:
     editor.text = editor.text.replace("max_batch_size: 8", "max_batch_size: 4  # fewer")
     assert shown(editor, "max_batch_size") == 4
     editor.set_field("max_batch_size", 2)
@@ -148,7 +148,7 @@ def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Se
 
 
 @pytest.mark.slow
-def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEditor) -> None:
+def test_editor_follows_a_change_made_elsewhere(server: Server, editor: ConfigEditor) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 99
     config.apply()
@@ -294,7 +294,7 @@ def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path) -> 
         server["add_sub"].edit()
 
 
-def test_each_model_is_edited_in_its_own_repository(tmp_path: Path) -> None:
+def test_model_is_edited_in_the_repository_that_contains_it(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "a" / "add_sub")
     (tmp_path / "b").mkdir()
     with Server([tmp_path / "b", tmp_path / "a"], port=0) as server:
@@ -319,7 +319,7 @@ def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server
 
 
 @pytest.mark.slow
-def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server) -> None:
+def test_dashboard_keeps_its_last_state_when_the_server_stops(server: Server) -> None:
     editor = server["add_sub"].edit()
     server.stop()
     until(editor, lambda: bool(editor.status["ended"]))

@@ -90,7 +90,7 @@ def test_it_opens_the_first_model_by_default(server: Server) -> None:
     dashboard.close()
 
 
-def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard) -> None:
+def test_dashboard_follows_the_server(server: Server, dashboard: Dashboard) -> None:
     statistics = Parts(dashboard).tab("Statistics")
     assert "No request has been executed yet" in statistics.value
     server["add_sub"](INPUTS)
@@ -122,7 +122,7 @@ def test_an_applied_configuration_is_marked_in_the_charts(server: Server, dashbo
     assert charts.marks[0]["text"] == "dynamic_batching.max_queue_delay_microseconds: 0 → 500"
 
 
-def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard) -> None:
+def test_dashboard_follows_the_list_of_models(server: Server, dashboard: Dashboard) -> None:
     parts = Parts(dashboard)
     server.load("string_upper")
     until(parts.models, "models", lambda: "string_upper" in parts.names)
@@ -190,9 +190,7 @@ ensemble_scheduling {
 """
 
 
-def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(
-    server: Server, dashboard: Dashboard
-) -> None:
+def test_rerunning_a_cell_shows_the_same_dashboard_and_starts_no_thread(server: Server, dashboard: Dashboard) -> None:
     threads = set(threading.enumerate())
     models = Parts(dashboard).models
     models.selected = "identity_fp32"
@@ -239,7 +237,7 @@ def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
     assert [widget for widget in left if not isinstance(widget, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
-def test_a_stopped_server_leaves_the_last_state(server: Server) -> None:
+def test_last_state_remains_after_the_server_stopped(server: Server) -> None:
     dashboard = server.dashboard("add_sub")
     title = Parts(dashboard).title
     server["add_sub"](INPUTS)
@@ -253,7 +251,7 @@ def test_a_stopped_server_leaves_the_last_state(server: Server) -> None:
     dashboard.close()
 
 
-def test_a_model_that_failed_to_load_is_corrected_there(tmp_path: Path) -> None:
+def test_failed_model_is_corrected_in_the_editor(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     good = file.read_text()

@@ -40,7 +40,7 @@ def edit(editor: ConfigEditor, **fields: object) -> None:
     editor._drafts.settle()
 
 
-def test_a_draft_is_previewed_before_it_is_applied(editor: ConfigEditor) -> None:
+def test_draft_is_previewed_before_it_is_applied(editor: ConfigEditor) -> None:
     assert editor.preview == {}
     edit(editor, max_queue_delay_microseconds=50_000)
     assert editor.preview["text"].startswith("The last 60 requests under this draft: mean batch ")
@@ -49,7 +49,7 @@ def test_a_draft_is_previewed_before_it_is_applied(editor: ConfigEditor) -> None
     assert editor.report["effect"] == "in place"
 
 
-def test_the_running_configuration_and_a_mistake_have_no_preview(editor: ConfigEditor) -> None:
+def test_running_configuration_and_invalid_draft_have_no_preview(editor: ConfigEditor) -> None:
     edit(editor, max_queue_delay_microseconds=50_000)
     editor.revert()
     edit(editor)
@@ -72,7 +72,7 @@ def test_the_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, ed
     view.close()
 
 
-def test_a_draft_that_cannot_run_the_traffic_says_why(server: tnb.Server) -> None:
+def test_draft_that_cannot_run_the_traffic_has_an_explanation(server: tnb.Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def wide(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X

@@ -66,7 +66,7 @@ def test_sums_and_maxima_of_executions_are_kept(batches: list[Execution]) -> Non
 
 
 @given(changes, st.integers(0, 9))
-def test_depths_are_those_of_every_moment(steps: list[tuple[int, int]], before: int) -> None:
+def test_depths_are_exact_at_every_time(steps: list[tuple[int, int]], before: int) -> None:
     path = at_times(steps)
     end = (path[-1][0] if path else 0) + 7
     counters, queue = Counters(0, WIDTH), QueueDepth(before, 0)
@@ -141,7 +141,7 @@ def test_time_before_the_begin_is_not_counted() -> None:
     assert counters.queue == {0: [3, 15, 0, 0]}
 
 
-def test_of_one_level_old_intervals_are_forgotten() -> None:
+def test_old_intervals_of_a_level_are_discarded() -> None:
     merged = MergedIntervals(LANE_COUNTERS, keep=2, levels=1)
     for at in range(9):
         merged.add({at: [1, 1, 1, 1]})

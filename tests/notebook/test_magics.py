@@ -205,7 +205,7 @@ def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, mes
         shell.run_line_magic("tritonnb", line)
 
 
-def test_a_model_that_does_not_exist_is_one_line(shell: InteractiveShell) -> None:
+def test_unknown_model_is_a_one_line_error(shell: InteractiveShell) -> None:
     with pytest.raises(UsageError, match="unknown model: 'nothing' is not found"):
         shell.run_cell_magic("config", "nothing", "max_batch_size: 8")
 

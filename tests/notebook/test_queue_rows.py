@@ -12,7 +12,7 @@ def test_a_request_that_arrives_while_another_waits_is_drawn_below_it() -> None:
     assert QueueRows().assign([(0, 1, 10), (5, 2, 20), (10, 3, 30)]) == {1: 0, 2: 1, 3: 0}
 
 
-def test_a_request_that_does_not_wait_has_a_row_of_its_own() -> None:
+def test_request_that_does_not_wait_has_a_separate_row() -> None:
     assert QueueRows().assign([(0, 1, 0), (0, 2, 50), (50, 3, 60)]) == {1: 0, 2: 1, 3: 0}
 
 
@@ -23,7 +23,7 @@ def test_a_request_that_still_waits_keeps_its_row() -> None:
     assert rows.assign([(50, 4, None)]) == {4: 0}
 
 
-def test_the_row_of_a_request_that_is_not_drawn_any_more_is_free() -> None:
+def test_row_of_a_finished_request_is_reused() -> None:
     rows = QueueRows()
     rows.assign([(0, 1, None)])
     assert rows.assign([(5, 2, None)]) == {2: 0}

@@ -54,7 +54,7 @@ def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> Non
 
 
 @pytest.mark.slow
-def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(outputs: Outputs) -> None:
+def test_dashboard_shows_statistics_since_it_was_opened(outputs: Outputs) -> None:
     _, still = outputs["dashboard"]
     assert "100" in still["text/plain"]
     assert "no batch was seen yet" not in still["text/html"]
@@ -67,7 +67,7 @@ def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs: Outp
     assert 'src="data:image/svg+xml' in still["text/html"]
 
 
-def test_a_comparison_keeps_its_table_too(outputs: Outputs) -> None:
+def test_comparison_keeps_its_table(outputs: Outputs) -> None:
     _, still = outputs["what_if"]
     assert "<th>before</th><th>after</th>" in still["text/html"]
 

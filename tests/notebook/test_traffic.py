@@ -36,7 +36,7 @@ def test_traffic_is_started_and_stopped(panel: Traffic, server: Server) -> None:
     assert load.wait(60).requests == load.sent == measure(load)["sent"]
 
 
-def test_the_load_is_not_restarted_by_a_setting_that_it_does_not_use(panel: Traffic, server: Server) -> None:
+def test_unrelated_setting_does_not_restart_the_load(panel: Traffic, server: Server) -> None:
     panel.sending = True
     load = panel.load
     panel.change(clients=3)  # of a closed loop
@@ -86,7 +86,7 @@ def test_the_last_numbers_wait_until_a_click_that_is_being_handled_has_taken_eff
     assert "Last:" in panel.status["outcome"]
 
 
-def test_the_last_numbers_stay(panel: Traffic, server: Server) -> None:
+def test_last_values_remain_after_the_load(panel: Traffic, server: Server) -> None:
     over = threading.Event()
     panel.observe(lambda change: "Last:" in change["new"]["outcome"] and over.set(), "status")  # type: ignore[func-returns-value]
     panel.sending = True
@@ -99,7 +99,7 @@ def test_the_last_numbers_stay(panel: Traffic, server: Server) -> None:
     ("dims", "text", "shape"),
     [([-1], "3", [3]), ([-1, 4], "[2, 4]", [2, 4]), ([-1, -1, 3], "64 x 32 x 3", [64, 32, 3])],
 )
-def test_a_shape_is_read_as_people_write_it(dims: list[int], text: str, shape: list[int]) -> None:
+def test_shape_is_read_in_common_notations(dims: list[int], text: str, shape: list[int]) -> None:
     assert parse_shapes([{"name": "X", "dims": dims}], {"X": text}) == {"X": shape}
 
 

@@ -42,7 +42,7 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_sent(rec: Recording) -> None:
+def test_whole_recording_is_sent_to_the_view(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
     session.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])
@@ -295,7 +295,7 @@ def test_requests_from_before_the_view_count_until_they_leave(rec: Recording) ->
     assert min(depth for _, depth in sent["depths"]) == 0
 
 
-def test_a_batch_that_runs_when_the_view_is_opened_is_busy_time_from_then_on(rec: Recording) -> None:
+def test_batch_running_when_the_view_opens_counts_as_busy_from_that_time(rec: Recording) -> None:
     running = rec.batches[0]
     opened_ns = (running.exec_start_ns + running.exec_end_ns) // 2
     session = ViewSession("m", rec.configs["m"], opened_ns)
@@ -367,7 +367,7 @@ def test_cache_hits_are_requests_without_a_batch(rec: Recording) -> None:
     assert session.quiet
 
 
-def test_an_ensemble_names_the_models_to_watch() -> None:
+def test_view_of_an_ensemble_names_the_step_models() -> None:
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
     session = ViewSession("e", config, 0)

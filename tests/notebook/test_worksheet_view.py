@@ -24,7 +24,9 @@ def test_the_browser_gets_the_question_and_not_the_solution(view: WorksheetView)
 @pytest.mark.parametrize(
     ("action", "known", "next_ms"), [("check", [], 17), ("hint", [], 17), ("reveal", [["A", "B", "C"]], 67)]
 )
-def test_an_action_shows_what_it_may(view: WorksheetView, action: str, known: list[list[str]], next_ms: float) -> None:
+def test_quiz_action_shows_only_allowed_results(
+    view: WorksheetView, action: str, known: list[list[str]], next_ms: float
+) -> None:
     view.answer = [["A"]]
     view._handle_custom_msg({"action": action}, [])
     assert [batch["names"] for batch in view.result["batches"]] == known

@@ -91,7 +91,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("protocol", "call"), RUNS, ids=[" ".join(run) for run in RUNS])
-def test_its_figures_are_the_servers(server: Server, protocol: str, call: str, tmp_path: Path) -> None:
+def test_dashboard_values_equal_the_servers(server: Server, protocol: str, call: str, tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "intervals.txt").write_text("5000\n2000\n3000\n")

@@ -96,7 +96,7 @@ def reasons_of(scenario: dict[str, Any]) -> list[str]:
     return [batch.why for batch in sorted(batches, key=lambda batch: (batch.sent_ns, batch.number))]
 
 
-def test_the_page_of_a_preset_is_loaded_from_its_own_directory_only(page: Page) -> None:
+def test_preset_page_loads_only_files_of_its_directory(page: Page) -> None:
     assert page.tab.title() == "Five requests, no batcher – tritonnb playground"
     assert page.reasons == reasons_of(preset("no-batching"))
     assert [url for url in page.requests if not url.startswith((page.site, "data:", "about:"))] == []
@@ -261,7 +261,7 @@ def test_a_link_contains_the_whole_scenario(page: Page, browser: Any, site: str)
     other.context.close()
 
 
-def test_a_link_that_is_damaged_opens_the_first_scenario(browser: Any, site: str) -> None:
+def test_damaged_link_opens_the_first_scenario(browser: Any, site: str) -> None:
     page = Page(browser, site, "#s=damaged")
     assert page.tab.locator("#preset").input_value() == "five-requests"
     page.context.close()
@@ -314,7 +314,7 @@ def test_dropped_trace_files_are_replayed_with_their_configuration(page: Page) -
     assert page.tab.locator(".tnb-input").input_value().startswith('name: "m"')
 
 
-def test_a_dropped_file_that_is_neither_is_an_error(page: Page) -> None:
+def test_dropped_file_that_is_not_a_recording_or_trace_is_an_error(page: Page) -> None:
     page.select("five-requests")
     page.tab.evaluate(DROP, {"notes.txt": "hello"})
     page.tab.get_by_role("alert").get_by_text("notes.txt").wait_for()
@@ -353,5 +353,5 @@ def test_an_embedded_page_links_to_the_playground_with_the_same_scenario(browser
     page.context.close()
 
 
-def test_nothing_was_written_to_the_console(page: Page) -> None:
+def test_server_writes_nothing_to_the_console(page: Page) -> None:
     assert page.messages == []

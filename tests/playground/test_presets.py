@@ -78,7 +78,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_batches_of_a_preset(name: str) -> None:
+def test_preset_forms_the_described_batches(name: str) -> None:
     batches = sorted(simulate_scenario(preset(name)).batches, key=lambda batch: batch.number)
     assert [batch.size for batch in batches] == SIZES[name]
 

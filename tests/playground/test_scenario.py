@@ -14,7 +14,7 @@ from tritonnb.playground.session import simulate_scenario
 
 
 @pytest.mark.parametrize("scenario", random_scenarios(60, seed=3))
-def test_an_arrival_survives_being_written(scenario: dict[str, Any]) -> None:
+def test_arrival_survives_saving_and_loading(scenario: dict[str, Any]) -> None:
     arrivals = read_arrivals(scenario["arrivals"])
     if isinstance(arrivals, list):
         for arrival in arrivals:

@@ -41,7 +41,7 @@ def test_a_preset_has_no_problems_and_everything_that_the_page_shows(name: str) 
         ({"service": {"kind": "fixed"}}, "service times: 'ms' expected a number, got None"),
     ],
 )
-def test_a_scenario_that_cannot_run_says_why(changed: dict[str, Any], error: str) -> None:
+def test_invalid_scenario_has_an_explanation(changed: dict[str, Any], error: str) -> None:
     assert ask(Session(), do="simulate", scenario={**preset("no-batching"), **changed})["error"] == error
 
 
@@ -63,7 +63,7 @@ def test_a_field_of_the_form_is_written_into_the_text() -> None:
     assert "no_such_field" in ask(Session(), do="set_field", text="", path="no_such_field", value=1)
 
 
-def test_the_latency_of_a_request_is_split() -> None:
+def test_blame_splits_the_latency_of_a_request() -> None:
     session = Session()
     ask(session, do="simulate", scenario=preset("five-requests"))
     report = ask(session, do="blame", batch=2, request="4")

@@ -107,7 +107,7 @@ def test_prompts_have_the_inputs_that_the_model_has(model: ModelSpec, names: lis
         (VARIABLE, "random", {"Q": (5,)}, "shapes expected inputs of model 'm' .* got 'Q'"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_sent(
+def test_invalid_load_is_refused_before_sending(
     model: ModelSpec, inputs: Any, shapes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):

@@ -29,7 +29,7 @@ WAYS = ["process", "http", "grpc"]
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str) -> None:
+def test_open_loop_sends_all_requests_on_time(server: Server, over: str) -> None:
     times = [0, 2000, 2000, 5000]
     result = tnb.load(server["held"], arrivals=[(time_s, 2) for time_s in times], over=over).wait(60)
     assert sorted(np.diff(np.sort(result.responses[:, INTENDED])) / 1000) == sorted(np.diff(times))
@@ -211,7 +211,7 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
     assert server["held"](X=[[1, 2]])
 
 
-def test_a_wait_may_have_an_end(server: Server, gate: Gate) -> None:
+def test_wait_can_have_a_timeout(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     gate.begun.wait(60)
@@ -245,7 +245,7 @@ def test_a_server_that_stops_ends_its_loads(server: Server) -> None:
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -> None:
+def test_client_timeout_cancels_the_request(server: Server, over: str) -> None:
     config = server["held"].config
     config.dynamic_batching.max_queue_delay_microseconds = 60_000_000
     config.apply()
@@ -256,7 +256,7 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -
         assert [rejected.counted_as for rejected in result.recording.refused] == ["CANCELED"]
 
 
-def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server) -> None:
+def test_request_that_times_out_before_it_was_sent_is_answered(server: Server) -> None:
     model = ModelAddress.parse(f"{server.url}/v2/models/held")
     target = HttpTarget(model, model.config())
     busy, answers = threading.Event(), SimpleQueue[str]()
@@ -299,7 +299,7 @@ def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: 
 
 
 @pytest.mark.slow
-def test_a_slow_server_that_still_answers_is_waited_for(server: Server) -> None:
+def test_load_waits_for_a_slow_server_that_still_answers(server: Server) -> None:
     @server.model(max_batch_size=0)
     def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
         threading.Event().wait(0.1)
@@ -318,7 +318,7 @@ def test_no_thread_is_left_behind(server: Server) -> None:
             assert not thread.is_alive()
 
 
-def test_the_result_is_data_first(server: Server) -> None:
+def test_sweep_result_has_data(server: Server) -> None:
     result = tnb.load(server["held"], clients=2, requests=10).wait(60)
     table = result.to_pandas()
     assert len(table) == 10
@@ -330,7 +330,7 @@ def test_the_result_is_data_first(server: Server) -> None:
     assert "<table>" in result._repr_html_()
 
 
-def test_a_result_draws_itself(server: Server) -> None:
+def test_result_has_a_figure_in_notebooks(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 1)]).wait(60)
     ax = Figure().add_subplot()
     assert result.plot(ax) is ax.figure
@@ -340,7 +340,7 @@ def test_a_result_draws_itself(server: Server) -> None:
     assert result.verdict() in shown["text/plain"]
 
 
-def test_nothing_answered_says_so(server: Server, gate: Gate) -> None:
+def test_load_without_responses_has_a_note(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     assert "no request has completed" in load.result.verdict()
@@ -350,7 +350,7 @@ def test_nothing_answered_says_so(server: Server, gate: Gate) -> None:
     load.wait(60)
 
 
-def test_an_instance_that_had_nothing_to_do_was_not_busy(server: Server) -> None:
+def test_unused_instance_was_not_busy(server: Server) -> None:
     @server.model(max_batch_size=8, instance_group=[{"count": 2}])
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2

@@ -60,7 +60,7 @@ def test_the_sizes_can_be_chosen(server: Server) -> None:
         ({"sizes": [3], "rows": 0}, "rows must be positive, got 0"),
     ],
 )
-def test_sizes_that_cannot_be_are_named(server: Server, options: dict[str, Any], complaint: str) -> None:
+def test_invalid_sizes_are_named(server: Server, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.service_times(server["held"], **options)
 
@@ -109,7 +109,7 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
     assert "batches of more than 5 rows were not measured" in result.verdict()
 
 
-def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
+def test_service_times_include_server_overhead(server: Server) -> None:
     options: dict[str, Any] = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
     here, outside = (measure(tnb.profile.load.find_model(target, "held"), **options) for target in (server, server.url))
     assert here.times[8] > outside.times[8]

@@ -33,7 +33,7 @@ def test_a_constraint_alone_finds_the_highest_rate(server: Server) -> None:
     assert result.running.rate == rates[0]  # which has max_batch_size 8, too
 
 
-def test_what_is_better_than_now_is_the_best(server: Server) -> None:
+def test_best_configuration_improves_on_the_running_one(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
     assert result.best is result.trials[0]
     assert result.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
@@ -49,9 +49,7 @@ def test_what_is_better_than_now_is_the_best(server: Server) -> None:
         ({"max_queue_delay_microseconds": [10]}, {"rate": 20}),  # not better by more than chance
     ],
 )
-def test_nothing_is_recommended_that_is_not_better_than_now(
-    server: Server, fields: dict[str, Any], traffic: dict[str, Any]
-) -> None:
+def test_only_improvements_are_recommended(server: Server, fields: dict[str, Any], traffic: dict[str, Any]) -> None:
     result = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
     assert result.best is result.running
     assert result.verdict().startswith("Keep the running configuration: ")
@@ -59,7 +57,7 @@ def test_nothing_is_recommended_that_is_not_better_than_now(
     assert result.apply() == "unchanged"
 
 
-def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server) -> None:
+def test_difference_within_the_measurement_noise_is_not_reported(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[9], clients=64, **FLAT).wait()
     assert result.best is result.trials[0]
     gain = result.best.rate / result.running.rate - 1
@@ -83,7 +81,7 @@ def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server) -> N
     assert [trial.meets for trial in result.trials] == [True, True, False]
 
 
-def test_of_equals_the_one_with_fewer_instances_is_best(server: Server) -> None:
+def test_equal_configurations_prefer_fewer_instances(server: Server) -> None:
     result = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
     assert [trial.edits["count"] for trial in result.trials] == [2, 3]
 
@@ -96,13 +94,13 @@ def test_every_combination_is_tried_under_the_same_traffic(server: Server) -> No
     assert result.best.rate == pytest.approx(1600, rel=0.1)
 
 
-def test_the_same_seed_finds_the_same(server: Server) -> None:
+def test_equal_seeds_find_the_same_result(server: Server) -> None:
     first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT).wait() for _ in range(2))
     assert repr(first) == repr(again)
     np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
 
 
-def test_nothing_may_be_found(server: Server) -> None:
+def test_sweep_can_find_no_configuration(server: Server) -> None:
     result = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
     assert result.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
@@ -127,7 +125,7 @@ def test_stateful_models_are_swept_with_sequences(server: Server) -> None:
     assert result.trials[0].edits == {"max_batch_size": 4}
 
 
-def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server) -> None:
+def test_live_sweep_restores_the_model(server: Server) -> None:
     before = server["held"].config.text
     result = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
     assert server["held"].config.text == before
@@ -185,9 +183,7 @@ def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: 
     assert repr(sweep) == repr(sweep.result)
 
 
-def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_sweep_keeps_its_trials_and_restores_the_model(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     before = server["held"].config.text
     tried, begun = tnb.profile.trial.run_live_trial, threading.Event()
     sweeps: list[tnb.Sweep] = []
@@ -236,7 +232,7 @@ def test_an_event_loop_can_wait_for_it(server: Server) -> None:
     assert asyncio.run(waiting()) == 2
 
 
-def test_the_best_can_be_applied(server: Server) -> None:
+def test_best_configuration_can_be_applied(server: Server) -> None:
     best = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[16], clients=32, **FLAT)
     assert best.apply() == "reloaded"
     assert best.best.edits == {"max_queue_delay_microseconds": 0, "max_batch_size": 16}
@@ -244,7 +240,7 @@ def test_the_best_can_be_applied(server: Server) -> None:
     assert server["held"].config.max_batch_size == 16
 
 
-def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
+def test_best_configuration_can_be_exported_and_served(tmp_path: Path) -> None:
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
         result = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT).wait()
         for _ in range(2):  # again, as a cell is run again
@@ -279,7 +275,7 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
     ],
 )
-def test_the_traffic_can_be_sent_by_perf_analyzer(
+def test_load_has_an_equivalent_perf_analyzer_command(
     server: Server, traffic: dict[str, Any], url: str, options: str
 ) -> None:
     command = tnb.sweep(server["held"], count=[1], **traffic, **FLAT).wait().perf_analyzer(url)
@@ -303,7 +299,7 @@ def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path) -> No
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
 
-def test_a_sweep_shows_itself(server: Server) -> None:
+def test_sweep_has_a_figure_in_notebooks(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT).wait()
     assert "✓" in repr(result)
     assert "✗" in result._repr_html_()
@@ -393,7 +389,7 @@ def test_other_constraints_are_refused(text: str) -> None:
         Constraint.parse(text)
 
 
-def test_a_constraint_holds_of_latencies() -> None:
+def test_constraint_applies_to_latencies() -> None:
     constraint = Constraint.parse("p50 <= 2 ms and max < 4 ms")
     assert constraint.holds(np.array([1.0, 2.0, 3.0]))
     assert not constraint.holds(np.array([1.0, 2.0, 5.0]))

@@ -34,7 +34,7 @@ def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server) -> None
         assert (result.requests, result.errors, result.recording) == (10, {}, None), url
 
 
-def test_a_server_and_a_name_are_a_model_too(server: Server) -> None:
+def test_server_and_model_name_are_accepted_as_model(server: Server) -> None:
     result = tnb.load(server, "held", clients=2, requests=10).wait(60)
     assert (result.requests, result.recording is None) == (10, False)
 

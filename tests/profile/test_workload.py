@@ -35,7 +35,7 @@ def arrivals(**arguments: Any) -> list[tnb.Arrival]:
     return list(traffic.arrivals)
 
 
-def test_the_processes_are_those_of_a_simulation() -> None:
+def test_arrival_processes_equal_those_of_simulations() -> None:
     assert arrivals(rate=100, duration=0.1) == tnb.constant(100, 0.1)
     assert arrivals(rate=100, duration=1, arrivals="poisson", seed=3) == tnb.poisson(100, 1, seed=3)
     assert arrivals(rate=100, duration=0.2, arrivals="burst", burst=5) == tnb.bursts(5, 50, 0.2)

@@ -57,7 +57,7 @@ def test_python_is_one_that_the_package_runs_on() -> None:
     assert Version(conda_packages()["python"]) in SpecifierSet(PROJECT["requires-python"])
 
 
-def test_after_the_build_the_models_are_made() -> None:
+def test_binder_build_creates_the_models() -> None:
     script = BINDER / "postBuild"
     assert os.access(script, os.X_OK)
     assert "python -m tritonnb models model_repository" in script.read_text()

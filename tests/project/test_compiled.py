@@ -44,7 +44,7 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make compile)")
-def test_a_wheel_takes_what_is_compiled_unless_a_source_has_changed(tmp_path: Path) -> None:
+def test_wheel_includes_compiled_modules_unless_a_source_has_changed(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     copied(checkout)
     shutil.copy2(ROOT / "pyproject.toml", checkout)
@@ -59,7 +59,7 @@ print(len(copy_compiled(Path("scratch"), ["tritonnb/scheduling/queue.py"])))
     assert printed.split() == ["2", "0"]  # the module, and what all modules share
 
 
-def test_the_documentation_reads_sources(tmp_path: Path) -> None:
+def test_documentation_imports_the_sources(tmp_path: Path) -> None:
     """mypyc leaves docstrings out."""
     environment = copied(tmp_path / "checkout")
     program = """
@@ -72,7 +72,7 @@ print(messages.__file__[-3:], messages.Tensor.copy.__doc__ is not None)
     assert printed.split() == [".py", "True"]
 
 
-def test_what_is_compiled_derives_from_no_abc() -> None:
+def test_compiled_classes_do_not_derive_from_abc() -> None:
     """Compiled, all such classes would be one another's instances, and weak references to them would outlive them."""
     for path in MODULES:
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
@@ -102,7 +102,7 @@ def test_no_attribute_of_what_is_compiled_is_a_keyword_of_c() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
+def test_interpreted_modules_pass_the_same_tests(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout", "*.so")
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.

@@ -20,11 +20,11 @@ def test_a_file_that_a_page_names_exists(page: str, name: str) -> None:
     assert (ROOT / name).exists(), f"{page} names {name}"
 
 
-def test_it_names_files_of_every_kind_of_addition() -> None:
+def test_contributing_names_files_of_every_kind_of_addition() -> None:
     sections = re.split(r"^### ", TEXT, flags=re.MULTILINE)[1:]
     assert [section.splitlines()[0] for section in sections if not re.search(r"`tritonnb/[\w/]+\.py`", section)] == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_that_it_names_exists(target: str) -> None:
+def test_make_target_named_in_contributing_exists(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)

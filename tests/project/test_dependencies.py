@@ -87,7 +87,7 @@ def installed_with(extra: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", notebooks.paths(), ids=lambda path: path.stem)
-def test_a_lesson_imports_only_what_is_installed_for_it(path: Path) -> None:
+def test_lesson_imports_only_its_declared_packages(path: Path) -> None:
     available = installed_with("lab" if path.stem.startswith("01") else "lessons")
     assert [set(names) for names in imported(cells_of(path)) if not names & available] == []
 

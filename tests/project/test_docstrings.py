@@ -35,5 +35,5 @@ def raised(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tritonnb").rglob("*.py")), ids=lambda path: path.stem)
-def test_what_is_raised_says_when(path: Path) -> None:
+def test_raises_sections_explain_the_condition(path: Path) -> None:
     assert [error for error, when in raised(path) if not when.startswith(" ")] == []

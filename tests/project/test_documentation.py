@@ -45,7 +45,7 @@ def test_a_site_without_mistakes_has_no_problems(site: Path) -> None:
          "expected every file to be part of the site, got //fonts.example.org/a.css"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_a_problem(site: Path, html: str, problem: str) -> None:
+def test_site_mistake_is_reported_as_problem(site: Path, html: str, problem: str) -> None:
     (site / "index.html").write_text(html)
     assert links.site_problems(site) == [f"index.html: {problem}"]
 

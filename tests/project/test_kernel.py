@@ -164,7 +164,7 @@ def test_top_level_await_works(kernel: Kernel) -> None:
     assert kernel.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
 
 
-def test_nested_loops_lose_no_cell(kernel: Kernel) -> None:
+def test_nested_event_loops_lose_no_cell(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0) + "tnb.allow_nested()\nimport asyncio")
     nested = 'print(asyncio.run(server["add_sub"].infer_async(INPUT0=[[1] * 4], INPUT1=[[1] * 4]))["OUTPUT0"].tolist())'
     messages = [kernel.client.execute(nested) for _ in range(5)]

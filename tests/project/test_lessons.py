@@ -54,7 +54,7 @@ def test_lab_opens_the_first_lesson_with_the_given_options(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("missing", [["jupyterlab", "magika"], ["magika"]], ids=",".join)
-def test_lab_says_what_to_install_and_opens_jupyterlab_if_it_is_there(
+def test_lab_names_missing_packages_and_opens_jupyterlab_if_installed(
     missing: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version = importlib.metadata.version

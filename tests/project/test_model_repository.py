@@ -109,7 +109,7 @@ def test_dense_is_the_network_of_its_seed(server: Server) -> None:
     )
 
 
-def test_magika_says_what_the_package_says(server: Server) -> None:
+def test_magika_model_equals_the_package(server: Server) -> None:
     from magika import Magika
 
     labels = server.labels("magika", "target_label")
@@ -171,7 +171,7 @@ class Accumulator:
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str) -> None:
+def test_interleaved_sequences_have_separate_totals(server: Server, model: str, name: str, result: str) -> None:
     accumulator = Accumulator(server, model, name, result)
     sums = [
         [accumulator.add(sequence * step, sequence, sequence_start=step == 1) for sequence in (3, 1, 2)]

@@ -26,7 +26,7 @@ def test_it_runs_from_top_to_bottom(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_committed_without_outputs(path: Path) -> None:
+def test_notebook_is_committed_without_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     assert [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []
 
@@ -38,7 +38,7 @@ def test_a_widget_appears_in_each_lesson(path: Path) -> None:
     assert any(re.search(r"\.(watch|view|dashboard)\(.*\)$", line) for line in last_lines)
 
 
-def test_the_clip_in_the_readme_moves_and_is_small() -> None:
+def test_readme_clip_is_animated_and_small() -> None:
     clip = ROOT / "docs" / "live-view.webp"
     assert "(docs/live-view.webp)" in (ROOT / "README.md").read_text("utf-8")
     with Image.open(clip) as image:

@@ -57,7 +57,7 @@ def test_lines_are_read_from_top_to_bottom(server: Server) -> None:
     assert boxes[0, 3] <= boxes[1, 1]
 
 
-def test_the_ensemble_says_what_its_parts_say(server: Server) -> None:
+def test_ensemble_equals_its_steps(server: Server) -> None:
     image = ocr.draw(LINES)
     text, boxes = read(server, image)
     text_by_steps, boxes_by_steps = read_step_by_step(server, image)
@@ -121,7 +121,7 @@ def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: 
     assert outputs["QUARTER_TURNS"].tolist() == [quarter_turns]
 
 
-def test_without_text_every_way_up_is_tried(server: Server) -> None:
+def test_image_without_text_is_tried_in_every_orientation(server: Server) -> None:
     before = server["ocr"].stats()["inference_count"]
     outputs = server["ocr_upright"](IMAGE=np.full((40, 40, 3), 255, np.uint8))
     assert (outputs["TEXT"].tolist(), outputs["QUARTER_TURNS"].tolist()) == ([], [0])

@@ -85,7 +85,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_example_passes_by_its_own_measure(server: Server, client: str) -> None:
+def test_python_backend_example_passes(server: Server, client: str) -> None:
     endpoints = server.endpoints
     assert endpoints.grpc is not None
     assert endpoints.metrics is not None

@@ -29,7 +29,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_within_the_tree_have_a_target(page: Path) -> None:
+def test_relative_links_have_a_target(page: Path) -> None:
     for link in links(page):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
@@ -70,7 +70,7 @@ def test_every_extra_is_explained() -> None:
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"`make ([\w-]+)`", README))))
-def test_commands_exist(target: str) -> None:
+def test_documented_commands_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)
 
 

@@ -39,7 +39,7 @@ assert tnb.TritonError
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_it_imports_without_arrays_sockets_and_figures(program: str) -> None:
+def test_playground_imports_without_arrays_sockets_and_figures(program: str) -> None:
     subprocess.run([sys.executable, "-c", BLOCK + PROGRAMS[program]], check=True, cwd=ROOT)
 
 

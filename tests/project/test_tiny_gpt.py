@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_every_chat_of_many_is_that_of_the_chat_alone_and_no_slot_is_idle_while_one_waits(server: Server) -> None:
+def test_concurrent_chats_equal_single_ones_and_no_slot_is_idle_while_one_waits(server: Server) -> None:
     requests = workload(chats=24, tokens=24)
     alone = [text_of(server[CONTINUOUS], request) for request in requests]
     runs = {name: chat(server[name], requests, SECONDS) for name in (CONTINUOUS, STATIC)}

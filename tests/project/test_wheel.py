@@ -73,7 +73,7 @@ def test_the_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) -> None:
+def test_wheel_contains_the_models_without_generated_files(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
     assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
@@ -92,7 +92,7 @@ def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path) ->
     assert "tritonnb/backends/native/include/triton/core/tritonbackend.h" in names
 
 
-def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_serves_a_model(wheel: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"

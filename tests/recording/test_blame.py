@@ -166,7 +166,7 @@ def test_a_latency_is_split_into_its_causes(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
-def test_a_remedy_does_what_it_says(scenario: Scenario) -> None:
+def test_simulated_remedy_has_the_predicted_effect(scenario: Scenario) -> None:
     rec = tnb.simulate(scenario.config, scenario.arrivals, tnb.fixed(scenario.execution_ms))
     blame = rec.blame(scenario.request)
     for cause, remedy in blame.remedies.items():
@@ -286,7 +286,7 @@ def test_a_request_that_did_not_run_is_an_error(rec: Recording) -> None:
         Recording(rec.events).blame()
 
 
-def test_a_refused_request_says_why() -> None:
+def test_refused_request_has_its_reason() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
     rec = tnb.simulate(config, [(0, 1), (1, 1), (2, 1)], tnb.fixed(5))
     with pytest.raises(InvalidArgumentError, match=r"got 3, which was refused: .*Exceeds maximum queue size"):

@@ -67,12 +67,12 @@ def test_simulated_recordings_are_labelled_as_virtual(one: tnb.Recording, other:
     assert note in comparison._repr_html_()
 
 
-def test_between_two_live_recordings_nothing_is_virtual() -> None:
+def test_comparison_of_live_recordings_has_no_simulated_numbers() -> None:
     comparison = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
     assert "virtual" not in repr(comparison) + comparison._repr_html_()
 
 
-def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path: Path) -> None:
+def test_simulated_recording_is_labelled_in_files_and_parts(tmp_path: Path) -> None:
     rec = simulated(EAGER)
     rec.save(tmp_path / "rec.jsonl")
     for recording in (
@@ -136,6 +136,6 @@ def test_other_objects_than_recordings_are_refused(arguments: tuple[Any, ...], w
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
-def test_names_are_two(names: Any) -> None:
+def test_comparison_needs_two_names(names: Any) -> None:
     with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

@@ -69,13 +69,13 @@ def test_a_condition_has_a_value(text: str, expected: bool) -> None:
         (b"batch", "expected a string"),
     ],
 )
-def test_what_is_not_a_condition_is_an_error(text: str, complaint: str) -> None:
+def test_invalid_condition_is_an_error(text: str, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         Condition(text, QUANTITIES)
 
 
 @given(st.text(alphabet="abqueth 0123<>=!()+-*/'\"._and or not"))
-def test_a_text_is_a_condition_or_an_error(text: str) -> None:
+def test_every_text_is_a_condition_or_an_error(text: str) -> None:
     try:
         condition = Condition(text, QUANTITIES)
     except InvalidArgumentError:

@@ -40,7 +40,7 @@ def test_every_event_is_visited_in_both_directions(debugger: Debugger) -> None:
     assert backwards == descriptions[::-1]
 
 
-def test_the_future_is_not_known(rec: Recording, debugger: Debugger) -> None:
+def test_debugger_does_not_show_later_events(rec: Recording, debugger: Debugger) -> None:
     for position, event in enumerate(rec.events, 1):
         debugger.step()
         assert debugger.past.events == rec.events[:position]
@@ -60,7 +60,9 @@ def test_the_future_is_not_known(rec: Recording, debugger: Debugger) -> None:
         (10, {"time_ms": 16, "queue": 0, "refused": 0}),
     ],
 )
-def test_the_quantities_of_an_event(debugger: Debugger, position: int, quantities: dict[str, object]) -> None:
+def test_debugger_shows_the_quantities_of_an_event(
+    debugger: Debugger, position: int, quantities: dict[str, object]
+) -> None:
     debugger.step(position)
     known = debugger.state.quantities
     assert {name: known[name] for name in quantities} == quantities
@@ -129,7 +131,7 @@ def test_refusals_and_priorities_are_described() -> None:
         ("max_batch_size: 4", [(0, 2)], 0, "one_request", "2 rows of the first request"),
     ],
 )
-def test_the_rule_that_applies(
+def test_debugger_names_the_applicable_rule(
     config: str, arrivals: list[tuple[float, int]], now_ms: float, rule: str, numbers: str
 ) -> None:
     waiting = [
@@ -155,7 +157,7 @@ def test_the_rule_that_applies(
         (4, "oldest { max_candidate_sequences: 1 max_queue_delay_microseconds: 4000 }", 2, "wait"),
     ],
 )
-def test_the_rule_of_a_sequence_batcher(size: int, strategy: str, waiting: int, rule: str) -> None:
+def test_reason_names_the_rule_of_a_sequence_batcher(size: int, strategy: str, waiting: int, rule: str) -> None:
     config = read_config(f"max_batch_size: {size} sequence_batching {{ {strategy} }}")
     requests = [RequestArrived(0, "m", 1, serial, 1, 0, 0, "", serial, 1, 0) for serial in range(1, waiting + 1)]
     debugger = Recording(requests, {"m": config}).debug()

@@ -39,7 +39,7 @@ def test_other_workloads_are_not_one_client(config: str, arrivals: Any) -> None:
     assert "one_at_a_time" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
-def test_a_delay_that_full_batches_never_reach() -> None:
+def test_diagnosis_finds_a_delay_that_full_batches_never_reach() -> None:
     rec = tnb.simulate(DELAY, tnb.bursts(8, every_ms=20, duration=0.4), CHEAP)
     diagnosis = by_name(rec)["delay_never_reached"]
     assert diagnosis.evidence == {"batches": 20, "delay_ms": 5.0, "longest_wait_ms": 0.0}
@@ -99,7 +99,7 @@ def test_a_sequence_killed_by_the_idle_timeout() -> None:
     assert "is 50 ms, so 2 requests were refused" in str(diagnosis)
 
 
-def test_a_sequence_in_time_is_not_killed() -> None:
+def test_sequence_within_the_idle_timeout_is_kept() -> None:
     assert "idle_timeout" not in by_name(silent_for(40))
 
 
@@ -212,7 +212,7 @@ def test_the_verdict_names_earlier_requests_if_they_filled_the_batches_before() 
     assert "60.0 ms (max_queue_delay 5 ms; for 40.0 ms earlier requests filled the batches before its own)" in verdict
 
 
-def test_a_delay_that_expires_while_the_instance_is_busy_is_found_to_split_batches() -> None:
+def test_diagnosis_finds_a_delay_that_splits_batches_while_the_instance_is_busy() -> None:
     traffic = tnb.poisson(rate=400, duration=1, seed=1)
     config = "max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: %d }"
     rec = tnb.simulate(config % 100, traffic, tnb.linear(0.5, 8))

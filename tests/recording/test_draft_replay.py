@@ -69,6 +69,6 @@ def test_sequences_that_began_earlier_continue() -> None:
         ),
     ],
 )
-def test_what_cannot_be_replayed_is_an_error(recording: Recording, draft: str, complaint: str) -> None:
+def test_replay_of_an_unsupported_recording_is_an_error(recording: Recording, draft: str, complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         replay_draft(recording, draft)

@@ -77,7 +77,7 @@ def test_slots_keep_their_sequences_and_numbers() -> None:
     SLOTS.plot.slots(start_ms=18, end_ms=30).savefig(io.BytesIO())
 
 
-def test_a_figure_that_a_recording_does_not_have_is_refused_for_a_part_too() -> None:
+def test_missing_figure_is_refused_for_part_of_a_recording() -> None:
     with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         REGULAR.plot.slots(start_ms=5, end_ms=9)
 

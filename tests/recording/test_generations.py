@@ -37,7 +37,7 @@ def places_of(rec: Recording) -> list[tuple[int, ...]]:
         (STATIC, [(0, 0, 4, 4), (0, 4, 6, 7), (1, 4, 7, 7)], 0.1),
     ],
 )
-def test_a_generation_keeps_its_place_for_its_steps_or_for_the_whole_batch(
+def test_generation_holds_its_slot_for_its_steps_or_for_the_whole_batch(
     config: str, places: list[tuple[int, ...]], idle: float
 ) -> None:
     rec = simulate(config, PROMPTS, fixed(1))
@@ -50,13 +50,13 @@ def test_a_generation_keeps_its_place_for_its_steps_or_for_the_whole_batch(
     assert summary["tokens_per_second"] == pytest.approx(9 / max(place[2] for place in places) * 1000)
 
 
-def test_a_generation_of_one_token_leaves_its_place_in_a_static_batch_idle() -> None:
+def test_generation_of_one_token_leaves_its_slot_in_a_static_batch_idle() -> None:
     rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 1, 2)], fixed(1))
     assert places_of(rec) == [(0, 0, 4, 4), (0, 4, 5, 6), (1, 4, 6, 6)]
 
 
 @pytest.mark.parametrize(("config", "other"), [(CONTINUOUS, STATIC), (STATIC, CONTINUOUS)])
-def test_what_if_changes_static_to_continuous_batching_and_back(config: str, other: str) -> None:
+def test_what_if_switches_between_static_and_continuous_batching(config: str, other: str) -> None:
     rec = simulate(config, PROMPTS, fixed(1))
     comparison = rec.what_if(continuous=other is CONTINUOUS)
     assert places_of(comparison.before) == places_of(rec)
@@ -79,7 +79,7 @@ def test_only_generations_can_be_batched_continuously() -> None:
 
 
 @pytest.mark.parametrize(("config", "words"), [(CONTINUOUS, "0% of the time in them is idle"), (STATIC, "10% of the")])
-def test_the_figure_says_what_it_shows(config: str, words: str) -> None:
+def test_figure_has_a_description(config: str, words: str) -> None:
     rec = simulate(config, PROMPTS, fixed(1))
     assert words in rec.plot.alt("generations")
     assert "3 tokens" in rec.plot.svg("generations")

@@ -35,7 +35,7 @@ def test_every_instance_is_a_lane_and_every_batch_a_slice_that_says_why(rec: tnb
     assert all(event["dur"] == 15_000 for event in slices)
 
 
-def test_slices_of_a_lane_lie_in_each_other_or_apart(rec: tnb.Recording) -> None:
+def test_slices_of_a_lane_are_nested_or_disjoint(rec: tnb.Recording) -> None:
     for lane in (1, 2):
         slices = [event for event in phase(trace_events(rec), "X") if event["tid"] == lane]
         spans = [(round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)) for event in slices]
@@ -53,7 +53,7 @@ def test_every_wait_begins_and_ends_and_refusals_are_marked(rec: tnb.Recording) 
     assert sum("refused" in event["args"] for event in begun) == len(rec.refused)
 
 
-def test_the_counter_ends_at_nothing_waiting(rec: tnb.Recording) -> None:
+def test_pending_requests_counter_ends_at_zero(rec: tnb.Recording) -> None:
     counted = phase(trace_events(rec), "C")
     assert max(event["args"]["requests"] for event in counted) > 1
     assert counted[-1]["args"]["requests"] == 0
@@ -71,7 +71,7 @@ def test_null_requests_are_named(rec: tnb.Recording) -> None:
     assert [event["args"]["requests"] for event in phase(events, "X") if "row" in event["name"]][-1] == ["null", 3]
 
 
-def test_models_are_processes_and_times_begin_at_nothing(tmp_path: Path) -> None:
+def test_trace_has_a_process_for_each_model_and_times_from_zero(tmp_path: Path) -> None:
     runs = [tnb.simulate(f'name: "{name}" max_batch_size: 2', [(5, 1), (7, 1)], tnb.fixed(1)) for name in "ba"]
     both = tnb.Recording([event for rec in runs for event in rec.events], {**runs[0].configs, **runs[1].configs})
     both.to_perfetto(tmp_path / "timeline.json")
@@ -85,5 +85,5 @@ def test_models_are_processes_and_times_begin_at_nothing(tmp_path: Path) -> None
     assert min(event["ts"] for event in events if "ts" in event) == 0
 
 
-def test_nothing_recorded_is_an_empty_timeline() -> None:
+def test_empty_recording_is_an_empty_timeline() -> None:
     assert trace_events(tnb.Recording()) == []

@@ -48,7 +48,7 @@ def test_null_requests_do_not_count_as_sharing_a_batch() -> None:
     assert rec.summary()["rows_batched"] == 0.0
 
 
-def test_what_a_recording_lists_has_short_representations() -> None:
+def test_lists_of_a_recording_have_short_reprs() -> None:
     config = "max_batch_size: 2 sequence_batching { direct { } }"
     stateful = tnb.simulate(config, tnb.sequences([40, 40], every_ms=5), tnb.fixed(1))
     assert repr(stateful.slot_occupancy[0]) == "<SlotOccupancy: sequence 1 in slot 0 of simulated_0_0; 40 requests>"
@@ -65,7 +65,7 @@ def test_batches_join_what_was_sent_with_how_it_ran(recording: Recording) -> Non
     assert first.queue_ns == MS
 
 
-def test_a_batch_says_why_in_words(recording: Recording) -> None:
+def test_batch_has_its_reason_in_words(recording: Recording) -> None:
     assert "5.0 ms" in recording.batches[0].why
 
 
@@ -77,7 +77,7 @@ def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> N
     assert summary["longest_queue_ms"] == 1.0
 
 
-def test_a_batch_of_one_request_and_a_null_request_is_not_shared() -> None:
+def test_batch_of_one_request_and_a_null_request_does_not_count_as_shared() -> None:
     alone = Recording([sent(1, None, 2), executed(1, 2)])  # type: ignore[arg-type]
     assert alone.batches[0].size == 2
     assert alone.summary()["rows_batched"] == 0
@@ -98,12 +98,12 @@ def test_refused_requests_are_kept_apart() -> None:
     assert Recording([refused]).refused == [refused]
 
 
-def test_one_model_can_be_looked_at_alone(recording: Recording) -> None:
+def test_view_can_be_limited_to_one_model(recording: Recording) -> None:
     both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
     assert [batch.model for batch in both.for_model("n").batches] == ["n"]
 
 
-def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording: Recording) -> None:
+def test_model_without_recorded_events_is_an_error(recording: Recording) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^recording expected one of the models 'm', got 'digit'$"):
         recording.for_model("digit")
     with pytest.raises(InvalidArgumentError, match="expected one of the models"):
@@ -116,9 +116,9 @@ def test_a_model_without_requests_has_an_empty_recording() -> None:
 
 
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])  # type: ignore[arg-type]
-def test_an_event_comes_out_as_it_was_packed(event: Event) -> None:
+def test_event_is_unchanged_after_packing_and_unpacking(event: Event) -> None:
     assert unpack(pack(event)) == event
 
 
-def test_a_recording_of_nothing_says_so_and_shows_no_table() -> None:
+def test_empty_recording_has_a_message_instead_of_a_table() -> None:
     assert tnb.Recording()._repr_html_() == "<p><b>Nothing was executed.</b></p>"

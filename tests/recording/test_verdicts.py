@@ -147,7 +147,7 @@ def test_every_verdict_is_the_recorded_decision(recording: Recording) -> None:
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(recordings())
-def test_the_scheduler_decides_again_what_it_decided(recording: Recording) -> None:
+def test_replay_repeats_the_schedulers_decisions(recording: Recording) -> None:
     [config] = recording.configs.values()
     replay = SchedulerReplay(config, recording.events)
     for event in recording.events:

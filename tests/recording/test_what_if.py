@@ -24,7 +24,7 @@ def sizes(rec: tnb.Recording) -> list[int]:
     return [batch.size for batch in rec.batches]
 
 
-def test_without_an_edit_nothing_changes(rec: tnb.Recording) -> None:
+def test_what_if_without_an_edit_equals_the_recording(rec: tnb.Recording) -> None:
     again = rec.what_if()
     assert again.before.events == again.after.events == rec.events
     assert again.verdict() == "Without an edit: nothing changes."
@@ -40,7 +40,7 @@ def test_an_edit_changes_the_batches(rec: tnb.Recording) -> None:
     assert "<table" in changed._repr_html_()
 
 
-def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec: tnb.Recording) -> None:
+def test_recorded_values_are_shown_beside_differing_simulated_ones(rec: tnb.Recording) -> None:
     assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
     slower = rec.what_if(service=tnb.fixed(70), count=2)
     assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
@@ -77,7 +77,7 @@ def test_a_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
             rec.what_if(count=count)
 
 
-def test_a_recording_of_nothing_cannot_be_replayed() -> None:
+def test_empty_recording_cannot_be_replayed() -> None:
     with pytest.raises(tnb.TritonError, match=r"of one model, got one of no model$"):
         tnb.Recording().what_if(max_batch_size=1)
 
@@ -104,7 +104,7 @@ def test_arrivals_are_those_that_were_simulated() -> None:
     ]
 
 
-def test_the_first_difference_is_described(rec: tnb.Recording) -> None:
+def test_comparison_describes_the_first_difference(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert changed.difference() == (
         "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: max_batch_size 8 reached; "

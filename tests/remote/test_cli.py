@@ -26,7 +26,7 @@ def test_a_trace_is_explained_in_the_terminal(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "trace.perfetto.json").exists()
 
 
-def test_a_timeline_can_be_written_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timeline_can_be_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, output = tmp_path / "trace.json", tmp_path / "out.json"
     trace.write_text(json.dumps(entries(10)))
     assert main(["trace", str(trace), "--explain", "-o", str(output)]) == 0
@@ -95,7 +95,7 @@ def test_a_trace_becomes_a_web_page(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "trace.perfetto.json").exists()
 
 
-def test_a_sample_is_no_web_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sampled_recording_cannot_become_a_web_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, page = tmp_path / "trace.json", tmp_path / "page.html"
     trace.write_text(json.dumps(entries(10)))
     assert main(["trace", str(trace), "--html", str(page), "--trace-rate", "5"]) == 1

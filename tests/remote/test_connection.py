@@ -138,7 +138,7 @@ def test_a_configuration_without_the_tensors_of_the_model_is_refused(remote: tnb
     assert remote["delay"].config.text == before
 
 
-def test_the_connection_restores_what_was_applied(remote_server: ServerProcess) -> None:
+def test_closing_a_connection_restores_the_configuration(remote_server: ServerProcess) -> None:
     with tnb.connect(remote_server.http) as remote:
         before = remote["delay"].config.text
         config = remote["delay"].config
@@ -157,7 +157,7 @@ def change_delay(model: RemoteModelHandle, delay_us: int, *, keep: bool = False)
     assert config.apply(keep=keep) == "reloaded"
 
 
-def test_an_applied_configuration_that_was_kept_is_found_and_put_back_by_another_connection(
+def test_another_connection_finds_and_restores_an_applied_configuration(
     remote_server: ServerProcess, remote: tnb.Remote
 ) -> None:
     before = remote["delay"].config.text
@@ -181,7 +181,7 @@ def test_an_applied_configuration_that_was_kept_is_found_and_put_back_by_another
     assert remote["delay"].config.text == before
 
 
-def test_the_configuration_handle_restores_what_any_connection_applied(remote: tnb.Remote) -> None:
+def test_configuration_handle_restores_configurations_of_any_connection(remote: tnb.Remote) -> None:
     before = remote["delay"].config.text
     assert remote["delay"].config.restore() == "unchanged"
     with tnb.connect(remote.url) as other:

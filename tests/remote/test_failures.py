@@ -110,7 +110,7 @@ def watching_statistics(remote: tnb.Remote, kill: Callable[[], None]) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
 @pytest.mark.parametrize("use", [recording, loading, editing, sweeping, watching_statistics])
-def test_a_server_that_is_killed(
+def test_killed_server_is_one_sentence(
     tmp_path: Path, triton: bool, use: Callable[[tnb.Remote, Callable[[], None]], None]
 ) -> None:
     warnings.simplefilter("ignore", UserWarning)
@@ -129,9 +129,7 @@ def test_a_server_that_is_killed(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_a_server_that_is_killed_while_it_is_watched_with_traces(
-    tmp_path: Path, triton: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_server_ends_a_watch_with_traces(tmp_path: Path, triton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         trace = ["mode=opentelemetry", f"opentelemetry,url={receiver.url}", "opentelemetry,bsp_schedule_delay=200"]
         with server_to_kill(tmp_path, triton, trace=trace) as server, nothing_left_behind():
@@ -280,7 +278,7 @@ def refusing() -> Iterator[str]:
         ("missing", 60, "HTTP status 404"),
     ],
 )
-def test_a_server_that_refuses_is_one_sentence(refusing: str, path: str, timeout: float, message: str) -> None:
+def test_refused_request_is_one_sentence(refusing: str, path: str, timeout: float, message: str) -> None:
     with pytest.raises(tnb.TritonError, match=message):
         tnb.connect(f"{refusing}/{path}", timeout=timeout)
 
@@ -302,7 +300,7 @@ def test_credentials_are_not_sent_without_tls_to_find_the_right_url(refusing: st
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "grpc://127.0.0.1:9"])
-def test_a_server_that_is_not_there(url: str) -> None:
+def test_unreachable_server_is_one_sentence(url: str) -> None:
     with pytest.raises(tnb.TritonError, match=f"no (HTTP|gRPC) server .*{url}"):
         tnb.connect(url, timeout=5)
 

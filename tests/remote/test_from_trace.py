@@ -192,7 +192,7 @@ def test_a_file_is_a_recording(tmp_path: Path) -> None:
     assert "count" in repr(recording.what_if(count=2))
 
 
-def test_an_instance_that_begins_late_did_not_decide_late(tmp_path: Path) -> None:
+def test_late_start_of_an_instance_is_not_a_late_decision(tmp_path: Path) -> None:
     """On a busy machine; this project's server records when the scheduler sent a batch."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(100, late_ns=9_000_000)))
@@ -247,7 +247,7 @@ def test_another_configuration_than_the_server_had_does_not_agree(tmp_path: Path
         assert agreement.difference
 
 
-def test_a_batch_that_overtakes_another_one_is_the_only_difference(tmp_path: Path) -> None:
+def test_batch_that_overtakes_another_is_the_only_difference(tmp_path: Path) -> None:
     """Triton had given the first of two requests to an instance that was busy, and the second to an idle one."""
     path = tmp_path / "trace.json"
     regular = [([20.0 * n], 20.0 * n + 0.05, 20.0 * n + 4) for n in range(100)]

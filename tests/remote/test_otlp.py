@@ -132,7 +132,7 @@ def test_spans_of_a_request_may_come_in_different_messages(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_the_server_reports_is_not_inferred(form: str) -> None:
+def test_reported_reasons_are_not_inferred(form: str) -> None:
     encode, headers = FORMS[form]
     config = "max_batch_size: 8 dynamic_batching { preferred_batch_size: [5, 8] } instance_group { count: 2 }"
     with tnb.otlp_receiver(port=0) as receiver:
@@ -186,7 +186,7 @@ def test_a_recording_of_spans_says_that_they_have_no_shapes() -> None:
                     raise AssertionError("the block must not run")
 
 
-def test_a_part_of_what_the_server_reports_is_a_sample() -> None:
+def test_part_of_the_reported_requests_is_a_sample() -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         receiver.receive(as_json(reported_spans()[2:]), "application/json")
         recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")

@@ -104,7 +104,7 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
         ("h", HANDLE, 0, 65, "failed to register shared memory region 'h': invalid args"),
     ],
 )
-def test_what_cannot_be_opened_is_refused(
+def test_unreadable_file_is_refused(
     regions: SharedMemory, cuda: FakeCuda, name: str, handle: bytes, device: int, size: int, message: str
 ) -> None:
     with pytest.raises(TritonError) as raised:

@@ -129,7 +129,7 @@ def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Drive
     assert outputs(running) == [1]
 
 
-def test_a_request_that_need_not_wait_does_not_expire(driver: Driver) -> None:
+def test_request_that_runs_immediately_does_not_expire(driver: Driver) -> None:
     policy = "default_queue_policy { default_timeout_microseconds: 1 }"
     driver.serve(Gate(opened=True), extra=f"dynamic_batching {{ {policy} }}")
     assert outputs(driver.send(1)) == [1]

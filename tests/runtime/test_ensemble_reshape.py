@@ -82,7 +82,7 @@ def test_a_reshape_of_an_output_is_undone(
     assert answered_shape(driver, sent) == answered
 
 
-def test_an_ensemble_in_an_ensemble_has_a_reshape_of_its_own(driver: Driver) -> None:
+def test_nested_ensemble_applies_its_own_reshape(driver: Driver) -> None:
     serve_copy(driver, "m", "4,1,2", 8)
     serve_ensemble(driver, "m: X -> Y", name="inner", tensors=tensors(R, R))
     serve_ensemble(driver, "inner: X -> Y", tensors=tensors("2,2,2 -> 8", "2,2,2 -> 8"))

@@ -291,7 +291,7 @@ def test_a_request_in_flight_keeps_the_models_of_its_steps_loaded(driver: Driver
     assert outputs(answer) == [2]
 
 
-def test_an_output_without_labels_has_those_of_the_step_that_writes_it(
+def test_ensemble_output_without_labels_uses_the_labels_of_its_step(
     driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -360,7 +360,7 @@ def test_stopping_waits_for_all_steps_of_what_was_accepted() -> None:
     assert outputs(answer) == [2]
 
 
-def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver) -> None:
+def test_ensemble_keeps_the_status_of_a_custom_error(driver: Driver) -> None:
     def refuse(request: InferRequest) -> NoReturn:
         raise TritonError("no", Status.ALREADY_EXISTS)
 

@@ -76,7 +76,7 @@ def test_an_exception_of_the_handler_of_a_signal_cancels_what_the_caller_waits_f
 
 
 @ENDED_BY_A_CALLBACK
-def test_a_call_after_the_loop_has_ended_by_itself_gets_an_error() -> None:
+def test_call_after_the_loop_has_ended_gets_an_error() -> None:
     background = BackgroundLoop()
     held = threading.Event()
     background.loop.call_soon_threadsafe(held.wait)

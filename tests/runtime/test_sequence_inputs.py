@@ -145,7 +145,7 @@ def test_an_initial_state_is_read_from_its_file(tmp_path: Path) -> None:
     assert first.states.inputs["IN"].array.tolist() == [[3, 4]]
 
 
-def test_a_state_without_a_type_has_no_use_for_its_file(tmp_path: Path) -> None:
+def test_initial_state_without_a_type_ignores_its_file(tmp_path: Path) -> None:
     (tmp_path / "initial_state").mkdir()
     (tmp_path / "initial_state" / "s.bin").write_bytes(b"1234")
     initial = 'initial_state { name: "s" dims: [ 2 ] data_file: "s.bin" }'

@@ -235,7 +235,7 @@ def test_bytes_that_fit_become_an_array() -> None:
     assert given_.batch_size == 3
 
 
-def test_batches_of_one_have_a_batch_dimension_too() -> None:
+def test_batch_of_one_has_a_batch_dimension() -> None:
     config = TWO.replace("max_batch_size: 4", "max_batch_size: 1")
     validator(config).check(request(tensor("A", 1, 2), tensor("B", 1, 2)))
     assert "batch-size must be <= 1" in complaint(config, request(tensor("A", 2, 2), tensor("B", 2, 2)))
@@ -245,7 +245,7 @@ def test_batches_of_one_have_a_batch_dimension_too() -> None:
 OPTIONAL = TWO.replace('name: "B"', 'name: "B" optional: true').replace("two", "some")
 
 
-def test_of_optional_inputs_only_the_number_counts() -> None:
+def test_only_the_number_of_optional_inputs_is_compared() -> None:
     validator(OPTIONAL).check(request(tensor("A", 1, 2)))
     validator(OPTIONAL).check(request(tensor("B", 1, 2)))  # Triton's model is left to notice
     assert complaint(OPTIONAL, request()) == (

@@ -41,7 +41,7 @@ def test_a_port_that_is_taken_is_an_error_and_without_a_port_the_next_one_is_use
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://127.0.0.1:{}/namespace"])
-def test_a_cluster_that_does_not_listen_is_an_error_at_once(form: str) -> None:
+def test_unreachable_cluster_is_an_immediate_error(form: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = form.format(listening.getsockname()[1])
         check_address(address)

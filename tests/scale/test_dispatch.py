@@ -133,7 +133,7 @@ def test_a_request_without_a_sequence_is_retried_as_configured(retries: int, suc
     asyncio.run(scenario())
 
 
-def test_a_sequence_that_ended_and_started_elsewhere_is_followed_by_an_ingress_that_remembers_the_old_replica() -> None:
+def test_ingress_with_an_old_placement_follows_a_restarted_sequence() -> None:
     async def scenario() -> None:
         cluster = Cluster("a")
         await cluster.send(0, 1, 5, start=True)
@@ -147,7 +147,7 @@ def test_a_sequence_that_ended_and_started_elsewhere_is_followed_by_an_ingress_t
 
 
 @given(st.randoms(use_true_random=False))
-def test_whatever_happens_to_replicas_no_sum_is_wrong(choices: random.Random) -> None:
+def test_sums_are_correct_whatever_happens_to_replicas(choices: random.Random) -> None:
     async def sequence(cluster: Cluster, id: int) -> None:
         total = 0
         for step in range(6):

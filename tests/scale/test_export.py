@@ -100,7 +100,7 @@ def test_a_proxy_hashes_the_header_and_sees_the_pods(ingress: str, expected: lis
         (lambda: kserve(Workload("pvc://models", sequence_header="X")), "KServe's router has no consistent hash"),
     ],
 )
-def test_what_cannot_be_exported_is_an_error(make: Any, message: str) -> None:
+def test_export_without_a_result_is_an_error(make: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         make()
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_exported_is_an_error(make: Any, message: str) -> None:
         (["dockerfile"], 'CMD ["tritonnb", "serve"'),
     ],
 )
-def test_the_command_writes_files(arguments: list[str], expected: str, tmp_path: Path) -> None:
+def test_export_command_writes_files(arguments: list[str], expected: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     assert main(["export", *arguments, f"--output={file}"]) == 0
     assert expected in file.read_text()
@@ -138,12 +138,12 @@ def test_the_dockerfile_has_no_remarks_of_hadolint(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout) == (0, "")
 
 
-def test_the_command_reports_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_command_reports_problems(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "kserve", "--model-repository=models"]) == 1
     assert "expected a URI that pods can read" in capsys.readouterr().err
 
 
-def test_yaml_is_read_as_it_was_meant() -> None:
+def test_yaml_round_trips() -> None:
     words = ["yes", "no", "null", "~", "1", "1.5", "", "a: b", "#", "- x", "{", "two words", "1e3", "0o17", "y"]
     values = {
         "plain": "a/b:c", "words": words, "numbers": [1, 1.5, True, None], "empty": [{}, [], ""],

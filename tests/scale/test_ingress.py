@@ -131,7 +131,7 @@ def test_statistics_are_summed_and_those_of_one_replica_can_be_read(small: Deplo
     assert pb.ModelStatisticsResponse.FromString(reply.message).model_stats[0].inference_count == 6
 
 
-def test_a_column_that_the_message_of_grpc_lacks_is_left_out(
+def test_statistics_field_missing_in_the_grpc_message_is_omitted(
     small: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statistics = Engine.statistics
@@ -182,9 +182,7 @@ def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(s
     assert rates == {"echo_fp32": 9, "echo_text": 7}
 
 
-def test_replicas_on_one_machine_write_to_trace_files_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replicas_on_one_machine_write_separate_trace_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     deployment = Deployment()
     for name in ("r1", "r2"):
@@ -220,7 +218,7 @@ def test_the_replicas_are_listed_with_their_sequences(small: Deployment) -> None
     assert [row["sequences"] for row in listed if row["sequences"]] == [[{"model": "accumulate", "sequence_id": 5}]]
 
 
-def test_a_model_with_replicas_of_its_own_is_served_there() -> None:
+def test_model_with_dedicated_replicas_is_served_by_them() -> None:
     deployment = Deployment()
     own = LocalPool("engine-echo_text")
     ask = ask_of(deployment.coordinator)

@@ -164,7 +164,7 @@ def test_the_ingress_knows_every_route_of_a_server() -> None:
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_restricted_api_wants_its_header_on_every_path(api: str, method: str) -> None:
+def test_restricted_api_requires_its_header_on_every_path(api: str, method: str) -> None:
     restricted = HttpOptions(restricted_api=((api, "X-Key", "secret"),))
     for name, path in PATHS.items():
         for target in (path, f"{path}?x=1"):
@@ -198,7 +198,7 @@ def test_no_value_of_a_repeated_header_is_ignored(header: str, values: list[str]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_restricted_protocol_wants_its_metadata_for_every_rpc(protocol: str) -> None:
+def test_restricted_protocol_requires_its_metadata_for_every_rpc(protocol: str) -> None:
     settings = EndpointSettings(grpc=GrpcOptions(restricted_protocol=((protocol, "key", "secret"),)))
     for name in EFFECTS:
         recorded = Recorded(settings)
@@ -242,7 +242,7 @@ def test_every_rpc_of_the_service_has_an_effect_and_a_protocol() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v2/made/up", "/v2/models/m/reset", "/v3", "/"])
-def test_an_unknown_path_is_one_that_no_replica_knows(path: str) -> None:
+def test_unknown_path_is_404(path: str) -> None:
     recorded = Recorded()
     recorded.send("POST", path)
     assert [calls for calls in recorded.calls if calls] == [["read"]]
@@ -485,7 +485,7 @@ def test_a_generation_is_streamed_through_the_ingress() -> None:
         assert text.endswith("data: [DONE]\n\n")
 
 
-def test_the_direct_ports_of_a_replica_have_the_same_locks() -> None:
+def test_direct_ports_of_a_replica_have_the_same_restrictions() -> None:
     settings = EndpointSettings(
         "127.0.0.1",
         http=HttpOptions(restricted_api=(("inference", "key", "secret"),)),

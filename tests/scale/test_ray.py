@@ -129,7 +129,7 @@ def _comparable(answered: dict[str, Any], recorded: dict[str, Any]) -> dict[str,
 
 @pytest.mark.parametrize("id", [7, 2**40])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_sequence_has_one_sum(deployment: tnb.ScaledServer, protocol: str, id: int) -> None:
+def test_sequence_accumulates_one_sum(deployment: tnb.ScaledServer, protocol: str, id: int) -> None:
     module, url = (
         (triton_http, deployment.url.removeprefix("http://"))
         if protocol == "http"
@@ -181,7 +181,7 @@ def test_perf_analyzer_completes(deployment: tnb.ScaledServer, call: str, tmp_pa
     assert len((tmp_path / "figures.csv").read_text().splitlines()) == 2
 
 
-def test_the_view_of_the_whole_deployment(deployment: tnb.ScaledServer) -> None:
+def test_deployment_view_shows_all_replicas(deployment: tnb.ScaledServer) -> None:
     with deployment.connect() as remote:
         before = remote.stats("add_sub")["model_stats"][0]["inference_count"]
         inputs = {name: np.ones((1, 4), np.float32) for name in ("INPUT0", "INPUT1")}
@@ -205,7 +205,7 @@ def test_the_view_of_the_whole_deployment(deployment: tnb.ScaledServer) -> None:
         assert direct["add_sub"](**inputs)["OUTPUT0"].tolist() == [[2.0] * 4]
 
 
-def test_a_change_of_the_number_of_replicas_moves_no_sequence_and_a_lost_replica_ends_its_own(
+def test_scaling_moves_no_sequence_and_a_lost_replica_ends_its_sequences(
     deployment: tnb.ScaledServer,
 ) -> None:
     client = triton_http.InferenceServerClient(deployment.url.removeprefix("http://"), network_timeout=60)
@@ -239,14 +239,14 @@ def test_a_change_of_the_number_of_replicas_moves_no_sequence_and_a_lost_replica
     client.close()
 
 
-def test_no_sum_is_wrong_while_replicas_come_and_go(deployment: tnb.ScaledServer) -> None:
+def test_sums_are_correct_while_replicas_are_added_and_removed(deployment: tnb.ScaledServer) -> None:
     result = chaos(deployment, seconds=30, sequences=12, length=10, period=6)
     assert result.promises_kept, result.to_dict()
     assert result.completed > 0
     assert result.stateless["answered"] > 0
 
 
-def test_a_running_serve_and_a_missing_cluster_are_errors(deployment: tnb.ScaledServer) -> None:
+def test_running_ray_serve_and_missing_cluster_are_errors(deployment: tnb.ScaledServer) -> None:
     with pytest.raises(UnavailableError, match="Ray Serve is running on this cluster already"):
         tnb.scale(MODELS)
     command = [sys.executable, "-m", "tritonnb", "serve", "--ray", "--address=127.0.0.1:1"]

@@ -56,7 +56,7 @@ class TableMachine(RuleBasedStateMachine):
 TestTable = TableMachine.TestCase
 
 
-def test_a_sequence_that_started_just_now_is_kept_though_its_replica_does_not_report_it_yet() -> None:
+def test_new_sequence_is_kept_before_its_replica_reports_it() -> None:
     table = SequenceTable()
     key = SequenceKey("m", 1)
     table.start(key, "r1", now=0.0)

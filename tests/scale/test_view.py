@@ -31,7 +31,7 @@ def add(remote: tnb.Remote, sequence: int, **flags: bool) -> Any:
     return remote["accumulate"](INPUT0=[[1]], sequence_id=sequence, **flags)
 
 
-def test_a_recording_has_a_lane_for_each_replica_also_for_those_that_are_added(deployment: Served) -> None:
+def test_recording_has_a_lane_for_each_replica_later_ones_included(deployment: Served) -> None:
     with tnb.connect(deployment.url) as remote, remote.record("echo_fp32") as recording:
         model = remote["echo_fp32"]
         for _ in range(4):

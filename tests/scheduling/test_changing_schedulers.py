@@ -43,7 +43,7 @@ def test_waiting_requests_are_batched_by_the_dynamic_batcher_that_comes() -> Non
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["b c d"]
 
 
-def test_payloads_that_were_formed_are_taken_apart_when_the_batcher_goes() -> None:
+def test_formed_payloads_are_split_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(BATCHES), 2, {})
     scheduler.instance_idle(0, 0)
     for name in "abcdefgh":
@@ -138,7 +138,7 @@ def test_a_sequence_that_never_ends_holds_the_new_strategy_up_for_its_idle_time(
     assert [members(decision) for decision in scheduler.wake(10 * MS)] == ["b1"]
 
 
-def test_a_strategy_that_comes_back_in_time_never_left() -> None:
+def test_restored_strategy_keeps_its_sequences() -> None:
     scheduler = sequences("direct { }")
     before: SequenceBatcherSettings = scheduler.settings
     begun = Request("a1", correlation_id=1, flags=START)

@@ -89,7 +89,7 @@ def test_a_reason_names_the_first_request_that_was_too_much() -> None:
     )
 
 
-def test_once_the_delay_has_passed_the_whole_line_goes_also_beyond_the_preferred_size() -> None:
+def test_whole_queue_is_sent_after_the_delay_even_beyond_the_preferred_size() -> None:
     line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [
         Arrival(*fields) for fields in (("a", 50, 3), ("b", 60, 2), ("c", 70))
     ]
@@ -105,7 +105,7 @@ def test_a_request_that_waited_too_long_on_a_lower_level_is_sent_with_all_before
     assert play.batches == [("B", 0), ("a b old", 400)]
 
 
-def test_a_payload_that_was_full_stays_so_under_new_settings() -> None:
+def test_full_payload_stays_full_under_new_settings() -> None:
     scheduler = DynamicBatcher(FOUR, 1)
     scheduler.instance_idle(0, 0)
     for name in ("B", "a", "b", "c", "d"):
@@ -116,7 +116,7 @@ def test_a_payload_that_was_full_stays_so_under_new_settings() -> None:
     assert [payload.rows for payload in scheduler.payloads] == [4, 1]
 
 
-def test_a_request_that_was_cancelled_before_it_came_is_not_queued() -> None:
+def test_request_cancelled_before_arrival_is_not_queued() -> None:
     scheduler = DynamicBatcher(EIGHT, 1)
     scheduler.instance_idle(0, 0)
     (refused,) = scheduler.enqueue(Request("a", cancelled=True), 5)
@@ -124,7 +124,7 @@ def test_a_request_that_was_cancelled_before_it_came_is_not_queued() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_the_next_wake_is_for_the_first_timeout_also_of_a_request_that_starts_no_pass() -> None:
+def test_next_wake_is_for_the_first_timeout_even_of_a_request_that_starts_no_pass() -> None:
     scheduler = DynamicBatcher(waits(policy(EIGHT, default_timeout_ns=200 * MS, allow_timeout_override=True)), 1)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)
@@ -143,7 +143,7 @@ def test_a_wake_before_its_time_changes_nothing(settings: DynamicBatcherSettings
     assert scheduler.next_wake_ns == DELAY
 
 
-def test_timeouts_run_on_under_new_settings_that_keep_the_queue_policy() -> None:
+def test_timeouts_continue_under_new_settings_with_the_same_queue_policy() -> None:
     before = policy(waits(), default_timeout_ns=100 * MS)
     scheduler = DynamicBatcher(before, 1)
     scheduler.enqueue(Request("a"), 0)

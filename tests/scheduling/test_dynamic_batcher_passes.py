@@ -145,7 +145,7 @@ def test_scenario(scenario: Scenario) -> None:
         ("optional", ["a", "b", "c", "d", "e", "f g"], ["a", "b c", "d", "e", "f g"]),
     ],
 )
-def test_the_order_of_two_threads_of_triton_at_the_end_of_an_execution(
+def test_replay_accepts_both_orders_of_tritons_threads_at_the_end_of_an_execution(
     key: str | None, instance_first: list[str], batcher_first: list[str]
 ) -> None:
     """Triton 2.51 forms both: with its batcher or its instances delayed by 0.5 ms, always the same of them."""
@@ -184,7 +184,7 @@ def test_the_batcher_of_one_instance_forms_any_number_of_batches_ahead() -> None
     assert [len(batcher.payloads) for batcher in (bound, shared)] == [4, 2]
 
 
-def test_cancelling_a_request_that_was_not_looked_at_makes_no_pass() -> None:
+def test_cancelling_an_unscanned_request_starts_no_pass() -> None:
     batcher = DynamicBatcher(settings(8, 10), 1)
     batcher.instance_idle(0, 0)
     for time_ms in (0, 30, 60, 70):

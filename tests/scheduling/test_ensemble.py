@@ -119,7 +119,7 @@ def test_without_an_input_that_is_not_optional_no_step_can_run() -> None:
     assert "unexpected deadlock" in play.ends[0].message
 
 
-def test_the_first_error_is_the_answer_once_nothing_runs_any_more() -> None:
+def test_ensemble_answers_with_its_first_error_when_all_steps_have_ended() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out")
     play.begin(**{"in": 1})
     play.fail("a", "first")
@@ -129,7 +129,7 @@ def test_the_first_error_is_the_answer_once_nothing_runs_any_more() -> None:
     assert play.answers == []
 
 
-def test_after_an_error_no_step_begins() -> None:
+def test_no_step_starts_after_an_error() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: two -> three", "d: one three -> out")
     play.begin(**{"in": 1})
     play.fail("a")
@@ -162,7 +162,7 @@ def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors
     assert play.running[-1].inputs == {"left": 11, "side": "first"}
 
 
-def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too() -> None:
+def test_tensor_can_be_read_by_a_step_and_be_an_output() -> None:
     play = Play("a: in -> mid", "b: mid -> out", outputs="mid out")
     play.begin(**{"in": 1})
     assert play.respond("a", mid=2) == ["b"]
@@ -171,7 +171,7 @@ def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too() -> None:
     assert play.answers == [({"mid": 2, "out": 3}, True)]
 
 
-def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone() -> None:
+def test_decoupled_ensemble_ends_with_an_empty_final_response() -> None:
     play = Play("d: in -> out", decoupled="d")
     play.begin(**{"in": 1})
     play.respond("d", final=False, out=1)
@@ -194,7 +194,7 @@ def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests
     assert play.running[-1].inputs == {"in": 2}
 
 
-def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over() -> None:
+def test_failed_request_in_the_response_order_is_skipped() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out", limit=1)
     play.begin(**{"in": 1})
     assert play.begin(**{"in": 2}) == []
@@ -214,7 +214,7 @@ def test_a_cancelled_request_ends_when_its_running_steps_do() -> None:
     assert play.ends[0].status is Status.CANCELLED
 
 
-def test_an_output_that_can_no_longer_come_is_an_error() -> None:
+def test_output_that_can_no_longer_be_produced_is_an_error() -> None:
     play = Play("a: in -> out")
     play.begin(**{"in": 1})
     play.end("a")

@@ -73,7 +73,7 @@ def test_removed_deadlines_are_not_kept() -> None:
     assert len(deadlines._heap) < 100
 
 
-def test_what_was_due_once_can_be_due_again() -> None:
+def test_expired_deadline_can_be_set_again() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     assert list(deadlines.pop_due(10)) == ["a"]

@@ -51,7 +51,7 @@ def test_other_inputs_and_a_follower_that_ended_for_them_are_not_merged(other: d
     assert merged(payload(1), payload(1, **other), payload(1)) == (0, 1, 2)
 
 
-def test_a_payload_that_ended_because_inputs_differ_takes_in_no_other() -> None:
+def test_payload_that_ended_because_inputs_differ_does_not_grow() -> None:
     assert merged(payload(1, closed=True), payload(1)) == (0, 1, 1)
 
 
@@ -66,14 +66,14 @@ def test_other_inputs_anywhere_in_what_a_batch_could_hold_keep_it_from_being_mer
     assert [who for who, _ in play.batches] == ["B", "p", "q", "a", "b", "c", "odd"]
 
 
-def test_a_payload_that_ended_for_other_inputs_stays_so_when_their_request_has_gone() -> None:
+def test_payload_that_ended_because_inputs_differ_stays_closed_after_a_cancellation() -> None:
     settings = replace(EIGHT, max_queue_delay_ns=5 * MS)
     line = [Arrival("B", 0, 8, run=100), Arrival("a", 20), Arrival("odd", 30, key="odd", cancel_at=32)]
     play = Play(DynamicBatcher(settings, 1), [*line, Arrival("b", 50)])
     assert [who for who, _ in play.batches] == ["B", "a", "b"]
 
 
-def test_a_payload_that_did_not_fit_into_the_one_before_grows_no_more() -> None:
+def test_payload_that_did_not_fit_into_the_previous_one_does_not_grow() -> None:
     settings = replace(EIGHT, max_queue_delay_ns=300 * MS)
     line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950, 5)]
     play = Play(DynamicBatcher(settings, 1), line)
@@ -87,7 +87,7 @@ def test_a_payload_that_did_not_fit_into_the_one_before_grows_no_more() -> None:
         ([Arrival("b", 360), Arrival("c", 370, 3)], [("a b c", 600)]),
     ],
 )
-def test_a_payload_in_line_takes_later_arrivals_once_they_reach_the_next_preferred_size(
+def test_waiting_payload_takes_later_arrivals_once_they_reach_the_next_preferred_size(
     later: list[Arrival], expected: list[tuple[str, float]]
 ) -> None:
     settings = replace(EIGHT, preferred_batch_sizes=(4, 8), max_queue_delay_ns=300 * MS)
@@ -95,7 +95,7 @@ def test_a_payload_in_line_takes_later_arrivals_once_they_reach_the_next_preferr
     assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), *expected]
 
 
-def test_a_payload_in_line_that_has_a_preferred_size_waits_for_enough_to_reach_the_next() -> None:
+def test_waiting_payload_of_a_preferred_size_grows_only_to_the_next() -> None:
     settings = replace(EIGHT, preferred_batch_sizes=(2, 8), max_queue_delay_ns=300 * MS)
     line = [Arrival("B", 0, 8, run=100), Arrival("a", 10), Arrival("b", 20), Arrival("c", 30)]
     assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), ("a b", 100), ("c", 330)]

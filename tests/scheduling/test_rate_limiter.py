@@ -64,7 +64,7 @@ def test_behind_a_batch_that_lacks_resources_nothing_else_runs() -> None:
     assert release(limiter, B) == [3]
 
 
-def test_instances_without_resources_are_not_held() -> None:
+def test_instances_without_resources_are_not_delayed() -> None:
     limiter = RateLimiter()
     limiter.add(A, [], 0)
     limiter.add(B, [], 0)

@@ -61,7 +61,7 @@ def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", STEPS)
-def test_the_start_of_a_step_is_explained_with_its_numbers(rule: str) -> None:
+def test_reason_of_a_step_has_its_numbers(rule: str) -> None:
     assert explain(Reason(rule, {"tensors": ("a", "b"), "limit": 4, "cause": "no configuration"})) == STEPS[rule]
 
 
@@ -93,7 +93,7 @@ def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
         ),
     ],
 )
-def test_how_the_batch_met_its_instance(facts: dict[str, int], ending: str) -> None:
+def test_reason_describes_waits_of_batch_and_instance(facts: dict[str, int], ending: str) -> None:
     assert explain(Reason("no_delay", {**BATCH, **facts})).endswith(f"; {ending}")
 
 

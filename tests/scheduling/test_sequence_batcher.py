@@ -78,7 +78,7 @@ def test_the_reason_of_a_sequence_batch_has_its_numbers() -> None:
     assert (facts["requests"], facts["rows"], facts["nulls"], facts["idle_ns"]) == (1, 3, 2, 20 * MS)
 
 
-def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
+def test_generated_id_differs_from_ids_of_clients() -> None:
     scheduler = oldest(4, 1, iterative=True)
     for taken in (1, 2):
         scheduler.enqueue(Request(f"client's {taken}", correlation_id=taken, flags=START), 0)
@@ -99,7 +99,7 @@ def test_only_requests_of_an_iterative_model_can_run_again() -> None:
 
 
 @pytest.mark.parametrize("strategy", [DirectSettings(1), OldestSettings(1, DynamicBatcherSettings(1, (1,)))])
-def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(
+def test_request_that_runs_longer_than_the_idle_time_cannot_be_rescheduled(
     strategy: DirectSettings | OldestSettings,
 ) -> None:
     settings = SequenceBatcherSettings("seq", strategy, 10 * MS, iterative=True)
@@ -116,7 +116,7 @@ def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is
     check_invariants(scheduler)
 
 
-def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None:
+def test_cancelling_a_finished_or_refused_request_changes_nothing() -> None:
     for scheduler in (direct(1), oldest(1, 1)):
         request = Request("A1", correlation_id="A", flags=START | END)
         scheduler.instance_idle(0, 0)
@@ -127,7 +127,7 @@ def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None
         check_invariants(scheduler)
 
 
-def test_an_automatic_id_is_none_that_is_in_use() -> None:
+def test_automatic_id_is_not_in_use() -> None:
     scheduler = SequenceBatcher(SequenceBatcherSettings("seq", DirectSettings(4), iterative=True), 1)
     scheduler.enqueue(Request("a", correlation_id=1, flags=1), 0)
     unnamed = Request("b", correlation_id=0)
@@ -135,7 +135,7 @@ def test_an_automatic_id_is_none_that_is_in_use() -> None:
     assert unnamed.correlation_id == 2
 
 
-def test_admission_refuses_in_tritons_words() -> None:
+def test_admission_refuses_with_tritons_messages() -> None:
     scheduler = direct(1)
     with pytest.raises(InvalidArgumentError, match="must specify batch-size 1 due to requirements of sequence batcher"):
         scheduler.enqueue(Request("a", batch_size=2, correlation_id=1, flags=1), 0)
@@ -184,7 +184,7 @@ def test_the_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
 
 
 @pytest.mark.parametrize("slots", [3, 1])
-def test_another_number_of_slots_holds_as_soon_as_none_is_owned(slots: int) -> None:
+def test_changed_number_of_slots_applies_when_no_slot_is_owned(slots: int) -> None:
     scheduler = oldest(2, 4)
     scheduler.instance_idle(0, 0)
     last = Request("A", correlation_id="A", flags=START | END)

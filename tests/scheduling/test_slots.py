@@ -99,7 +99,7 @@ def test_a_cancelled_request_cancels_the_rest_of_its_sequence_with_a_reason_for_
         ),
     ],
 )
-def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(
+def test_free_slots_of_equal_index_are_taken_in_tritons_order(
     instances: int, slots: int, steps: str | list[str], taken: list[str]
 ) -> None:
     by_name = {f"{i}.{index}": Slot(i, index) for i in range(instances) for index in range(slots)}
@@ -116,7 +116,7 @@ def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(
     assert names == taken
 
 
-def test_the_free_slot_of_lowest_index_is_taken_also_after_an_instance_went() -> None:
+def test_lowest_free_slot_is_taken_even_after_an_instance_was_removed() -> None:
     table, slots = table_of(instances=2, slots=4)
     sequences = {begin(table, f"{number}", 0).slot: number for number in range(8)}
     assert set(sequences) == set(slots)

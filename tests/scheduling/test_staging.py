@@ -57,7 +57,7 @@ def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]) -> None
     assert time.batches_of() == ["a b c"]
 
 
-def test_what_comes_after_it_began_is_the_next_batch() -> None:
+def test_requests_after_the_start_of_a_batch_join_the_next() -> None:
     time = batcher()
     arrive(time, "a")
     arrive(time, "b", "c", at=2)
@@ -67,7 +67,7 @@ def test_what_comes_after_it_began_is_the_next_batch() -> None:
     assert time.batches_of() == ["a", "b c"]
 
 
-def test_what_does_not_fit_follows_in_another_batch_and_only_the_last_grows() -> None:
+def test_requests_that_do_not_fit_form_another_batch_and_only_the_last_grows() -> None:
     time = batcher()
     arrive(time, *"abc")
     arrive(time, "D", at=1, batch_size=2)
@@ -89,9 +89,7 @@ def test_other_inputs_end_a_staged_batch() -> None:
 
 
 @pytest.mark.parametrize(("later", "expected"), [(1, "a"), (2, "a b0")])
-def test_with_a_delay_it_is_staged_when_that_runs_out_and_takes_enough_for_a_preferred_size(
-    later: int, expected: str
-) -> None:
+def test_delayed_batch_is_staged_at_the_delay_and_fills_a_preferred_size(later: int, expected: str) -> None:
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2, 4))
     arrive(time, "a")
     arrive(time, *[f"b{index}" for index in range(later)], at=7)

@@ -37,7 +37,7 @@ def test_run_until_processes_all_events_up_to_and_including_that_time() -> None:
     assert time.now == 25 * MS, "nothing more can happen"
 
 
-def test_at_one_moment_executions_end_then_requests_arrive_then_they_are_cancelled() -> None:
+def test_simultaneous_events_are_ordered_ends_arrivals_cancellations() -> None:
     policy = QueueSettings(default_queue_policy=QueuePolicy(max_queue_size=1))
     time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(1, (1,), queue=policy), 1))
     first, second, third = Request("first"), Request("second"), Request("third")
@@ -70,7 +70,7 @@ def test_the_requests_still_queued_are_counted_when_a_batch_starts() -> None:
     assert [batch.end_ns - batch.start_ns for batch in time.batches] == [10 * MS] * 3
 
 
-def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
+def test_client_can_send_its_next_request_after_a_response() -> None:
     def send_again(answer: FinalResponse) -> None:
         if len(time.responses) < 3:
             time.arrive(answer.time_ns + MS, Request("next"))

@@ -59,7 +59,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
     assert answers[0].tolist() == [[1.0]]
 
 
-def test_explicit_mode_loads_the_named_models_and_lets_clients_load_others() -> None:
+def test_explicit_mode_loads_the_named_models_and_accepts_load_requests() -> None:
     with serving(f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub") as process:
         client = process.client()
         assert client.is_model_ready("add_sub")
@@ -184,13 +184,13 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
     ],
 )
-def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str) -> None:
+def test_invalid_flag_value_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str) -> None:
     with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
         assert process.exit_status() in (1, 2)
     assert complaint in process.log
 
 
-def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path) -> None:
+def test_server_without_its_repository_can_continue_but_is_not_live(tmp_path: Path) -> None:
     with serving(f"--model-repository={tmp_path / 'nowhere'}", "--exit-on-error=false") as process:
         client = process.client()
         assert not client.is_server_live()

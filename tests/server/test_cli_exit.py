@@ -38,7 +38,7 @@ def asking(process: Process, model: str) -> Iterator[None]:
     asker.join()
 
 
-def test_work_that_is_not_done_in_time_ends_it_in_tritons_words(write_model: Callable[..., Path]) -> None:
+def test_exit_timeout_ends_the_server_with_tritons_message(write_model: Callable[..., Path]) -> None:
     repository = write_held(write_model)
     with serving(f"--model-repository={repository}", "--exit-timeout-secs=0") as process, asking(process, "held"):
         process.wait_for("executing")
@@ -57,7 +57,7 @@ def test_a_second_signal_ends_the_server_immediately(write_model: Callable[..., 
         assert f"signal {int(number)} received while stopping: exiting immediately" in process.log
 
 
-def test_a_crash_shows_where_it_was(write_model: Callable[..., Path]) -> None:
+def test_crash_message_names_the_failing_line(write_model: Callable[..., Path]) -> None:
     with (
         serving("--model-repository", str(write_model("crash", CRASHES))) as process,
         asking(process, "crash"),

@@ -77,7 +77,7 @@ MISTAKES = {
 @pytest.mark.parametrize(
     ("right", "wrong", "for_clients", "hint", "label"), [pytest.param(*row, id=name) for name, row in MISTAKES.items()]
 )
-def test_what_is_loaded_ends_with_the_fix_and_carries_it(
+def test_load_error_ends_with_the_fix_and_has_it(
     server: Server, tmp_path: Path, right: str, wrong: str, for_clients: str, hint: str, label: str
 ) -> None:
     text = TEXT.replace(right, wrong, 1)
@@ -98,7 +98,7 @@ def test_what_is_loaded_ends_with_the_fix_and_carries_it(
 
 
 @pytest.mark.parametrize("name", ["constant", "backend", "zero", "rule"])
-def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: Server, name: str) -> None:
+def test_error_of_apply_ends_with_the_fix_and_has_its_line(server: Server, name: str) -> None:
     right, wrong, _, hint, label = MISTAKES[name]
     config = server.load("m").config
 
@@ -115,7 +115,7 @@ def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: 
     assert server["m"].ready
 
 
-def test_a_gpu_where_there_is_none(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_instance_without_a_gpu_is_refused(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.runtime.repository.loader.cuda_devices", list)
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("KIND_CPU", "KIND_GPU"))
     with pytest.raises(tnb.TritonError) as caught:
@@ -193,7 +193,7 @@ def test_the_log_has_the_hint_on_a_separate_line(
 
 
 @pytest.mark.parametrize(("right", "wrong"), [("TYPE_FP32", "FP32"), ('"python"', '"pyton"')])
-def test_what_is_raised_is_not_printed_too_unless_logging_is_set_up(tmp_path: Path, right: str, wrong: str) -> None:
+def test_raised_error_is_not_printed_unless_logging_is_configured(tmp_path: Path, right: str, wrong: str) -> None:
     shutil.copytree(EXAMPLES / "add_sub" / "1", tmp_path / "m" / "1")
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace(right, wrong, 1))
     script = f"""
@@ -228,7 +228,7 @@ with tnb.Server({str(tmp_path)!r}, port=0, model_control_mode="explicit") as ser
     ],
     ids=["an input twice", "no output", "valid"],
 )
-def test_a_valid_configuration_that_nobody_wants_is_logged(
+def test_surprising_valid_configuration_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[str], str], words: str
 ) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "m")

@@ -50,7 +50,9 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
         ({"count": 0}, "count expected a number of instances of at least 1, got 0"),
     ],
 )
-def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, Any], words: str) -> None:
+def test_mistake_in_a_field_of_a_function_configuration_is_named(
+    server: Server, fields: dict[str, Any], words: str
+) -> None:
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
@@ -72,7 +74,7 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
     )
 
 
-def test_a_field_of_a_running_configuration(server: Server) -> None:
+def test_mistake_in_a_field_of_a_running_configuration_is_named(server: Server) -> None:
     config = server["add_sub"].config
     words = "model configuration: expected a field of ModelConfig, got 'max_batchsize'; did you mean 'max_batch_size'?"
     assert text_of(lambda: config.max_batchsize) == words

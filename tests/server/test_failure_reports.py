@@ -81,7 +81,7 @@ MISTAKES: dict[str, Callable[[Server], Any]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Server], Any]) -> None:
+def test_traceback_has_no_frame_of_the_package(server: Server, mistake: Callable[[Server], Any]) -> None:
     server.model(fails)
     error = raised(lambda: mistake(server))
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -99,7 +99,7 @@ def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Ser
     ],
 )
 @pytest.mark.parametrize("server", [False, True], ids=["in_process", "isolated"], indirect=True)
-def test_the_cause_is_what_the_model_raised_where_it_did(
+def test_cause_is_the_exception_of_the_model_with_its_line(
     server: Server, mistake: Callable[[Server], Any], text: str, line: str
 ) -> None:
     server.model(fails)
@@ -109,14 +109,14 @@ def test_the_cause_is_what_the_model_raised_where_it_did(
     assert place.splitlines()[-1].strip() == line
 
 
-def test_a_function_that_fails_is_named_with_the_line(server: Server) -> None:
+def test_failing_function_is_named_with_its_line(server: Server) -> None:
     server.model(fails)
     line = fails.__code__.co_firstlineno + 1
     text = str(raised(lambda: server["fails"](x=[1.0])))
     assert text == f"model 'fails': ValueError: no such thing (line {line} of {__file__}, in fails)"
 
 
-def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_collector(
+def test_objects_of_a_failed_function_are_freed_without_the_garbage_collector(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -34,7 +34,7 @@ from tritonnb.core.errors import InvalidArgumentError
         (["--allow-vertex-ai=true"], "the Vertex AI endpoint is not supported"),
     ],
 )
-def test_a_flag_is_complained_of_as_triton_does(
+def test_invalid_flag_gets_tritons_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
 ) -> None:
     parser = FlagParser()

@@ -44,7 +44,7 @@ def countdown(server: Server, name: str, next_name: str, instances: int = 1) -> 
         ({"me": ("other", 2), "other": ("me", 1)}, 3, False),
     ],
 )
-def test_a_call_that_closes_a_cycle_fails_and_one_that_a_free_instance_can_answer_succeeds(
+def test_call_cycle_fails_unless_a_free_instance_can_answer(
     server: Server, models: dict[str, tuple[str, int]], x: int, succeeds: bool
 ) -> None:
     for name, (next_name, instances) in models.items():
@@ -57,7 +57,7 @@ def test_a_call_that_closes_a_cycle_fails_and_one_that_a_free_instance_can_answe
     assert server["me"](x=[0.0])["OUTPUT"].tolist() == [0]
 
 
-def test_a_cycle_over_two_servers_fails_too(server: Server) -> None:
+def test_call_cycle_over_two_servers_fails(server: Server) -> None:
     with Server(port=0) as second:
 
         @server.model
@@ -114,7 +114,7 @@ def test_a_passive_instance_answers_no_call(server: Server) -> None:
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-def test_a_stop_says_what_it_waits_for_and_what_still_ran(
+def test_stop_logs_pending_requests_and_abandoned_ones(
     requests: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_server, "REPORT_INTERVAL_S", 0.01)

@@ -48,7 +48,9 @@ def serve(server: Server, function: Callable[..., Any], result: Any, **fields: A
         ({"y": tnb.INT8[1]}, lambda x: [1], [1]),
     ],
 )
-def test_what_fits_is_returned(server: Server, result: Any, function: Callable[..., Any], expected: list[Any]) -> None:
+def test_accepted_arguments_are_returned(
+    server: Server, result: Any, function: Callable[..., Any], expected: list[Any]
+) -> None:
     serve(server, function, result)
     (array,) = server["m"](x=[1.0]).values()
     assert array.tolist() == expected
@@ -77,7 +79,9 @@ TWO = {"a": tnb.FP32[3], "b": tnb.FP32[3]}
         (TWO, lambda x: {}, "expected the outputs 'a', 'b', got none"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error(server: Server, result: Any, function: Callable[..., Any], words: str) -> None:
+def test_inconsistent_arguments_are_an_error(
+    server: Server, result: Any, function: Callable[..., Any], words: str
+) -> None:
     serve(server, function, result)
     with pytest.raises(InternalError) as caught:
         server["m"](x=[1.0])
@@ -206,13 +210,15 @@ YIELDS = (
         (lambda x: x, f"the parameter 'x' has no annotation: {EXPECTED}"),
     ],
 )
-def test_a_function_that_cannot_be_a_model(server: Server, function: Callable[..., Any], words: str) -> None:
+def test_function_with_an_invalid_signature_is_refused(
+    server: Server, function: Callable[..., Any], words: str
+) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         server.model(function, name="m")
     assert str(caught.value) == f"model 'm': {words}"
 
 
 @pytest.mark.parametrize("dim", [0, -2, 1.5, "n", None])
-def test_a_dim_that_cannot_be(dim: Any) -> None:
+def test_invalid_dim_is_refused(dim: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"FP32\[\.\.\.\]: expected dims that are integers >= 1, or -1"):
         tnb.FP32[3, dim]

@@ -29,7 +29,7 @@ def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> 
     assert server["double"].config.dynamic_batching.preferred_batch_size == [8]
 
 
-def test_it_answers_over_http_too(server: Server) -> None:
+def test_model_answers_over_http(server: Server) -> None:
     @server.model
     def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
         return [line.upper() for line in TEXT]  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ def test_it_answers_over_http_too(server: Server) -> None:
     assert client.infer("shout", [tensor]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
 
 
-def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
+def test_model_can_have_several_inputs_and_outputs(server: Server) -> None:
     @server.model(max_batch_size=4)
     def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
         return {"SUM": A + B, "PRODUCT": A * B}  # type: ignore[operator]
@@ -50,7 +50,7 @@ def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
     assert outputs["PRODUCT"].tolist() == [[3, 8]]
 
 
-def test_defining_it_again_replaces_it(server: Server) -> None:
+def test_defining_the_model_again_replaces_it(server: Server) -> None:
     for factor in (2, 3):
 
         @server.model(name="scale")
@@ -60,7 +60,7 @@ def test_defining_it_again_replaces_it(server: Server) -> None:
     assert server["scale"](X=[1.0])["OUTPUT"].tolist() == [3.0]
 
 
-def test_its_configuration_can_be_changed(server: Server) -> None:
+def test_configuration_of_a_remote_model_can_be_changed(server: Server) -> None:
     @server.model(max_batch_size=2)
     def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
@@ -81,7 +81,7 @@ def test_fields_below_the_configuration_are_given_by_their_names_alone(server: S
     assert config.dynamic_batching.max_queue_delay_microseconds == 500
 
 
-def test_what_it_raises_is_the_answer(server: Server) -> None:
+def test_exception_of_a_function_is_the_response(server: Server) -> None:
     @server.model
     def refuse(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no")

@@ -126,7 +126,7 @@ with tnb.serve({repository!r}, port=0, model_control_mode="explicit") as server:
 
 
 @pytest.mark.parametrize("during", ["load", "inference"])
-def test_signal_ends_a_waiting_call_although_the_thread_sleeps_on(tmp_path: Path, during: str) -> None:
+def test_signal_ends_a_waiting_call_while_the_thread_sleeps(tmp_path: Path, during: str) -> None:
     version = tmp_path / "m" / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(SIGNALS_ITSELF)

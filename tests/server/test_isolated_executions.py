@@ -38,7 +38,7 @@ class TritonPythonModel:
 """
 
 
-def test_the_end_of_a_process_is_noticed_although_a_process_that_it_started_has_its_sockets(tmp_path: Path) -> None:
+def test_child_exit_is_detected_even_if_a_grandchild_holds_its_sockets(tmp_path: Path) -> None:
     write(tmp_path, "m", body=ORPHAN)
     with Server(tmp_path, port=0, isolate=True) as server:
         with pytest.raises(InternalError, match=NOT_HEALTHY):

@@ -247,7 +247,7 @@ def test_an_interrupt_reaches_the_notebook_and_not_the_child(server: Server) -> 
     assert os.getpgid(before) != os.getpgid(0)
 
 
-def test_nothing_is_left_of_a_server(tmp_path: Path) -> None:
+def test_stopped_server_is_freed(tmp_path: Path) -> None:
     before, descriptors, threads = shared_memory(), len(os.listdir("/proc/self/fd")), threading.active_count()
     processes = len(children())
     write(tmp_path, "m", f"{ISOLATED} instance_group {{ count: 2 }}")

@@ -43,7 +43,7 @@ TRIES = 5
                      [[0, 2, 1], [3, 4]], id="A-E"),
     ],
 )  # fmt: skip
-def test_the_batches_that_form(
+def test_simulated_batches_equal_the_expected_ones(
     dynamic_batching: dict[str, Any] | None, arrivals: list[tuple[Any, ...]], batches: list[list[int]]
 ) -> None:
     fields: dict[str, Any] = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}

@@ -148,7 +148,7 @@ by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: examp
 
 
 @by_name
-def test_simulated(example: Example) -> None:
+def test_simulated_sweep_predicts_configurations(example: Example) -> None:
     arrivals = [
         tnb.Arrival(
             request.at_ms * 1000,
@@ -166,7 +166,7 @@ def test_simulated(example: Example) -> None:
 
 @pytest.mark.slow
 @by_name
-def test_live(example: Example) -> None:
+def test_live_sweep_measures_configurations(example: Example) -> None:
     seen = None
     for _ in range(TRIES):
         with Server(port=0) as server, server.record() as rec:

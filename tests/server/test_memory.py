@@ -163,7 +163,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_an_answered_request_is_in_no_cycle(
+def test_answered_request_is_not_part_of_a_reference_cycle(
     server: Server, cycles: Callable[[], int], ask: Callable[..., None]
 ) -> None:
     for model in ["one", "asks"] * 3:
@@ -172,7 +172,9 @@ def test_an_answered_request_is_in_no_cycle(
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_failed(server: Server, cycles: Callable[[], int], ask: Callable[..., None]) -> None:
+def test_failed_request_is_not_part_of_a_reference_cycle(
+    server: Server, cycles: Callable[[], int], ask: Callable[..., None]
+) -> None:
     """An exception holds the frames of its traceback, and these hold the request."""
     for model in FAILING * 2:
         ask(server, model, 1)
@@ -180,7 +182,9 @@ def test_nor_is_one_that_failed(server: Server, cycles: Callable[[], int], ask: 
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_was_refused(server: Server, cycles: Callable[[], int], ask: Callable[..., None]) -> None:
+def test_refused_request_is_not_part_of_a_reference_cycle(
+    server: Server, cycles: Callable[[], int], ask: Callable[..., None]
+) -> None:
     for _ in range(3):
         ask(server, "one", 9)
     assert cycles() == 0
@@ -211,7 +215,7 @@ class TritonPythonModel:
         gc.enable()
 
 
-def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, cycles: Callable[[], int]) -> None:
+def test_truncated_body_is_discarded_with_its_connection(server: Server, cycles: Callable[[], int]) -> None:
     head = b"POST /v2/models/one/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head + bytes(500_000))

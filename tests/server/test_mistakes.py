@@ -67,7 +67,7 @@ class Foreign:
         ),
     ],
 )  # fmt: skip
-def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str) -> None:
+def test_invalid_input_is_refused(server: Server, inputs: Any, words: str) -> None:
     assert text_of(lambda: server["add_sub"](inputs)) == words
 
 
@@ -104,7 +104,7 @@ SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at 
         ({"parameters": {"a": [1]}}, "parameters: expected a dict of str, int, float or bool by name, got {'a': [1]}"),
     ],
 )
-def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str) -> None:
+def test_invalid_request_option_is_refused(server: Server, option: dict[str, Any], words: str) -> None:
     assert text_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
 
 
@@ -113,7 +113,7 @@ def test_numbers_of_numpy_are_whole_numbers_too(server: Server) -> None:
     assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
 
 
-def test_a_model_that_is_called_otherwise(server: Server) -> None:
+def test_mistyped_model_name_is_corrected(server: Server) -> None:
     unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
     assert text_of(lambda: server["addsub"]) == unknown
     assert text_of(lambda: server.unload("addsub")) == unknown
@@ -130,13 +130,13 @@ def test_a_name_that_is_not_a_string_changes_nothing(server: Server, name: Any) 
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
 
 
-def test_an_output_that_a_model_does_not_have(server: Server) -> None:
+def test_unknown_output_is_refused(server: Server) -> None:
     assert text_of(lambda: server.labels("add_sub", "OUT")) == (
         "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
 
 
-def test_a_server_that_has_been_stopped() -> None:
+def test_call_of_a_stopped_server_is_one_sentence() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
     server.stop()
@@ -148,7 +148,7 @@ def test_a_server_that_has_been_stopped() -> None:
     assert repr(model) == "model 'add_sub' (the server has been stopped)"
 
 
-def test_a_server_that_was_replaced(tmp_path: Path) -> None:
+def test_call_of_a_replaced_server_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "model_repository").mkdir()
     first = tnb.serve(tmp_path / "model_repository", port=0)
 
@@ -168,7 +168,7 @@ def test_a_server_that_was_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["port", "grpc_port", "metrics_port"])
-def test_a_port_that_is_taken(option: str) -> None:
+def test_port_in_use_names_the_process_that_has_it(option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         text = text_of(lambda: Server(**{"port": 0, option: port}))
@@ -206,11 +206,11 @@ def test_a_port_that_is_taken(option: str) -> None:
         ({"trace": "file"}, "trace: expected TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip
-def test_an_option_that_there_is_not(options: dict[str, Any], words: str) -> None:
+def test_unknown_option_is_refused(options: dict[str, Any], words: str) -> None:
     assert text_of(lambda: Server(**{"port": 0, **options})) == words
 
 
-def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
+def test_load_and_dashboard_of_an_unknown_model_are_errors(server: Server) -> None:
     assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
@@ -232,7 +232,7 @@ NO_TRACE = (
         ('{"id": 1}', NO_TRACE),
     ],
 )
-def test_a_trace_file_that_is_none(
+def test_file_that_is_not_a_trace_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
 ) -> None:
     path = tmp_path / "trace.json"
@@ -243,13 +243,15 @@ def test_a_trace_file_that_is_none(
     assert not (tmp_path / "out.json").exists()
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["models", str(tmp_path / "file")]) == 1
     assert "Not a directory" in capsys.readouterr().err
 
 
-def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_directory_instead_of_a_repository_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tnb.serve(EXAMPLES / "add_sub", port=0).stop()
     words = f"'{EXAMPLES / 'add_sub'}': expected a model repository, got a model; serve its parent, '{EXAMPLES}'"
     assert words in capsys.readouterr().out

@@ -130,7 +130,7 @@ async def ready_four_times(server: Server) -> list[bool]:
     return await asyncio.gather(*(server.engine.model_ready("m") for _ in range(4)))
 
 
-def test_the_model_reports_whether_it_is_ready(
+def test_model_readiness_is_reported(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "tritonnb.runtime.engine")

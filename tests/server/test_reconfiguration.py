@@ -75,7 +75,7 @@ def test_more_instances_run_more_batches_in_parallel() -> None:
         asyncio.run(ask())
 
 
-def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., Path]) -> None:
+def test_no_request_is_lost_while_instances_are_added_and_removed(write_model: Callable[..., Path]) -> None:
     repository = write_model(
         "m", python_model("x + 1"), "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }"
     )
@@ -96,7 +96,7 @@ def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., 
         ended(server, ["m_0_0"])
 
 
-def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance() -> None:
+def test_batch_delayed_by_the_rate_limiter_runs_on_its_removed_instance() -> None:
     running, gate = threading.Semaphore(0), threading.Event()
     group = {"count": 2, "kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1}]}}
     with Server(port=0, rate_limit="execution_count", rate_limit_resources=[Resource("R", 1)]) as server:
@@ -162,7 +162,7 @@ def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..
         server["m"](X=[[1.0]], sequence_id=1, sequence_end=True)
 
 
-def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_again(
+def test_dynamic_batcher_is_added_changed_and_removed_without_reloading(
     write_model: Callable[..., Path],
 ) -> None:
     repository = write_model("m", python_model("x + 1"), "instance_group { count: 2 kind: KIND_CPU }")
@@ -243,7 +243,7 @@ def without_batcher(server: Server) -> str:
     return config.apply()
 
 
-def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path]) -> None:
+def test_removed_batcher_stays_removed_after_a_reload(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"), "dynamic_batching { }")
     with Server(repository, port=0, model_control_mode="explicit", load_models=["m"]) as server:
         assert without_batcher(server) == "in place"
@@ -262,7 +262,7 @@ def test_a_batcher_that_the_model_auto_completes_cannot_be_removed(write_model: 
             assert server["m"].config.HasField("dynamic_batching")
 
 
-def test_a_batcher_that_was_completed_can_be_taken_away_where_the_model_does_not_ask_for_it(
+def test_auto_completed_batcher_can_be_removed_unless_the_model_enables_it(
     write_model: Callable[..., Path],
 ) -> None:
     model = python_model("x") + ASKS.format(condition='config.as_dict()["instance_group"][0]["count"] == 1')

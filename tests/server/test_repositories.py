@@ -54,20 +54,20 @@ def ready(server: Server) -> list[str]:
     return sorted(server)
 
 
-def test_an_ensemble_loads_its_parts_with_it(server: Server) -> None:
+def test_ensemble_loads_its_step_models(server: Server) -> None:
     server.load("both")
     assert ready(server) == ["both", "one", "ten"]
     assert infer(server, "both") == 11
 
 
-def test_a_load_of_what_has_not_changed_does_nothing(server: Server) -> None:
+def test_loading_an_unchanged_model_does_nothing(server: Server) -> None:
     server.load("one")
     infer(server, "one")
     server.load("one")
     assert server.stats("one")["model_stats"][0]["inference_count"] == 1
 
 
-def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write) -> None:
+def test_loading_a_changed_model_serves_the_change(server: Server, write_model: Write) -> None:
     server.load("both")
     write_model("one", python_model("x + 2"))
     server.load("one")
@@ -75,7 +75,7 @@ def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write
     assert server.stats("both")["model_stats"][0]["inference_count"] == 1
 
 
-def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_model: Write) -> None:
+def test_older_file_counts_as_a_change(server: Server, repository: Path, write_model: Write) -> None:
     server.load("one")
     file = repository / "one" / "1" / "model.py"
     write_model("one", python_model("x + 2"))
@@ -119,7 +119,7 @@ def test_the_failure_of_a_step_is_reported_for_the_ensemble_and_repaired_with_it
     assert infer(server, "both") == 11
 
 
-def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server: Server, repository: Path) -> None:
+def test_index_has_the_cause_of_an_ensemble_with_failed_steps(server: Server, repository: Path) -> None:
     write_ensemble(repository, "lost", "one", "missing")
     with pytest.raises(TritonError):
         server.load("lost")
@@ -127,7 +127,7 @@ def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server:
     assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
-def test_a_cycle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path) -> None:
+def test_cycle_of_ensembles_is_refused_and_other_models_load(server: Server, repository: Path) -> None:
     write_ensemble(repository, "cycle", "back", "one")
     write_ensemble(repository, "back", "both", "cycle")
     with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: cycle -> ... -> back"):
@@ -173,7 +173,7 @@ def test_every_model_is_loaded_at_start_with_a_star(repository: Path) -> None:
         assert ready(server) == ["both", "one", "ten"]
 
 
-def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(
+def test_several_repositories_are_merged_and_duplicate_names_are_ambiguous(
     repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = tmp_path_factory.mktemp("other")
@@ -187,7 +187,7 @@ def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(
         assert "not available or ambiguous: one" in str(server.load_errors["both"])
 
 
-def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_model: Write) -> None:
+def test_polling_follows_added_changed_and_removed_models(repository: Path, write_model: Write) -> None:
     with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
         write_model("one", python_model("x + 5"))
         write_model("new", python_model("x - 1"))
@@ -201,7 +201,7 @@ def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_m
         assert ready(server) == ["new", "one"]
 
 
-def test_polling_keeps_what_serves_when_a_change_is_a_mistake(repository: Path, write_model: Write) -> None:
+def test_polling_keeps_the_served_model_after_an_invalid_change(repository: Path, write_model: Write) -> None:
     with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
         write_model("one", "1 / 0")
         server.run(server.engine.poll())
@@ -261,7 +261,7 @@ def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server:
     assert [value in before for value in after] == [True, True, False]
 
 
-def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write) -> None:
+def test_failed_instance_creation_changes_nothing(server: Server, write_model: Write) -> None:
     once = """
 import triton_python_backend_utils as pb_utils
 
@@ -283,7 +283,7 @@ class TritonPythonModel:
     assert server["one"].config.instance_group[0].count == 1
 
 
-def test_of_several_failing_instances_all_are_logged_and_the_last_is_reported(
+def test_several_failing_instances_are_logged_and_the_last_is_reported(
     server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = """
@@ -301,17 +301,13 @@ class TritonPythonModel:
     assert [record[1] for record in logged if record] == ["a_0", "a_1", "b_0"]
 
 
-def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(
-    server: Server, write_model: Write
-) -> None:
+def test_missing_version_in_the_version_policy_is_ignored(server: Server, write_model: Write) -> None:
     write_model("m", python_model("x"), "version_policy { specific { versions: [1, 7, 7] } }")
     server.load("m")
     assert [(entry["version"], entry["state"]) for entry in server.index() if entry["name"] == "m"] == [("1", "READY")]
 
 
-def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_cause(
-    server: Server, write_model: Write
-) -> None:
+def test_model_without_a_selected_version_stays_in_the_index_with_the_cause(server: Server, write_model: Write) -> None:
     write_model("m", python_model("x"), "version_policy { specific { versions: [7] } }")
     with pytest.raises(TritonError):
         server.load("m")
@@ -335,7 +331,7 @@ SAMPLE = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 input_data_file
     ],
     ids=["metric tag", "batch output", "labels", "initial state", "warm-up"],
 )
-def test_what_would_end_triton_is_refused_and_the_others_serve(
+def test_model_that_would_crash_triton_is_refused_and_the_others_serve(
     server: Server, repository: Path, write_model: Write, config: str, directory: str, complaint: str
 ) -> None:
     server.load("one")
@@ -346,7 +342,7 @@ def test_what_would_end_triton_is_refused_and_the_others_serve(
     assert infer(server, "one") == 1
 
 
-def test_a_version_directory_that_only_begins_with_a_number_is_none(
+def test_directory_that_only_begins_with_a_number_is_not_a_version(
     server: Server, repository: Path, write_model: Write
 ) -> None:
     write_model("m", python_model("x"))
@@ -355,7 +351,7 @@ def test_a_version_directory_that_only_begins_with_a_number_is_none(
     assert [entry["version"] for entry in server.index() if entry["name"] == "m"] == ["1"]
 
 
-def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path) -> None:
+def test_broken_symlink_in_model_directory_is_ignored(server: Server, repository: Path) -> None:
     (repository / "one" / "2").symlink_to(repository / "nowhere")
     (repository / "one" / "notes").symlink_to(repository / "nowhere")
     server.load("one")
@@ -369,7 +365,7 @@ def test_a_configuration_is_shown_with_every_character_it_has(server: Server, wr
         assert json.load(answer)["parameters"] == {"a\0b": {"string_value": "c\0d"}}
 
 
-def test_a_repository_that_has_gone_is_named(tmp_path: Path) -> None:
+def test_removed_repository_is_named(tmp_path: Path) -> None:
     repository = tmp_path / "gone"
     repository.mkdir()
     with Server(repository, port=0, model_control_mode="explicit") as server:

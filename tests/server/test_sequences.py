@@ -52,7 +52,7 @@ def test_sequences_keep_their_own_totals(accumulate: Server) -> None:
     assert add(accumulate, 3, 7, sequence_end=True) == 6
 
 
-def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended(isolate: bool) -> None:
+def test_stopping_server_ends_with_the_last_sequence(isolate: bool) -> None:
     options: dict[str, Any] = {
         "isolate": isolate,
         "model_control_mode": "explicit",
@@ -209,7 +209,7 @@ class TritonPythonModel:
 """
 
 
-def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path], isolate: bool) -> None:
+def test_iterative_sequence_runs_until_the_model_releases_it(write_model: Callable[..., Path], isolate: bool) -> None:
     repository = write_model("m", ITERATIVE, "sequence_batching { iterative_sequence: true }")
     with Server(repository, port=0, isolate=isolate) as server:
         with server.record() as rec:

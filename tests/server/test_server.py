@@ -39,7 +39,7 @@ def test_lists_become_arrays_of_the_inputs_datatype(server: Server) -> None:
     assert server["string_upper"](TEXT=[["grüße"]])["UPPER"].tolist() == [["GRÜSSE".encode()]]
 
 
-def test_only_the_wanted_outputs_come(server: Server) -> None:
+def test_only_requested_outputs_are_returned(server: Server) -> None:
     assert list(server["add_sub"]({"INPUT0": X, "INPUT1": X}, outputs=["OUTPUT1"])) == ["OUTPUT1"]
 
 

@@ -114,7 +114,7 @@ def test_a_server_that_cannot_start_does_not_stop_the_one_it_replaces(
     again.stop()
 
 
-def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callable[..., Path]) -> None:
+def test_taken_port_or_removed_repository_has_a_short_traceback(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"))
     server = tnb.serve(repository, port=0)
     with socket.socket() as taken:
@@ -200,7 +200,7 @@ print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"]
 
 
 @pytest.mark.slow
-def test_a_script_that_exports_spans_may_end_so_too() -> None:
+def test_script_that_exports_spans_can_end_without_stopping_its_server() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra opentelemetry is not installed")
     script = """
 import tritonnb as tnb
@@ -210,7 +210,7 @@ server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
     assert (process.returncode, process.stderr) == (0, "")
 
 
-def test_a_stopped_server_says_so_to_every_caller() -> None:
+def test_every_call_of_a_stopped_server_gets_a_clear_error() -> None:
     server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
     model = server["add_sub"]
     request = make_request(server.engine.model("add_sub").spec, -1, {"INPUT0": X, "INPUT1": X})
@@ -223,7 +223,7 @@ def test_a_stopped_server_says_so_to_every_caller() -> None:
         model(INPUT0=X, INPUT1=X)
 
 
-def test_a_server_may_do_without_http() -> None:
+def test_server_can_run_without_http() -> None:
     with Server(port=0, allow_http=False, grpc_port=0) as server:
         assert server.grpc_port
         assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
@@ -232,7 +232,7 @@ def test_a_server_may_do_without_http() -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")
-def test_servers_that_all_say_so_share_a_port() -> None:
+def test_servers_with_reuse_port_share_a_port() -> None:
     http = tnb.HttpOptions(reuse_port=True)
     grpc = tnb.GrpcOptions(reuse_port=True)
     with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:

@@ -65,7 +65,7 @@ def test_a_repeated_request_is_answered_from_the_cache(write_model: Write) -> No
         assert (counts["cache_hit"], counts["cache_miss"]) == (2, 2)
 
 
-def test_a_cached_answer_arrives_over_http(write_model: Write) -> None:
+def test_cached_response_is_sent_over_http(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
         x = httpclient.InferInput("X", [1, 1], "FP32")
@@ -76,7 +76,7 @@ def test_a_cached_answer_arrives_over_http(write_model: Write) -> None:
         assert stats(server)[1]["cache_hit"] == 1
 
 
-def test_equal_bytes_of_another_shape_are_another_question(write_model: Write) -> None:
+def test_equal_bytes_with_another_shape_have_another_cache_key(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3, 3) == [1, 1]
         assert ask(server, 3) == [2]
@@ -113,7 +113,7 @@ def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_m
     assert calls == [1, 2, 1]
 
 
-def test_errors_are_not_kept(write_model: Write) -> None:
+def test_errors_are_not_cached(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(2):
             with pytest.raises(TritonError, match="negative"):
@@ -129,7 +129,7 @@ def test_a_reloaded_model_does_not_return_cached_responses_of_the_old_one(write_
         assert ask(server, 3) == [77]
 
 
-def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write) -> None:
+def test_changing_a_response_does_not_change_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(3):
             answer = server["m"](X=np.ones((1, 1), np.float32))["Y"]
@@ -138,7 +138,7 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
                 answer[:] = 9
 
 
-def test_the_least_recently_used_answer_goes_first(write_model: Write) -> None:
+def test_least_recently_used_response_is_evicted_first(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
         assert [ask(server, number) for number in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
         assert [ask(server, number) for number in (1, 2)] == [[1], [4]]
@@ -146,7 +146,7 @@ def test_the_least_recently_used_answer_goes_first(write_model: Write) -> None:
         assert server.engine.cache.used == 2 * 57
 
 
-def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(
+def test_response_too_large_for_the_cache_is_always_a_miss_and_is_logged(
     write_model: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "56"}}) as server:
@@ -156,7 +156,7 @@ def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(
     assert [message.startswith("Failed to insert key [") for message in caplog.messages] == [True, True]
 
 
-def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write) -> None:
+def test_cache_holds_only_responses_and_a_too_large_one_evicts_none(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "80"}}) as server:
         cache = server.engine.cache
         assert cache is not None
@@ -300,7 +300,7 @@ def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded
     assert taken == "000000001000001000001000001000"
 
 
-def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write) -> None:
+def test_model_that_needs_more_resources_than_exist_does_not_load(write_model: Write) -> None:
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)
     options: dict[str, Any] = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
@@ -310,7 +310,7 @@ def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write)
         assert ask(server, 1) == [1]
 
 
-def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(
+def test_failed_instances_are_removed_from_the_rate_limiter(
     write_model: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails = python_model("x").replace(

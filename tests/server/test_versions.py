@@ -47,7 +47,7 @@ def test_a_handle_of_a_version_uses_that_version(server: Server, key: Any, added
         (("m", True), "model 'm': version: expected an integer of at least 1, got True"),
     ],
 )
-def test_a_version_that_there_is_not(server: Server, key: Any, words: str) -> None:
+def test_unknown_version_is_an_error(server: Server, key: Any, words: str) -> None:
     with pytest.raises(tnb.TritonError) as caught:
         server[key]
     assert str(caught.value).startswith(words)
@@ -65,7 +65,7 @@ def requests_since_load(server: Server) -> dict[str, int]:
     return counts
 
 
-def test_a_load_leaves_versions_alone_whose_files_have_not_changed(
+def test_reload_keeps_versions_whose_files_have_not_changed(
     write_model: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As Triton 2.51 does with the same changes, which NVIDIA's test_load_new_model_version makes."""

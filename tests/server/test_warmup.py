@@ -125,7 +125,7 @@ def test_control_tensors_of_a_sample_are_passed_to_a_sequence_model_unchanged(se
     assert eval(executed)[0] == [[[0.0, 0.0], [0]]]
 
 
-def test_an_entry_without_batch_size_is_passed_over(server: Server) -> None:
+def test_statistics_entry_without_batch_size_is_ignored(server: Server) -> None:
     load(server, sample("", "batch_size: 0"))
     assert seen(server) == []
 
@@ -143,7 +143,7 @@ def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Ser
     assert text.count("unlucky") == 2
 
 
-def test_what_does_not_fit_the_configuration_is_refused_like_a_request(server: Server) -> None:
+def test_sample_that_contradicts_the_configuration_is_refused_like_a_request(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match=r"\[request id: <id_unknown>\] unexpected shape for input 'X'"):
         load(server, sample("zero_data: true", dims="3"))
 
@@ -156,7 +156,7 @@ def test_samples_are_checked_one_after_the_other_before_the_states(server: Serve
         load(server, "model_warmup { batch_size: 1 }", f"sequence_batching {{ {state} }}")
 
 
-def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_path: Path) -> None:
+def test_warmup_sample_without_dims_does_not_read_its_file(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "warmup" / "short").write_bytes(b"123")
     with pytest.raises(InvalidArgumentError, match="unexpected shape for input 'X'"):
         load(server, sample('input_data_file: "short"', dims=""))
@@ -164,7 +164,7 @@ def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_p
         load(server, sample('input_data_file: "short"', type_="TYPE_INVALID"))
 
 
-def test_of_two_errors_that_of_initialize_is_reported(server: Server, tmp_path: Path) -> None:
+def test_error_of_initialize_takes_precedence(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "1" / "model.py").write_text(MEMORY.replace("self.seen = []", "raise ValueError('no')"))
     with pytest.raises(InvalidArgumentError, match="ValueError: no"):
         load(server, sample("", dims="-1"))
@@ -205,7 +205,7 @@ class TritonPythonModel:
     assert server.stats("late")["model_stats"][0]["inference_count"] == 2
 
 
-def test_of_several_invalid_inputs_of_a_sample_the_first_by_name_is_reported(server: Server) -> None:
+def test_first_invalid_input_of_a_sample_by_name_is_reported(server: Server) -> None:
     inputs = "".join(f'inputs {{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ -1 ] }} }}' for name in "ZXY")
     with pytest.raises(InvalidArgumentError, match="variable-size dimensions are specified for input 'X'"):
         load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}')

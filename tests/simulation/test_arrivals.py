@@ -67,7 +67,7 @@ def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() 
     ]
 
 
-def test_the_defaults_of_an_arrival() -> None:
+def test_arrival_has_documented_defaults() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
@@ -125,12 +125,12 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: require_positive(other="text"), "other"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
+def test_argument_that_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{name} must be positive"):
         make()
 
 
-def test_no_time_to_think_is_fine_and_less_is_not() -> None:
+def test_think_time_of_zero_is_valid_and_a_negative_one_is_not() -> None:
     assert ClosedLoop(1, 1, think_ms=0).rows == 1
     with pytest.raises(InvalidArgumentError, match="think_ms must not be negative"):
         ClosedLoop(1, 1, think_ms=-1)

@@ -23,7 +23,7 @@ from tests.mistakes import BATCHING, FORMS, text_of
         (5, "arrivals expected a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
-def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str) -> None:
+def test_invalid_arrival_is_refused(arrivals: list[Any], words: str) -> None:
     assert text_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
@@ -64,7 +64,7 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str) -> None:
         ),
     ],
 )
-def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str) -> None:
+def test_invalid_workload_or_service_time_is_refused(mistake: Callable[[], object], words: str) -> None:
     assert text_of(mistake) == words
 
 
@@ -96,11 +96,11 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
         ),
     ],
 )
-def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str) -> None:
+def test_impossible_simulation_is_refused(config: Any, service: Any, words: str) -> None:
     assert text_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
 
 
-def test_a_simulation_in_which_all_is_refused_says_why() -> None:
+def test_simulation_that_refuses_all_requests_names_the_reason() -> None:
     rec = tnb.simulate("max_batch_size: 4 sequence_batching { }", [(0, 1), (5, 1)], tnb.fixed(1))
     assert rec.verdict() == (
         "Nothing was executed: 2 refused, the first with 'inference request to model 'simulated' must specify a "
@@ -108,7 +108,7 @@ def test_a_simulation_in_which_all_is_refused_says_why() -> None:
     )
 
 
-def test_a_field_to_try() -> None:
+def test_mistake_in_a_field_of_a_sweep_is_named() -> None:
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
     assert text_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert text_of(lambda: rec.what_if(max_queue_delay=3)) == (

@@ -50,7 +50,7 @@ def test_the_example_of_the_conceptual_guide(batching: str, sizes: list[int], to
     assert round(rec.batches[-1].exec_end_ns / 1e6) == total_ms
 
 
-def test_batches_say_why_as_live_ones_do() -> None:
+def test_simulated_batches_have_the_reasons_of_live_ones() -> None:
     assert "max_queue_delay 1.0 ms" in simulate(BATCHING, [(0, 1)], fixed(1)).batches[0].why
 
 
@@ -94,7 +94,7 @@ def test_refused_requests_are_in_the_recording() -> None:
     assert [rejected.message for rejected in rec.refused] == ["Request timeout expired"] * 2
 
 
-def test_a_client_may_give_up() -> None:
+def test_client_can_cancel_a_request() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     rec = simulate(config, [Arrival(0), Arrival(10, cancel_us=100)], fixed(10))
     assert [rejected.counted_as for rejected in rec.refused] == ["CANCELED"]
@@ -109,7 +109,7 @@ def test_arrivals_in_microseconds_become_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
-def test_a_service_model_that_gives_no_time_is_refused(time_ns: Any) -> None:
+def test_service_model_without_a_time_is_refused(time_ns: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="service model expected a time in ns of at least 0"):
         simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
 
@@ -137,7 +137,7 @@ def test_a_closed_loop_has_at_most_one_request_in_flight_for_each_client() -> No
     assert max(batch.size for batch in rec.batches) <= 4
 
 
-def test_clients_of_a_closed_loop_think_before_they_ask_again() -> None:
+def test_closed_loop_clients_wait_the_think_time_between_requests() -> None:
     rec = simulate("max_batch_size: 1", ClosedLoop(clients=1, requests=2, think_ms=0.0025), fixed(1))
     assert [batch.exec_start_ns for batch in rec.batches] == [0, 1_002_500]
 
@@ -181,7 +181,7 @@ def test_a_recording_is_in_order_of_time_and_of_version_1() -> None:
     assert {event.version for event in rec.events} == {1}
 
 
-def test_what_is_known_of_a_request_is_in_its_arrival() -> None:
+def test_arrival_has_all_attributes_of_a_request() -> None:
     rec = simulate(BATCHING, [Arrival(3, 2, 1, 7, batch_key="other"), (4, 1)], fixed(1))
     first, second = (event for event in rec.events if isinstance(event, RequestArrived))
     assert (first.time_ns, first.size, first.priority, first.timeout_us) == (3_000, 2, 1, 7)
@@ -189,7 +189,7 @@ def test_what_is_known_of_a_request_is_in_its_arrival() -> None:
     assert (second.time_ns, second.size, second.shape_key) == (4_000, 1, 0)
 
 
-def test_more_rows_than_a_batch_may_have_are_refused_and_without_batching_any_number_is_fine() -> None:
+def test_rows_beyond_max_batch_size_are_refused_unless_the_model_does_not_batch() -> None:
     for most, rows in ((8, 9), (1, 2)):
         with pytest.raises(InvalidArgumentError, match=f"batch-size must be <= {most} for 'simulated', got {rows}"):
             simulate(f"max_batch_size: {most}", [(0, rows)], fixed(1))

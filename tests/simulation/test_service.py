@@ -20,7 +20,7 @@ def test_times_follow_their_models() -> None:
 
 
 @pytest.mark.parametrize(("unit", "expected"), [("ns", 50), ("us", 50_000), ("ms", 50_000_000), ("s", 50_000_000_000)])
-def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
+def test_service_time_function_declares_its_unit(unit: str, expected: int) -> None:
     assert service_time(lambda rows: 25 * rows, unit=unit)(2) == expected
 
 
@@ -78,7 +78,7 @@ def test_between_the_points_of_a_table_lines_are_straight_and_beyond_them_they_g
     assert table({8: 15, 2: 8, 3: 10})(rows) == ms * 1_000_000
 
 
-def test_no_line_goes_below_nothing() -> None:
+def test_no_line_goes_below_zero() -> None:
     assert table({2: 1, 4: 9})(1) == 0
 
 

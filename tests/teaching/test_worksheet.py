@@ -47,7 +47,7 @@ def test_other_seeds_give_other_exercises(batcher: str) -> None:
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher: str) -> None:
+def test_exercises_do_not_depend_on_the_order_of_simultaneous_events(batcher: str) -> None:
     for seed in range(20):
         sheet = tnb.worksheet(batcher, seed=seed)
         arrived = {round(arrival.time_us * 1000) for arrival in sheet.arrivals}
@@ -93,7 +93,7 @@ def test_the_first_mistake_is_revealed_with_the_reason_of_the_batch() -> None:
         (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
-def test_what_contradicts_a_wrong_batch_is_said(sheet: tnb.Worksheet, answer: list[str], explained: str) -> None:
+def test_wrong_batch_is_contradicted_by_facts(sheet: tnb.Worksheet, answer: list[str], explained: str) -> None:
     assert explained in sheet.check(answer).explanation
 
 
@@ -104,7 +104,7 @@ def before(name: str) -> str:
 
 @pytest.mark.parametrize("batcher", BATCHERS)
 @pytest.mark.parametrize("seed", range(8))
-def test_a_grade_does_not_give_the_solution_away(batcher: str, seed: int) -> None:
+def test_grade_does_not_reveal_the_solution(batcher: str, seed: int) -> None:
     sheet = tnb.worksheet(batcher, seed=seed)
     solution = [frozenset(batch) - {"-"} for batch in sheet.solution]
     for number, members in enumerate(solution):
@@ -232,7 +232,7 @@ def test_a_hint_says_that_a_delay_is_over() -> None:
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_a_hint_does_not_say_the_reason_of_the_batch(batcher: str) -> None:
+def test_hint_does_not_reveal_the_reason_of_the_batch(batcher: str) -> None:
     sheet = tnb.worksheet(batcher, seed=3)
     for number, batch in enumerate(sheet.solution):
         hint = sheet.hint(sheet.solution[:number])

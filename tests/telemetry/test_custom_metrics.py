@@ -31,7 +31,7 @@ def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metr
     ]
 
 
-def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics) -> None:
+def test_metric_family_is_removed_with_its_last_user(metrics: CustomMetrics) -> None:
     family = metrics.open("seen", "", MetricKind.GAUGE)
     metrics.open("seen", "", MetricKind.GAUGE)
     metrics.close(family)
@@ -87,7 +87,7 @@ def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[
         (MetricKind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
     ],
 )
-def test_what_a_kind_does_not_do_is_an_error(
+def test_unsupported_operation_of_a_metric_kind_is_an_error(
     metrics: CustomMetrics, kind: MetricKind, operation: Callable[..., Any], error: type[Exception]
 ) -> None:
     metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is MetricKind.HISTOGRAM else [])

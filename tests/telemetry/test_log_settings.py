@@ -55,7 +55,7 @@ def test_messages_are_written_as_they_are_if_the_environment_says_so(
     assert second == "and a line"
 
 
-def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings) -> None:
+def test_table_is_shown_below_its_heading(log: logging.Logger, settings: LogSettings) -> None:
     log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
     assert lines(settings)[1:] == [
         "+-----------+-----------------+",
@@ -69,13 +69,13 @@ def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: L
     ]
 
 
-def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings) -> None:
+def test_iso8601_log_format_has_the_date(log: logging.Logger, settings: LogSettings) -> None:
     settings.log_format = "ISO8601"
     log.info("x")
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ test_log_settings\.py:\d+\] \"x\"$", lines(settings)[0])
 
 
-def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings) -> None:
+def test_only_requested_outputs_are_written(log: logging.Logger, settings: LogSettings) -> None:
     def written() -> str:
         for write in (log.debug, log.info, log.warning, log.error):
             write("x")

@@ -115,7 +115,7 @@ def test_an_invalid_trace_context_is_ignored(headers: dict[str, str]) -> None:
     exporter.close()
 
 
-def test_settings_that_would_lose_every_span_are_bent(collector: Any) -> None:
+def test_settings_that_would_lose_every_span_are_adjusted(collector: Any) -> None:
     url = f"http://127.0.0.1:{collector.server_port}/v1/traces"
     exporter = SpanExporter([("url", url), ("bsp_max_queue_size", "4"), ("bsp_schedule_delay", "0")])
     exporter.export(ENSEMBLE, None)

@@ -114,7 +114,7 @@ def test_decoupled_responses_are_counted_by_their_index() -> None:
         ("cancel", ["cancel"]),
     ],
 )
-def test_what_a_response_counts_as_follows_from_its_outcome(outcome: str, counted: list[str]) -> None:
+def test_response_is_counted_by_its_outcome(outcome: str, counted: list[str]) -> None:
     stats = folded(ResponseSent(10, *MODEL, 1, 3, outcome, 5))["response_stats"]["3"]
     assert list(stats) == ["cancel", "compute_infer", "compute_output", "empty_response", "fail", "success"]
     assert [name for name, entry in stats.items() if entry["count"]] == counted
@@ -157,7 +157,7 @@ def test_an_ensemble_that_failed_counts_as_two_failures_and_nothing_else() -> No
     assert (entry["inference_count"], entry["execution_count"], entry["batch_stats"]) == (0, 0, [])
 
 
-def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until_it_was_looked_up() -> None:
+def test_cache_hit_counts_as_success_with_lookup_time_as_queue_time() -> None:
     entry = folded(CacheHit(170, *MODEL, 1, 100, 20))
     stats = entry["inference_stats"]
     assert stats["cache_hit"] == {"count": 1, "ns": 20}
@@ -166,13 +166,13 @@ def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until
     assert (entry["inference_count"], entry["execution_count"], entry["last_inference"]) == (0, 0, 0)
 
 
-def test_a_miss_makes_the_request_longer_and_counts_no_request() -> None:
+def test_cache_miss_adds_to_the_request_time_and_counts_no_request() -> None:
     stats = folded(executed(request(1), size=1), CacheMiss(200, *MODEL, 1, 15))["inference_stats"]
     assert stats["cache_miss"] == {"count": 1, "ns": 15}
     assert stats["success"] == {"count": 1, "ns": 150 + 15}
 
 
-def test_failures_are_counted_by_reason_too() -> None:
+def test_failures_are_counted_by_reason() -> None:
     statistics = ModelStatistics(*MODEL)
     statistics.fold(executed(request(1, failed="BACKEND"), request(2), size=2))
     statistics.fold(RequestRefused(70, *MODEL, 1, 1, 20, "Request timeout expired", "REJECTED"))

@@ -62,7 +62,7 @@ def test_history_accepts_subclasses_of_integers_and_strings() -> None:
     assert set(stream.recent) == {pack(arrived)}
 
 
-def test_history_does_not_grow_what_the_garbage_collector_visits() -> None:
+def test_history_adds_no_objects_for_the_garbage_collector() -> None:
     stream = EventStream(10 * CHUNK)
     was_enabled = gc.isenabled()
     gc.disable()

@@ -149,7 +149,7 @@ class Ensemble:
         self.above.respond(self.above, response)
 
 
-def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path) -> None:
+def test_step_requests_are_traced_below_their_ensemble_with_tensors(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     ensemble = Ensemble("e", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -255,7 +255,7 @@ def settings(**options: Any) -> TraceSettings:
     return TraceSettings(TraceOptions(**options), lambda setting: None)
 
 
-def test_a_model_follows_the_server_in_what_it_was_not_given() -> None:
+def test_model_uses_server_settings_where_it_has_none() -> None:
     traced = settings(file="f", rate=7)
     traced.update("m", {"count": 3})
     traced.update("", {"rate": 9})
@@ -267,7 +267,7 @@ def test_a_model_follows_the_server_in_what_it_was_not_given() -> None:
     assert traced.for_model().options.rate == 7
 
 
-def test_other_settings_leave_of_a_count_what_is_left_of_it() -> None:
+def test_unrelated_settings_keep_the_remaining_trace_count() -> None:
     traced = settings(file="f", rate=1, levels=STAMPS)
     traced.update("", {"count": 5})
     traced.update("m", {"count": 3})
@@ -279,7 +279,7 @@ def test_other_settings_leave_of_a_count_what_is_left_of_it() -> None:
     assert traced.for_model("m").options.count == 2
 
 
-def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up() -> None:
+def test_used_up_trace_count_accepts_only_another_count_or_no_level() -> None:
     traced = settings(file="f", rate=1, levels=STAMPS)
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
         traced.update("", {"count": 0})
@@ -306,7 +306,7 @@ def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict[
 
 
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
-def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int) -> None:
+def test_numbers_are_read_with_tritons_tolerance(text: str, number: int) -> None:
     assert number_of("trace_rate", text) == number
 
 

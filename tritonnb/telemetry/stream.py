@@ -47,7 +47,7 @@ class EventHistory:
 
     @property
     def complete(self) -> bool:
-        """Whether no event has been forgotten."""
+        """True if no event has been discarded."""
         return len(self._encoded) * CHUNK + len(self._new) < self._size
 
     def copy(self) -> EventHistory:

@@ -199,7 +199,7 @@ def test_violations_of_ownership_are_errors_and_logged(tmp_path: Path, caplog: p
         ("fail", "the execution failed"),
     ],
 )
-def test_what_a_backend_does_wrong_is_the_response(tmp_path: Path, mode: str, message: str) -> None:
+def test_error_of_a_backend_is_the_response(tmp_path: Path, mode: str, message: str) -> None:
     with served(tmp_path, mode) as server:
         with pytest.raises(TritonError, match=message):
             server["probe"](IN=[1])

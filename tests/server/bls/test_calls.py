@@ -69,7 +69,7 @@ return pb_utils.get_output_tensor_by_name(response, "Y").is_cpu()
     assert ask(1) == [1]
 
 
-def test_a_process_that_a_model_forks_cannot_ask_the_server(
+def test_forked_process_of_a_model_cannot_call_the_server(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted(
@@ -116,7 +116,7 @@ return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         ),
     ],
 )
-def test_what_is_wrong_with_a_request_is_its_response(
+def test_error_of_a_request_is_its_response(
     scripted: Callable[..., Callable[[float], list[float]]], request_: str, message: str
 ) -> None:
     ask = scripted(f"response = {request_}.exec()\nreturn value(response)")
@@ -156,7 +156,7 @@ return answers
     assert ask(4) == [8]
 
 
-def test_a_request_that_a_model_was_given_can_be_sent_like_its_own(
+def test_model_can_forward_its_own_request_in_a_call(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):

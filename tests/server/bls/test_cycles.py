@@ -10,14 +10,14 @@ import pytest
 from tritonnb.core.errors import TritonError
 
 
-def test_a_model_with_an_instance_to_spare_may_call_itself(
+def test_model_with_an_idle_instance_can_call_itself(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=3)
     assert ask(2) == [2]
 
 
-def test_a_call_that_closes_a_cycle_of_waiting_instances_fails_instead_of_waiting_for_ever(
+def test_call_that_closes_a_cycle_of_waiting_instances_fails(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
@@ -27,14 +27,14 @@ def test_a_call_that_closes_a_cycle_of_waiting_instances_fails_instead_of_waitin
     assert ask(1) == [1]
 
 
-def test_a_cycle_over_several_models_is_noticed_too(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_call_cycle_over_several_models_is_detected(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     scripted('return value(ask("first", x).exec())', name="second")
     ask = scripted('return value(ask("second", x).exec())', name="first")
     with pytest.raises(TritonError, match="wait for one another"):
         ask(1)
 
 
-def test_all_instances_of_the_caller_may_wait_for_the_callee(
+def test_all_instances_of_the_caller_can_wait_for_the_callee(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return value(ask("double", x).exec())', count=2)

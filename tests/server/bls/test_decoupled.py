@@ -29,7 +29,7 @@ class TritonPythonModel:
 """
 
 
-def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(
+def test_decoupled_responses_are_yielded_one_by_one_and_the_last_is_empty(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return [len(response.output_tensors()) for response in ask("count", x).exec(decoupled=True)]')
@@ -201,7 +201,7 @@ def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, writ
         assert [response["Y"].item() for response in first.result(timeout=30)] == [0]
 
 
-def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write) -> None:
+def test_exception_of_a_decoupled_coroutine_is_the_response(server: Server, write_model: Write) -> None:
     write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
     server.load("coroutine")
     with pytest.raises(TritonError, match="ValueError: negative"):

@@ -10,7 +10,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
 
-def test_models_define_metrics_that_go_with_them(
+def test_custom_metrics_are_removed_with_their_model(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     ask = scripted(

@@ -30,7 +30,7 @@ return [before, answer, *version, pb_utils.is_model_ready("late")]
     assert ask(1) == [0, 101, 1, 0, 0]
 
 
-def test_a_model_may_bring_the_files_of_the_model_it_loads(
+def test_model_can_load_another_model_with_files(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     ask = scripted(

@@ -65,7 +65,7 @@ def test_a_model_that_another_model_calls_writes_to_its_own_arrays(composed: Ser
     assert x.tolist() == [1, 2]
 
 
-def test_steps_of_an_ensemble_write_to_arrays_of_their_own(composed: Server) -> None:
+def test_steps_of_an_ensemble_write_to_separate_arrays(composed: Server) -> None:
     x = np.array([1, 2], np.float32)
     answer = composed["diamond"](X=x)
     assert answer["M"].tolist() == [2, 1]

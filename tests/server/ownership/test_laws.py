@@ -61,7 +61,7 @@ def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: 
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case: Case) -> None:
+def test_writing_to_an_input_changes_no_caller_and_no_other_response(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     model = serve(server, "reversing", datatype, scheduling, reverse)
     arrays = [content.copy() for content in contents]
@@ -77,7 +77,7 @@ def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases(), computed=st.sampled_from(["the input", "a view of the input", "one buffer", "one row for all"]))
-def test_answers_share_memory_with_nothing(server: Server, case: Case, computed: str) -> None:
+def test_responses_share_no_memory(server: Server, case: Case, computed: str) -> None:
     datatype, scheduling, contents = case
     kept = np.zeros((64, 64), BY_NAME[datatype].numpy)
 

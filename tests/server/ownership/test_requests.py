@@ -39,7 +39,7 @@ def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_shared"])
-def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
+def test_model_that_writes_to_its_inputs_does_not_change_shared_memory(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     key = f"/tritonnb_ownership_{os.getpid()}"
@@ -133,7 +133,7 @@ def test_copy_is_true_or_false(server: Server) -> None:
 # --- requests in an event loop --------------------------------------------------------------------
 
 
-def test_what_is_wrong_with_a_request_is_raised_when_it_is_awaited(server: Server) -> None:
+def test_error_of_a_request_is_raised_when_awaited(server: Server) -> None:
     requests = server["reverse_py"].infer_async(Z=[1.0]), server["reverse_py"].infer_async(X=[1.0])
 
     async def ask() -> list[Any]:

@@ -15,7 +15,7 @@ from tests.server.ownership.ways import Way, in_process, over_grpc, over_http
 from tritonnb.server.server import Server
 
 
-def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) -> None:
+def test_two_outputs_from_one_array_are_separate_in_the_response(server: Server) -> None:
     @server.model(name="both")
     def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
         return {"A": X, "B": X}
@@ -26,7 +26,7 @@ def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) ->
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way: Way) -> None:
+def test_changing_a_returned_response_does_not_change_the_cached_one(server: Server, way: Way) -> None:
     model = serve(server, "cached", "FP32", "no batches", lambda x: x, response_cache={"enable": True})
     x = np.array([1, 2], np.float32)
     for _ in range(3):
@@ -37,7 +37,7 @@ def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: 
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way: Way) -> None:
+def test_response_does_not_change_when_the_model_reuses_its_buffer(server: Server, way: Way) -> None:
     """The next execution begins before the answers of the one before are written."""
     buffer = np.zeros(2, np.float32)
 
@@ -59,7 +59,7 @@ def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(serve
     assert answers == {number: [number, number] for number in range(16)}
 
 
-def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path, isolate: bool) -> None:
+def test_responses_of_a_decoupled_model_are_separate_arrays(tmp_path: Path, isolate: bool) -> None:
     body = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
