@@ -33,7 +33,7 @@ class Baseline:
         self._short_runs = {(count, size): self.rate(count, size, 1) for count in threads for size in SIZES}
 
     def best(self, threads: int, limit: int) -> int:
-        """The batch size with the highest rate, up to ``limit``."""
+        """Return the batch size with the highest rate, up to ``limit``."""
         return max((size for size in SIZES if size <= limit), key=lambda size: self._short_runs[threads, size])
 
     def rate(self, threads: int, size: int, seconds: float) -> float:

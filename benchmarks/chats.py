@@ -37,7 +37,7 @@ class Chats:
         return sum(len(generation.steps) for generation in self.recording.generations)
 
     def idle_steps(self, slots: int) -> int:
-        """The number of steps with an unused slot although a prompt waited."""
+        """Return the number of steps with an unused slot although a prompt waited."""
         return sum(1 for batch in self.recording.batches if batch.size < slots and batch.queue_depth)
 
 
@@ -67,7 +67,7 @@ def chat(model: ModelHandle, requests: list[Prompt], seconds: float, clients: in
 
 
 def text_of(model: ModelHandle, request: dict[str, list[Any]]) -> str:
-    """The whole text of a generation."""
+    """Return the whole text of a generation."""
     responses = model.infer_all(request)
     return b"".join(response["text_output"].item() for response in responses if "text_output" in response).decode()
 

@@ -68,7 +68,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """The cases of the frameworks that are installed."""
+    """Yield the cases of the frameworks that are installed."""
     random = np.random.default_rng(0)
     batched = {
         1: (64, "preferred_batch_size: [ 16 ] max_queue_delay_microseconds: 4000"),

@@ -27,7 +27,7 @@ _BIG_WINDOW = 2**31 - 1
 
 
 def encoded_request(model: str) -> bytes:
-    """A gRPC message with one FP32 tensor of shape [1, 16]."""
+    """Return a gRPC message with one FP32 tensor of shape [1, 16]."""
     request = pb.ModelInferRequest(model_name=model)
     tensor = request.inputs.add(name="INPUT0", datatype="FP32")
     tensor.shape.extend([1, 16])
@@ -111,7 +111,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header field that is not added to the dynamic table (RFC 7541, 6.2.2)."""
+    """Return a header field that is not added to the dynamic table (RFC 7541, 6.2.2)."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 

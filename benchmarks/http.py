@@ -42,7 +42,7 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 
 
 def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """An ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
+    """Return an ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
     starts = _starts(ensemble_repository(scratch), "two_steps", scratch)
     array = np.arange(16, dtype=np.float32).reshape(1, 16)
     request = Request.of("two_steps", "INPUT0", array, "OUTPUT0")
@@ -69,7 +69,7 @@ ensemble_scheduling {
 
 
 def ensemble_repository(scratch: Path) -> Path:
-    """A repository with the ensemble ``two_steps`` of two identity models."""
+    """Return a repository with the ensemble ``two_steps`` of two identity models."""
     repository = scratch / "ensemble"
     source = servers.ROOT / "model_repository" / "identity_fp32"
     for name in ("first", "second"):
@@ -82,7 +82,7 @@ def ensemble_repository(scratch: Path) -> Path:
 
 
 def identity_repository(scratch: Path, width: int) -> Path:
-    """A repository with the identity model, with fixed dims."""
+    """Return a repository with the identity model, with fixed dims."""
     repository = scratch / f"identity-{width}"
     model = repository / "identity_fp32"
     if not repository.exists():
@@ -93,7 +93,7 @@ def identity_repository(scratch: Path, width: int) -> Path:
 
 
 def inline(repository: Path) -> Path:
-    """A copy of a repository whose Python models have the parameter ``EXECUTE_ON_ANY_THREAD``."""
+    """Return a copy of a repository whose Python models have the parameter ``EXECUTE_ON_ANY_THREAD``."""
     copy = repository.with_name(f"{repository.name}-inline")
     if not copy.exists():
         shutil.copytree(repository, copy)

@@ -33,7 +33,7 @@ class Request:
 
     @classmethod
     def of(cls, model: str, name: str, array: npt.NDArray[np.generic], output: str, datatype: str = "FP32") -> Request:
-        """A request with one array."""
+        """Return a request with one array."""
         input_json = {
             "name": name,
             "datatype": datatype,

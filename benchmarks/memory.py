@@ -61,6 +61,6 @@ def _collection_ms() -> float:
 
 
 def resident_mb() -> float:
-    """The resident set of this process in MB."""
+    """Return the resident set of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

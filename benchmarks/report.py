@@ -49,13 +49,13 @@ def write_report() -> Path:
 
 
 def commit() -> str:
-    """The commit of the checkout; it ends in ``-dirty`` if files have changed since."""
+    """Return the commit of the checkout; it ends in ``-dirty`` if files have changed since."""
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(command, cwd=servers.ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
-    """The newest figures of each benchmark, and the results that they are part of."""
+    """Return the newest figures of each benchmark, and the results that they are part of."""
     newest: dict[str, tuple[dict[str, Any], Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         results = json.loads(path.read_text())
@@ -83,13 +83,13 @@ def _processor() -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
 def _servers(figures: dict[str, Any]) -> str:
-    """The table of `benchmarks.http.report`."""
+    """Return the table of `benchmarks.http.report`."""
     rows = []
     for key, values in figures.items():
         name, _, count = key.rpartition(" at ")

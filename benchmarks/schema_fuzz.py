@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _run(url: str, region: str, schemathesis: str, seed: int) -> tuple[int, bool]:
-    """One run; returns the number of requests, and whether a check failed."""
+    """Return one run; returns the number of requests, and whether a check failed."""
     for name in MODELS:
         urllib.request.urlopen(f"{url}/v2/repository/models/{name}/load", b"").close()
     with tempfile.TemporaryDirectory(prefix="tritonnb-fuzz-") as scratch:
@@ -91,7 +91,7 @@ def _run(url: str, region: str, schemathesis: str, seed: int) -> tuple[int, bool
 
 
 def _restricted_description(url: str, region: str) -> dict[str, Any]:
-    """The description with names that exist, since most requests with other names end with status 404."""
+    """Return the description with names that exist, since most requests with other names end with status 404."""
     document: dict[str, Any] = _get(url, "/v2/openapi.json")
     described = [_get(url, f"/v2/models/{name}") for name in MODELS]
     names = {

@@ -109,7 +109,7 @@ def _wait_for_slots(url: str) -> None:
 
 
 def _sounds() -> list[np.ndarray]:
-    """The frames of a recording for each client, or of noise if there are too few recordings."""
+    """Return the frames of a recording for each client, or of noise if there are too few recordings."""
     recordings = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
     if len(recordings) >= SEQUENCES:
         return recordings[:SEQUENCES]

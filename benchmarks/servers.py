@@ -52,7 +52,7 @@ with Triton(config=config) as triton:
 
 
 def reference_environment() -> Path:
-    """The virtual environment with the real Triton, created if it does not exist."""
+    """Return the virtual environment with the real Triton, created if it does not exist."""
     directory = Path(os.environ.get("TRITONNB_REFERENCE", Path.home() / ".cache/tritonnb/pytriton-0.7.0"))
     if not (directory / "bin" / "python").exists():
         print(f"creating {directory} with {PACKAGE} …", flush=True)
@@ -62,7 +62,7 @@ def reference_environment() -> Path:
 
 
 def free_port() -> int:
-    """A port that is not in use."""
+    """Return a port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

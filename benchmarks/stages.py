@@ -75,7 +75,7 @@ def _measure(server: Server, request: Request, count: int, seconds: int, scratch
 
 
 def _stages(events: Iterable[Packed]) -> dict[str, float]:
-    """The median of each stage, in microseconds."""
+    """Return the median of each stage, in microseconds."""
     arrived, sent, executed = (positions(kind) for kind in (RequestArrived, BatchSent, BatchExecuted))
     times: dict[str, list[int]] = {name: [] for name in STAGES}
     reported = arrival = start = 0
@@ -95,7 +95,7 @@ def _stages(events: Iterable[Packed]) -> dict[str, float]:
 
 
 def _processor_s() -> dict[str, float]:
-    """The processor time of the server's threads in seconds, in user mode and in the kernel."""
+    """Return the processor time of the server's threads in seconds, in user mode and in the kernel."""
     spent = dict.fromkeys(THREAD_TIMES, 0.0)
     for thread in threading.enumerate():
         name = "event loop" if thread.name == "tritonnb" else "instances" if _INSTANCE.fullmatch(thread.name) else None

@@ -26,7 +26,7 @@ CLIENTS = 24
 
 
 def homes(server: tnb.ScaledServer) -> dict[Any, str]:
-    """The replica of each live sequence."""
+    """Return the replica of each live sequence."""
     return {
         sequence["sequence_id"]: str(replica["replica"])
         for replica in server.replicas()

@@ -166,7 +166,7 @@ class Placements:
 
 
 def number(value: int) -> list[triton.InferInput]:
-    """The input of the accumulator."""
+    """Return the input of the accumulator."""
     tensor = triton.InferInput("INPUT", [1, 1], "INT32")
     tensor.set_data_from_numpy(np.array([[value]], np.int32))
     return [tensor]

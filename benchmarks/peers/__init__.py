@@ -108,7 +108,7 @@ def peers(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 
 
 def _environment(name: str, packages: tuple[str, ...]) -> Path:
-    """The virtual environment of a peer, created if it does not exist."""
+    """Return the virtual environment of a peer, created if it does not exist."""
     directory = Path(os.environ.get("TRITONNB_PEERS", Path.home() / ".cache/tritonnb/peers")) / name
     if not (directory / "bin" / "python").exists():
         print(f"creating {directory} with {', '.join(packages)} …", flush=True)

@@ -46,7 +46,7 @@ class _Reader(HTMLParser):
 
 
 def read_page(text: str) -> Page:
-    """The references and anchors of an HTML page.
+    """Return the references and anchors of an HTML page.
 
     Examples
     --------

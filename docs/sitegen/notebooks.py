@@ -21,7 +21,7 @@ _WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def paths() -> list[Path]:
-    """The notebooks, in order."""
+    """Return the notebooks, in order."""
     return sorted(SOURCES.glob("*.ipynb"))
 
 
@@ -63,7 +63,7 @@ def keep(path: Path, notebook: NotebookNode) -> None:
 
 
 def executed(path: Path) -> NotebookNode:
-    """The kept result if the notebook has not changed since, a new one otherwise."""
+    """Return the kept result if the notebook has not changed since, a new one otherwise."""
     kept = EXECUTED / path.name
     if kept.exists():
         notebook = read(kept)

@@ -78,7 +78,7 @@ def write_playground(site: Path, runtime: Path | None = None) -> None:
 
 
 def _page() -> str:
-    """The page; without JavaScript it lists the scenarios, at the anchors by which other pages open them."""
+    """Return the page; without JavaScript it lists the scenarios, at the anchors by which other pages open them."""
     from tritonnb.playground.presets import PRESETS
 
     items = (
@@ -146,7 +146,7 @@ def fetch_runtime(directory: Path) -> Path:
 
 
 def _licences() -> str:
-    """A page with the licences of the packages in the archive."""
+    """Return a page with the licences of the packages in the archive."""
     sections = [
         f"<h2>Pyodide {PYODIDE}</h2><p>The runtime in the directory <i>pyodide</i>: Mozilla Public License 2.0. Its "
         f'source: <a href="https://github.com/pyodide/pyodide/tree/{PYODIDE}">github.com/pyodide/pyodide</a>. It has '

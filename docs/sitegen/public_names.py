@@ -16,7 +16,7 @@ _INTERNAL = "runtime."
 
 
 def public_objects() -> dict[str, object]:
-    """The objects in ``tritonnb.__all__`` by name."""
+    """Return the objects in ``tritonnb.__all__`` by name."""
     return {name: getattr(tritonnb, name) for name in dir(tritonnb)}
 
 
@@ -56,14 +56,14 @@ def undocumented() -> list[str]:
 
 
 def members_of(item: object) -> dict[str, object]:
-    """The attributes that a class defines, and those that are registered for it."""
+    """Return the attributes that a class defines, and those that are registered for it."""
     for name in [name for name, member in vars(item).items() if isinstance(member, Accessor)]:
         getattr(item, name)  # imports what it stands for
     return dict(vars(item))
 
 
 def _functions(item: object) -> Iterator[Callable[..., object]]:
-    """A function itself; of a class the public methods, and the getters of its properties."""
+    """Yield a function itself; of a class the public methods, and the getters of its properties."""
     if inspect.isfunction(item):
         yield item
         return
@@ -74,7 +74,7 @@ def _functions(item: object) -> Iterator[Callable[..., object]]:
 
 
 def _return_annotation(function: Callable[..., object], names: dict[str, type]) -> object:
-    """The type that a function returns; ``names`` has those that its module imports for type checking only."""
+    """Return the type that a function returns; ``names`` has those that its module imports for type checking only."""
     try:
         return get_type_hints(function, {**names, **function.__globals__}).get("return")
     except NameError:  # a class of an optional package
@@ -82,13 +82,13 @@ def _return_annotation(function: Callable[..., object], names: dict[str, type]) 
 
 
 def _all_classes() -> dict[str, type]:
-    """The classes in all modules of this package that are imported, by name."""
+    """Return the classes in all modules of this package that are imported, by name."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("tritonnb.")]
     return {name: item for module in modules for name, item in vars(module).items() if inspect.isclass(item)}
 
 
 def _classes(annotation: object) -> Iterator[type]:
-    """The public classes of this package in an annotation."""
+    """Yield the public classes of this package in an annotation."""
     if inspect.isclass(annotation) and not isinstance(annotation, types.GenericAlias):
         package, _, module = annotation.__module__.partition(".")
         public = not annotation.__name__.startswith("_") and not module.startswith(_INTERNAL)

@@ -48,7 +48,7 @@ def write_pages(directory: Path) -> None:
 
 
 def api_page() -> str:
-    """Every public name: functions and classes with a page each, the datatypes in a table.
+    """Return every public name: functions and classes with a page each, the datatypes in a table.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def _autosummary(title: str, names: Iterable[str]) -> list[str]:
 
 
 def configuration_page() -> str:
-    """A table for each message of ``config.pbtxt``, the model configuration first."""
+    """Return a table for each message of ``config.pbtxt``, the model configuration first."""
     parts = [
         "# Model configuration\n",
         "The fields of `config.pbtxt`, as Triton's protobuf schema defines them. Fields without a description are read",
@@ -132,7 +132,7 @@ def _help(field: dict[str, Any]) -> str:
 
 
 def _default(message: str, name: str) -> str:
-    """The value of a field that is left out: protobuf's own, since Triton's schema declares no other."""
+    """Return the value of a field that is left out: protobuf's own, since Triton's schema declares no other."""
     descriptor: Any = model_config_pb2.DESCRIPTOR
     for part in message.split("."):
         types = getattr(descriptor, "nested_types_by_name", None) or getattr(descriptor, "message_types_by_name", {})
@@ -150,7 +150,7 @@ def _default(message: str, name: str) -> str:
 
 
 def batch_rules_page() -> str:
-    """The rules by which a scheduler decides."""
+    """Return the rules by which a scheduler decides."""
     return "\n".join(
         (
             "# Rules of the schedulers\n",
@@ -165,7 +165,7 @@ def batch_rules_page() -> str:
 
 
 def command_line_page() -> str:
-    """The subcommands of ``tritonnb``, with a table of the flags of each."""
+    """Return the subcommands of ``tritonnb``, with a table of the flags of each."""
     parser = make_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     summaries = {action.dest: action.help for action in commands._choices_actions}
@@ -198,7 +198,7 @@ def _flag_row(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple
 
 
 def live_pages() -> dict[str, str]:
-    """The pages that a running server describes itself: HTTP and metrics."""
+    """Return the pages that a running server describes itself: HTTP and metrics."""
     server = tnb.serve(
         ROOT / "model_repository",
         port=0,
@@ -222,7 +222,7 @@ def _read(url: str) -> str:
 
 
 def http_page(description: dict[str, Any]) -> str:
-    """The operations of an OpenAPI description, and its schemas."""
+    """Return the operations of an OpenAPI description, and its schemas."""
     parts = [
         "# HTTP API\n",
         "The KServe v2 protocol with Triton's extensions, over HTTP/1.1. A running server describes itself at",
@@ -262,7 +262,7 @@ def _references(node: object) -> Iterator[str]:
 
 
 def metrics_page(exposition: str) -> str:
-    """The families in a Prometheus exposition."""
+    """Return the families in a Prometheus exposition."""
     helps, kinds = {}, {}
     for line in exposition.splitlines():
         if line.startswith("# HELP "):
@@ -285,7 +285,7 @@ def metrics_page(exposition: str) -> str:
 
 
 def grpc_page() -> str:
-    """The RPCs of Triton's service, with the protocols that restrict them."""
+    """Return the RPCs of Triton's service, with the protocols that restrict them."""
     protocol_of = {rpc: protocol for protocol, rpcs in PROTOCOLS.items() for rpc in rpcs}
     service = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     rows = [
@@ -313,7 +313,7 @@ def grpc_page() -> str:
 
 
 def openai_page() -> str:
-    """A table for each route of OpenAI's API: which fields are read, ignored and refused."""
+    """Return a table for each route of OpenAI's API: which fields are read, ignored and refused."""
     parts = [
         "# OpenAI API\n",
         "What the endpoint under `/v1` does with each field of OpenAI's API: the fields are those of the `openai`",
@@ -356,7 +356,7 @@ def _stream(streaming: bool) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return [*("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines), ""]
 

@@ -50,7 +50,7 @@ class Server:
         self.latest_ms = 0.0  # how late a request was sent
 
     async def batches(self, scenario: Scenario) -> Batches | None:
-        """The batches that form when a scenario is sent; None if it was not sent or executed in time."""
+        """Return the batches that form when a scenario is sent; None if it was not sent or executed in time."""
         if scenario is not self._loaded:
             await self._load(scenario)
         self.runs += 1

@@ -46,7 +46,7 @@ class Scenario:
     requests: tuple[Request, ...]
 
     def config(self, name: str = "recorder") -> str:
-        """The *config.pbtxt*."""
+        """Return the *config.pbtxt*."""
         parameters = "".join(
             f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }} '
             for key, value in (("EXECUTION_MS", self.execution_ms), ("ROW_MS", self.row_ms))
@@ -72,11 +72,11 @@ class Scenario:
         return len({self._batch_key(request) for request in self.requests}) > 1
 
     def simulate(self) -> Batches:
-        """The batches that the simulator forms: each the indices of its requests."""
+        """Return the batches that the simulator forms: each the indices of its requests."""
         return self._run(())[0]
 
     def outcomes(self) -> Iterator[Batches]:
-        """The batches that Triton can form, first those of the simulator: see `ThreadOrder`."""
+        """Yield the batches that Triton can form, first those of the simulator: see `ThreadOrder`."""
         untried: list[tuple[bool, ...]] = [()]
         while untried:
             order = untried.pop()
@@ -85,7 +85,7 @@ class Scenario:
             untried += [(*order, *[False] * skipped, True) for skipped in range(races - len(order))]
 
     def _run(self, order: tuple[bool, ...]) -> tuple[Batches, int]:
-        """The batches with an order of threads, and how often two threads raced."""
+        """Return the batches with an order of threads, and how often two threads raced."""
         scheduler = ThreadOrder(make_scheduler(parse_text(self.config()).config, self.instances, {}), order)
         time = VirtualTime(cast(Scheduler, scheduler), self._execution_ns, self.instances)
         for index, request in enumerate(self.requests):
@@ -118,7 +118,7 @@ class Scenario:
 
 
 def random_scenario(rng: random.Random) -> Scenario:
-    """A scenario, not necessarily a stable one."""
+    """Return a scenario, not necessarily a stable one."""
     largest = rng.choice([2, 4, 8, 8, 16])
     delay_ms = rng.choice([0, 10, 10, 20, 50, 80, 120, 150, 300, 700])
     count = min(rng.choice([0, 0, 0, 1, 2, 3]), largest - 1)
@@ -145,7 +145,7 @@ def random_scenario(rng: random.Random) -> Scenario:
 
 
 def stable_scenario(rng: random.Random, checks_inputs: bool = False) -> Scenario:
-    """The next random scenario whose outcome a few milliseconds do not change.
+    """Return the next random scenario whose outcome a few milliseconds do not change.
 
     With ``checks_inputs`` some of its requests cannot share a batch because of their inputs.
     """

@@ -90,7 +90,7 @@ class Settings:
     strategy: str
 
     def config(self, name: str) -> str:
-        """The configuration of a model of a name."""
+        """Return the configuration of a model of a name."""
         return CONFIG.format(name=name, **vars(self))
 
 
@@ -232,7 +232,7 @@ def is_unambiguous(settings: Settings, arrivals: Arrivals) -> bool:
 
 
 def _last(arrivals: Arrivals, id: int | str, before_ms: int) -> int:
-    """The time of the last request of a sequence before ``before_ms``."""
+    """Return the time of the last request of a sequence before ``before_ms``."""
     return max(
         round(arrival.time_us / 1000)
         for arrival in arrivals

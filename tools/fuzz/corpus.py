@@ -8,10 +8,10 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def directory_of(target: str) -> Path:
-    """The directory of a target's inputs."""
+    """Return the directory of a target's inputs."""
     return CORPUS / target
 
 
 def inputs_of(target: str) -> dict[str, bytes]:
-    """The inputs of a target, by file name."""
+    """Return the inputs of a target, by file name."""
     return {path.name: path.read_bytes() for path in sorted(directory_of(target).iterdir())}

@@ -88,7 +88,7 @@ def try_input(run: Try, data: bytes) -> None:
 
 
 def mutate(inputs: Sequence[bytes], choice: random.Random) -> bytes:
-    """A random change of an input: bytes replaced, removed, repeated, or taken from another input."""
+    """Return a random change of an input: bytes replaced, removed, repeated, or taken from another input."""
     data = bytearray(choice.choice(inputs))
     for _ in range(choice.choice((1, 1, 2, 4, 8))):
         at = choice.randrange(len(data) + 1)

@@ -45,7 +45,7 @@ def compare(header: bytes) -> None:
 
 
 def _outcome(header: bytes) -> str:
-    """The request that is read, or its error, as text."""
+    """Return the request that is read, or its error, as text."""
     body = header + _TAIL
     try:
         request, response_format = read_request(_SPEC, 1, body, len(header), _LIMIT, SharedMemory(), discard_response)

@@ -43,7 +43,7 @@ class Pair:
                 side.models.load(config)
 
     def answers(self, *sent: tuple[int, bytes]) -> Answers:
-        """The answers to bytes that are sent on new connections, each with the number of its connection."""
+        """Return the answers to bytes that are sent on new connections, each with the number of its connection."""
         known, fresh = (self._answers(side, sent) for side in self.sides)
         require(known == fresh, f"with caches: {known!r}, without: {fresh!r}")
         accepted = [side.models.accepted[:] for side in self.sides]

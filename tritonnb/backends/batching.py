@@ -29,7 +29,7 @@ NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})
 
 
 def find_input(request: InferRequest, name: str) -> Array | None:
-    """The array of a request's input, or of its implicit state of that name; None if the request has neither."""
+    """Return the array of a request's input, or of its implicit state of that name; None if the request has neither."""
     tensor = request.inputs.get(name)
     if tensor is None and request.states is not None:
         tensor = request.states.inputs.get(name)
@@ -197,7 +197,7 @@ def scatter(
 
 
 def append_zeros(array: Array, rows: int) -> Array:
-    """The array with rows of zeros at the end, for models that need batches of a size."""
+    """Return the array with rows of zeros at the end, for models that need batches of a size."""
     return np.concatenate([array, np.zeros((rows, *array.shape[1:]), array.dtype)]) if rows > 0 else array
 
 
@@ -223,7 +223,7 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
 
 
 def undo_reshape(spec: TensorSpec, array: Array, batching: bool) -> Array:
-    """An output in the ``dims`` of the configuration, if it has a ``reshape`` (``InferenceResponse::Output``).
+    """Return an output in the ``dims`` of the configuration, if it has a ``reshape`` (``InferenceResponse::Output``).
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class BatchTensors:
         }
 
     def inputs(self, execution: Execution) -> dict[str, npt.NDArray[np.generic]]:
-        """The arrays of the inputs that describe a batch, by name."""
+        """Return the arrays of the inputs that describe a batch, by name."""
         return {name: values(_shapes(execution, source)).astype(dtype) for name, values, dtype, source in self._inputs}
 
     def parts(self, execution: Execution) -> dict[str, Shapes]:
@@ -81,7 +81,7 @@ def _accumulated_with_zero(shapes: Shapes) -> npt.NDArray[np.generic]:
 
 
 def _item_shapes(shapes: Shapes) -> npt.NDArray[np.generic]:
-    """The shape without the batch dimension, for each row of the batch."""
+    """Return the shape without the batch dimension, for each row of the batch."""
     return np.array([shape[1:] for shape in shapes for _ in range(shape[0])])
 
 
@@ -175,7 +175,7 @@ class ConfiguredTensors:
     def gather(
         self, execution: Execution, names: Iterable[str], *, optional: bool = False
     ) -> dict[str, npt.NDArray[np.generic]]:
-        """The arrays of a batch by name: those that describe it, and inputs.
+        """Return the arrays of a batch by name: those that describe it, and inputs.
 
         Parameters
         ----------

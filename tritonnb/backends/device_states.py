@@ -63,7 +63,7 @@ class DeviceStates:
         self._device = torch.device(device, device_id)
 
     def gather(self, execution: Execution) -> dict[str, torch.Tensor]:
-        """The state inputs of a batch.
+        """Return the state inputs of a batch.
 
         They are copies, even for a single request: if a model writes to them and then fails, the states must not
         change. A request whose state has another shape than that of the first request gets an error response.
@@ -87,7 +87,7 @@ class DeviceStates:
         publish_states(execution, states, self._batching, torch.clone)
 
     def from_ort_value(self, value: ort.OrtValue) -> torch.Tensor:
-        """A tensor that shares the memory of an ONNX Runtime value on the device."""
+        """Return a tensor that shares the memory of an ONNX Runtime value on the device."""
         tensor = from_dlpack(value)
         return tensor.view(torch.bool) if value.data_type() == "tensor(bool)" else tensor
 

@@ -143,7 +143,7 @@ class Execution:
         self.rescheduled.add(index)
 
     def sender(self, index: int) -> ResponseSender:
-        """The response sender of request ``index``, which may send responses after ``execute`` has returned."""
+        """Return the response sender of request ``index``, which may send responses after ``execute`` has returned."""
         if index not in self.senders:
             self.senders[index] = ResponseSender(self.requests[index], self._deliver)
         return self.senders[index]

@@ -252,7 +252,7 @@ class FilInstance(BackendModelInstance):
             return np.asarray(treelite.gtil.predict(model.trees, rows, nthread=ALLOWED_THREADS))
 
     def _postprocess(self, scores: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """The output for the scores of shape [rows, classes], as Triton's backend computes it from them.
+        """Return the output for the scores of shape [rows, classes], as Triton's backend computes it from them.
 
         As there, dims of size 1 do not appear in the shape of the output.
         """

@@ -35,7 +35,7 @@ Function = Callable[..., Any]
 
 
 def function_config(function: Function, fields: Mapping[str, object]) -> pb.ModelConfig:
-    """The model configuration of a function.
+    """Return the model configuration of a function.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class FunctionInstance(BackendModelInstance):
 def read_outputs(
     spec: ModelSpec, returned: Mapping[str, npt.ArrayLike] | npt.ArrayLike, rows: int
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """The outputs of a batch as arrays of their datatypes.
+    """Return the outputs of a batch as arrays of their datatypes.
 
     Parameters
     ----------

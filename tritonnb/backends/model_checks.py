@@ -217,7 +217,7 @@ def check_input_count(model_name: str, configured: int, provided: int, required:
 
 
 def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
-    """The tensor of the model with the name of a configured one.
+    """Return the tensor of the model with the name of a configured one.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
 def shape_error(
     model_name: str, tensor_name: str, shape: Sequence[int], expected: Sequence[int], batching: bool
 ) -> InvalidArgumentError:
-    """The error of a configured tensor whose dims do not fit those of the model.
+    """Return the error of a configured tensor whose dims do not fit those of the model.
 
     Parameters
     ----------

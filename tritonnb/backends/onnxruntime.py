@@ -269,7 +269,7 @@ class OnnxInstance(BackendModelInstance):
 
 
 def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
-    """A tensor as ONNX Runtime describes it (``NodeArg``)."""
+    """Return a tensor as ONNX Runtime describes it (``NodeArg``)."""
     return ModelTensor(tensor.name, _datatype(tensor), _shape(tensor))
 
 
@@ -281,7 +281,7 @@ def _datatype(tensor: ort.NodeArg) -> DataType:
 
 
 def _shape(tensor: ort.NodeArg) -> tuple[int, ...]:
-    """The declared shape; dimensions that are unknown or only have a name are -1."""
+    """Return the declared shape; dimensions that are unknown or only have a name are -1."""
     return tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
 
 
@@ -311,5 +311,5 @@ def _check_ragged(config: pb.ModelConfig, tensor: ort.NodeArg) -> None:
 
 
 def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """An output whose strings, if it has any, are ``bytes``."""
+    """Return an output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array

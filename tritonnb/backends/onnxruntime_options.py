@@ -59,7 +59,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def session_options(context: ModelContext) -> ort.SessionOptions:
-    """The options of a model's sessions.
+    """Return the options of a model's sessions.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
 
 
 def run_options(context: ModelContext) -> ort.RunOptions:
-    """The options of every run of a model's sessions."""
+    """Return the options of every run of a model's sessions."""
     options = ort.RunOptions()
     shrinkage = context.parameters.get("memory.enable_memory_arena_shrinkage")
     if shrinkage is not None:
@@ -93,7 +93,7 @@ def run_options(context: ModelContext) -> ort.RunOptions:
 
 
 def providers(context: ModelContext, spec: InstanceSpec) -> list[str | tuple[str, dict[str, str]]]:
-    """The execution providers of an instance with their options, in order of preference.
+    """Return the execution providers of an instance with their options, in order of preference.
 
     Raises
     ------

@@ -97,7 +97,7 @@ class OpenVinoModel(BackendModel):
         return OpenVinoInstance(self)
 
     def take_memory(self) -> Mapping[MemoryPlace, int]:
-        """The growth of the process's memory when the model was compiled; 0 after the first call."""
+        """Return the growth of the process's memory when the model was compiled; 0 after the first call."""
         memory, self._memory = self._memory, {CPU: 0}
         return memory
 

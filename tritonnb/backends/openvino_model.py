@@ -67,7 +67,7 @@ class OpenVinoOptions:
 
 
 def device_properties(context: ModelContext) -> dict[str, Any]:
-    """The parameters of a model that are properties of its device.
+    """Return the parameters of a model that are properties of its device.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def read_model(core: ov.Core, context: ModelContext) -> ov.Model:
 
 
 def port_name(port: Any) -> str:
-    """The name of an input or output.
+    """Return the name of an input or output.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def has_batch_layout(model: ov.Model) -> bool:
 
 
 def model_tensor(port: Any) -> ModelTensor:
-    """An input or output of the model.
+    """Return an input or output of the model.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def prepare_model(model: ov.Model, context: ModelContext, spec: ModelSpec, optio
 
 
 def _by_name(ports: Any) -> dict[str, Any]:
-    """The inputs or outputs by name; one can have several names."""
+    """Return the inputs or outputs by name; one can have several names."""
     return {name: port for port in ports if port_name(port) for name in port.names}
 
 

@@ -131,7 +131,7 @@ class Pt2Instance(BackendModelInstance):
         del self._loader
 
     def _run(self, arrays: list[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-        """All results of the program, for the inputs in the order of ``_positions``."""
+        """Return all results of the program, for the inputs in the order of ``_positions``."""
         flat: list[Any] = [None] * len(arrays)
         for array, position in zip(arrays, self._positions.values(), strict=True):
             # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
@@ -182,12 +182,12 @@ def _leaves(spec: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 
 def numbered(names: list[str], prefix: str) -> dict[str, int]:
-    """The position by name, for both names of each tensor."""
+    """Return the position by name, for both names of each tensor."""
     return {f"{prefix}{index}": index for index in range(len(names))} | {name: i for i, name in enumerate(names)}
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text; PyTorch appends the frames of its C++ code."""
+    """Return the first line of an error's text; PyTorch appends the frames of its C++ code."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

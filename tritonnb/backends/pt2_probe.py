@@ -33,7 +33,7 @@ _FIRST_SIZE = 2
 
 
 def name_inputs(text: str, names: Sequence[str]) -> str:
-    """An error text of a compiled program with the names of the inputs instead of their positions.
+    """Return an error text of a compiled program with the names of the inputs instead of their positions.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def check_program(
 
 
 def _configured_shapes(config: Any, spec: ModelSpec, names: list[str]) -> dict[str, tuple[list[int], DataType]]:
-    """The shape, with the batch dimension, and the datatype of each input."""
+    """Return the shape, with the batch dimension, and the datatype of each input."""
     batch = [spec.max_batch_size] if spec.max_batch_size else []
     shapes = {name: ([*batch, *tensor.backend_dims], tensor.datatype) for name, tensor in spec.inputs.items()}
     for state in config.sequence_batching.state:

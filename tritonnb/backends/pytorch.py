@@ -256,7 +256,7 @@ class TorchInstance(BackendModelInstance):
         return {name: copy.numpy() for name, copy in copies.items()} | lists
 
     def _pick(self, result: Sequence[_Value]) -> dict[str, _Value]:
-        """The results by output name, checked against the configuration."""
+        """Return the results by output name, checked against the configuration."""
         for name, position in self._positions.items():
             if position >= len(result):
                 raise InvalidArgumentError(
@@ -292,7 +292,7 @@ _JIT_SETTINGS = {
 
 
 def _as_sequence(result: object) -> Sequence[_Value]:
-    """The results of a module, which returns a tensor, a list of strings, or a tuple of these."""
+    """Return the results of a module, which returns a tensor, a list of strings, or a tuple of these."""
     if not isinstance(result, (torch.Tensor, list, tuple)):
         raise RuntimeError(
             "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should not be a "

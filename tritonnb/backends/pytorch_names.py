@@ -32,7 +32,7 @@ class Argument:
 
 
 def arguments_by_tensor(config: pb.ModelConfig, module: Any) -> dict[str, Argument] | None:
-    """The argument for each input, control tensor and state of a configuration.
+    """Return the argument for each input, control tensor and state of a configuration.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def arguments_by_tensor(config: pb.ModelConfig, module: Any) -> dict[str, Argume
 
 
 def result_positions(config: pb.ModelConfig) -> dict[str, int]:
-    """The position of each output and state output in what ``forward`` returns.
+    """Return the position of each output and state output in what ``forward`` returns.
 
     Raises
     ------

@@ -34,7 +34,7 @@ class BackendRegistry:
         self._lock = threading.Lock()  # models are loaded on several threads
 
     def get(self, name: str, library: Path | None = None) -> Backend:
-        """The backend with a name, created by the first call.
+        """Return the backend with a name, created by the first call.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class BackendRegistry:
         self._backends.clear()
 
     def isolated(self, name: str, library: Path | None = None) -> IsolatedBackend:
-        """A backend for one model whose instances run in their own processes; parameters as for `get`.
+        """Return a backend for one model whose instances run in their own processes; parameters as for `get`.
 
         Raises
         ------

@@ -117,7 +117,7 @@ class TensorFlowModel(BackendModel):
         self._users = 0
 
     def session(self, spec: InstanceSpec) -> tuple[Any, Tensors, Mapping[MemoryPlace, int]]:
-        """A session for an instance, the tensors of the model, and the growth of the process's memory."""
+        """Return a session for an instance, the tensors of the model, and the growth of the process's memory."""
         with self._lock:
             memory = {CPU: 0}
             if self._session is None or self._users == self._share_count:

@@ -57,7 +57,7 @@ class GraphTensor:
     shape: tuple[int, ...] | None
 
     def as_model_tensor(self) -> ModelTensor:
-        """The tensor with Triton's datatype.
+        """Return the tensor with Triton's datatype.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Tensors:
 
 
 def check_platform(context: ModelContext) -> str:
-    """The platform of a model.
+    """Return the platform of a model.
 
     Raises
     ------
@@ -94,12 +94,12 @@ def check_platform(context: ModelContext) -> str:
 
 
 def graph_tag(context: ModelContext) -> str:
-    """The tag of the graph in a SavedModel."""
+    """Return the tag of the graph in a SavedModel."""
     return context.parameters.get("TF_GRAPH_TAG") or DEFAULT_TAG
 
 
 def read_signature(context: ModelContext) -> Tensors:
-    """The tensors of the signature of a SavedModel, read from its *saved_model.pb*.
+    """Return the tensors of the signature of a SavedModel, read from its *saved_model.pb*.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def _graph_tensors(tensors: Mapping[str, Any]) -> dict[str, GraphTensor]:
 
 
 def session_config(context: ModelContext, spec: InstanceSpec) -> Any:
-    """The options of a session, from the parameters and the ``--backend-config`` settings.
+    """Return the options of a session, from the parameters and the ``--backend-config`` settings.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def open_session(context: ModelContext, config: Any) -> tuple[Any, Tensors]:
 
 
 def _potential_tensors(graph: Any) -> Tensors:
-    """The placeholders of a graph, which are inputs, and the first result of every operation."""
+    """Return the placeholders of a graph, which are inputs, and the first result of every operation."""
     tensors = {}
     for operation in graph.get_operations():
         if operation.outputs:
@@ -239,7 +239,7 @@ def _potential_tensors(graph: Any) -> Tensors:
 
 
 def _init_operations(context: ModelContext) -> list[str]:
-    """The operations that ``TF_INIT_OPS_FILE`` lists."""
+    """Return the operations that ``TF_INIT_OPS_FILE`` lists."""
     name = context.parameters.get("TF_INIT_OPS_FILE")
     if not name:
         return []

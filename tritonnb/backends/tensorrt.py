@@ -101,7 +101,7 @@ class TensorRtModel(BackendModel):
         find_model_file(context, MODEL_FILE)
 
     def engine(self, device_id: int) -> TensorRtEngine:
-        """The engine on a device, which is the current one of the calling thread."""
+        """Return the engine on a device, which is the current one of the calling thread."""
         with self._lock:
             if device_id not in self._engines:
                 engine = self._backend.read(self.context)
@@ -186,7 +186,7 @@ class TensorRtInstance(BackendModelInstance):
 
 
 def profile_index(context: ModelContext) -> int:
-    """The optimization profile of a model: the first one, or the one that its instance groups name.
+    """Return the optimization profile of a model: the first one, or the one that its instance groups name.
 
     Raises
     ------

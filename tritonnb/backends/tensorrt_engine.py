@@ -43,7 +43,7 @@ class EngineLog(trt.ILogger):  # type: ignore[misc]
             self._last = " ".join(message.split())
 
     def take_error(self) -> str:
-        """The last error, once."""
+        """Return the last error, once."""
         message, self._last = self._last, ""
         return message or "no error was logged"
 
@@ -89,20 +89,20 @@ class TensorRtEngine:
         return all(tensor.shape[:1] == (-1,) for tensor in (*self.inputs.values(), *self.outputs.values()))
 
     def limits(self, name: str, profile: int) -> tuple[Shape, Shape]:
-        """The smallest and the largest shape of an input in a profile."""
+        """Return the smallest and the largest shape of an input in a profile."""
         smallest, _, largest = self._engine.get_tensor_profile_shape(name, profile)
         return tuple(smallest), tuple(largest)
 
     def profile_text(self, name: str, profile: int) -> str:
-        """The limits of an input, for messages."""
+        """Return the limits of an input, for messages."""
         return " and ".join(map(shape_text, self.limits(name, profile)))
 
     def max_batch_size(self, profile: int) -> int:
-        """The largest first dimension that a profile allows for every input."""
+        """Return the largest first dimension that a profile allows for every input."""
         return min((self.limits(name, profile)[1][0] for name in self.inputs), default=0)
 
     def new_context(self, profile: int, stream: int) -> Any:
-        """An execution context with a profile; wait for the stream before it is used.
+        """Return an execution context with a profile; wait for the stream before it is used.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class CudaStream:
         self.handle = int(_call(runtime.cudaStreamCreate))
 
     def reserve(self, name: str, byte_size: int) -> int:
-        """The address of a buffer with at least this size; its contents are lost if it grows."""
+        """Return the address of a buffer with at least this size; its contents are lost if it grows."""
         address, size = self._buffers.get(name, (0, 0))
         if size < max(byte_size, 1):
             if address:

@@ -85,7 +85,7 @@ def _native_backends(directory: Path) -> str:
 
 
 def _version(package: str) -> str:
-    """The version of a package, which may be its build for CPUs; empty if it is not installed."""
+    """Return the version of a package, which may be its build for CPUs; empty if it is not installed."""
     for distribution in (package, f"{package}-cpu"):
         try:
             return importlib.metadata.version(distribution)

@@ -29,7 +29,7 @@ def boolean(text: str) -> bool:
 
 
 def only(wanted: bool, reason: str) -> Callable[[str], bool]:
-    """A boolean flag that supports only one of its values."""
+    """Return a boolean flag that supports only one of its values."""
 
     def parsed(text: str) -> bool:
         if boolean(text) is not wanted:
@@ -40,12 +40,12 @@ def only(wanted: bool, reason: str) -> Callable[[str], bool]:
 
 
 def integer(text: str) -> int:
-    """An integer."""
+    """Return an integer."""
     return _number(int, text)
 
 
 def positive(flag: str) -> Callable[[str], int]:
-    """An integer above 0."""
+    """Return an integer above 0."""
 
     def parsed(text: str) -> int:
         value = integer(text)
@@ -57,7 +57,7 @@ def positive(flag: str) -> Callable[[str], int]:
 
 
 def grpc_infer_thread_count(text: str) -> int:
-    """The number of threads of ``--grpc-infer-thread-count``."""
+    """Return the number of threads of ``--grpc-infer-thread-count``."""
     count = integer(text)
     if not 2 <= count <= 128:
         # The underscores are Triton's.
@@ -68,17 +68,17 @@ def grpc_infer_thread_count(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """A number."""
+    """Return a number."""
     return _number(float, text)
 
 
 def verbosity(text: str) -> int:
-    """A level, or ``true`` or ``false``."""
+    """Return a level, or ``true`` or ``false``."""
     return integer({"true": "1", "false": "0"}.get(text.lower(), text))
 
 
 def choice(flag: str, *values: str) -> Callable[[str], str]:
-    """One of several values, in upper or lower case."""
+    """Return one of several values, in upper or lower case."""
 
     def chosen(text: str) -> str:
         if text.lower() not in values:
@@ -96,7 +96,7 @@ def log_format(text: str) -> str:
 
 
 def config_name(text: str) -> str:
-    """The name of a custom configuration."""
+    """Return the name of a custom configuration."""
     if not text:
         raise argparse.ArgumentTypeError("Error: empty argument for --model-config-name")
     return text

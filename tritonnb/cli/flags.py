@@ -301,7 +301,7 @@ def _add_ray_flags(add: Callable[..., object]) -> None:
 
 
 def warnings(options: argparse.Namespace) -> list[str]:
-    """The warnings about flags that are deprecated or have no effect."""
+    """Return the warnings about flags that are deprecated or have no effect."""
     messages = [
         f"'--{flag}' has been deprecated and will be removed in future releases. Please use '--trace-config "
         f"{setting}=<value>' instead."
@@ -328,5 +328,5 @@ def warnings(options: argparse.Namespace) -> list[str]:
 
 
 def flag_value(options: argparse.Namespace, flag: str) -> Any:
-    """The value of a flag, which is named without the dashes."""
+    """Return the value of a flag, which is named without the dashes."""
     return getattr(options, flag.replace("-", "_"))

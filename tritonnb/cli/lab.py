@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _missing_packages() -> list[str]:
-    """The packages of the extra ``lab`` that are not installed."""
+    """Return the packages of the extra ``lab`` that are not installed."""
     missing = []
     for requirement in importlib.metadata.requires("tritonnb") or ():
         match = re.fullmatch(r"([\w.-]+).*; extra == ['\"]lab['\"]", requirement)

@@ -99,7 +99,7 @@ def _relax_garbage_collector() -> None:
 
 
 def ray_keywords(options: argparse.Namespace, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of `scale`: all of those of `Server`, which it applies or refuses, and its own."""
+    """Return the keyword arguments of `scale`: all of those of `Server`, which it applies or refuses, and its own."""
     return {
         **arguments,
         # `Server` publishes metrics on port 8002 by default, a deployment on the HTTP port.
@@ -131,7 +131,7 @@ def _run_scaled(
 
 
 def _stop_signals() -> socket.socket:
-    """A socket that becomes readable when a signal to stop arrives.
+    """Return a socket that becomes readable when a signal to stop arrives.
 
     Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks,
     or on another thread. The byte is written to the socket at once, whatever the threads do.

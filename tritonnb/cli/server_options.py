@@ -24,7 +24,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def server_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `Server` that the flags set.
+    """Return the keyword arguments of `Server` that the flags set.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def log_settings(options: argparse.Namespace) -> LogSettings:
-    """The log settings that the flags set."""
+    """Return the log settings that the flags set."""
     return LogSettings(
         options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
         options.log_format,

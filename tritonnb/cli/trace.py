@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def explanation(recording: Recording) -> str:
-    """The verdict, the batch sizes, the rules that sent the batches, and the diagnoses of each model.
+    """Return the verdict, the batch sizes, the rules that sent the batches, and the diagnoses of each model.
 
     Examples
     --------

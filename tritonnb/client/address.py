@@ -142,7 +142,7 @@ class ModelAddress:
         return replace(self, name=name, version=version)
 
     def config(self) -> pb.ModelConfig:
-        """The model's configuration.
+        """Return the model's configuration.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class ModelAddress:
         return self.server.config(self.name, self.version)
 
     def stats(self) -> StatisticsEntry:
-        """The entry of the model in the statistics extension; errors as `config`."""
+        """Return the entry of the model in the statistics extension; errors as `config`."""
         return self.server.statistics(self.name, self.version)[-1]
 
     def apply(self, config: pb.ModelConfig) -> str:
@@ -226,7 +226,7 @@ class ModelAddress:
             raise
 
     def _only_name(self) -> str:
-        """The name of the server's only model."""
+        """Return the name of the server's only model."""
         names = sorted({model["name"] for model in self.server.index() if model.get("state") == "READY"})
         if len(names) != 1:
             listed = ", ".join(map(repr, names)) or "none"

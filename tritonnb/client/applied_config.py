@@ -22,7 +22,7 @@ _MAX_LINES = 8
 
 
 def with_previous(config: pb.ModelConfig, previous: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy of a configuration that contains the one that the model had before."""
+    """Return a copy of a configuration that contains the one that the model had before."""
     applied = copy.deepcopy(config)
     applied.parameters[PARAMETER].string_value = config_json(previous)
     return applied
@@ -56,7 +56,7 @@ def is_same(config: pb.ModelConfig, other: pb.ModelConfig) -> bool:
 
 
 def describe_changes(before: pb.ModelConfig, after: pb.ModelConfig) -> str:
-    """The lines of *config.pbtxt* that differ, as one line of text.
+    """Return the lines of *config.pbtxt* that differ, as one line of text.
 
     Examples
     --------

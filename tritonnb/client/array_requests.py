@@ -185,5 +185,5 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
 
 
 def _read_only(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """The array itself if it is in C order, as arrays from a network are, else a copy."""
+    """Return the array itself if it is in C order, as arrays from a network are, else a copy."""
     return read_only_view(np.asarray(array, order="C"))

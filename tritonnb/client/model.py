@@ -37,16 +37,16 @@ class Model(Protocol):
         """Run one inference."""
 
     def metadata(self) -> Mapping[str, object]:
-        """The model metadata of the v2 protocol."""
+        """Return the model metadata of the v2 protocol."""
 
     def stats(self) -> StatisticsEntry:
-        """The entry of the model in the statistics extension."""
+        """Return the entry of the model in the statistics extension."""
 
     def running_config(self) -> pb.ModelConfig:
-        """A copy of the running configuration."""
+        """Return a copy of the running configuration."""
 
     def load_failure(self) -> str:
-        """The reason why the model failed to load; empty if it is served."""
+        """Return the reason why the model failed to load; empty if it is served."""
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run; nothing is changed."""

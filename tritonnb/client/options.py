@@ -54,7 +54,7 @@ class ConnectionOptions:
     timeout_s: float = TIMEOUT_S
 
     def ssl_context(self) -> tls.SSLContext:
-        """The context of ``https`` connections.
+        """Return the context of ``https`` connections.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class ConnectionOptions:
             ) from None
 
     def channel(self, scheme: str, authority: str) -> grpc.Channel:
-        """A new gRPC channel.
+        """Return a new gRPC channel.
 
         Raises
         ------
@@ -179,7 +179,7 @@ def grpc_errors(where: str, timeout_s: float) -> Iterator[None]:
 
 
 def error_text(content: bytes) -> str:
-    """The error message of a v2 response; empty if the body has none."""
+    """Return the error message of a v2 response; empty if the body has none."""
     try:
         return str(json.loads(content)["error"])
     except (ValueError, TypeError, KeyError):

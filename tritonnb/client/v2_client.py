@@ -90,19 +90,19 @@ class V2Client(ABC):
         return metadata
 
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """The configuration of a model."""
+        """Return the configuration of a model."""
         return split(self._returned_config(name, version))[0]
 
     def previous_config(self, name: str) -> pb.ModelConfig | None:
-        """The configuration that a model had before another was applied over the network; None if none was."""
+        """Return the configuration that a model had before another was applied over the network; None if none was."""
         return split(self._returned_config(name))[1]
 
     @abstractmethod
     def _returned_config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """Both configurations, as the server returns them; see `tritonnb.client.applied_config`."""
+        """Return both configurations, as the server returns them; see `tritonnb.client.applied_config`."""
 
     def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
-        """The statistics of a model, or of all: one entry for each version."""
+        """Return the statistics of a model, or of all: one entry for each version."""
         path = model_path(name, version) if name else "/models"
         entries: list[StatisticsEntry] = self._call("ModelStatistics", f"{path}/stats", **_fields(name, version))[
             "model_stats"
@@ -121,7 +121,7 @@ class V2Client(ABC):
         self._call("RepositoryModelUnload", f"/repository/models/{quote(name, safe='')}/unload", {}, model_name=name)
 
     def trace_settings(self, model: str = "") -> Json:
-        """The trace settings of a model, or of the server."""
+        """Return the trace settings of a model, or of the server."""
         return self.update_trace_settings({}, model)
 
     @abstractmethod
@@ -245,24 +245,24 @@ class V2GrpcClient(V2Client):
 
 
 def make_client(scheme: str, authority: str, prefix: str, access: ConnectionOptions) -> V2Client:
-    """The server at an address."""
+    """Return the server at an address."""
     if scheme.startswith("grpc"):
         return V2GrpcClient(scheme, authority, "", access)
     return V2HttpClient(scheme, authority, prefix, access)
 
 
 def model_path(name: str, version: int = -1) -> str:
-    """The path of a model after ``/v2``."""
+    """Return the path of a model after ``/v2``."""
     return f"/models/{quote(name, safe='')}{'' if version == -1 else f'/versions/{version}'}"
 
 
 def _fields(name: str, version: int) -> Json:
-    """The fields of a message that name a model."""
+    """Return the fields of a message that name a model."""
     return {"name": name, "version": "" if version == -1 else str(version)}
 
 
 def _values(value: Any) -> list[str]:
-    """The values of a trace setting; none clears it."""
+    """Return the values of a trace setting; none clears it."""
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
@@ -290,7 +290,7 @@ def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
 
 
 def _array(datatype_name: str, shape: list[int], data: Any) -> npt.NDArray[Any]:
-    """The tensor in the binary or in the JSON form."""
+    """Return the tensor in the binary or in the JSON form."""
     datatype = BY_NAME.get(datatype_name)
     if datatype is None:
         raise InvalidArgumentError(f"response expected a datatype of the v2 protocol, got '{datatype_name}'")

@@ -109,7 +109,7 @@ class DataType:
     values_dtype: np.dtype[np.generic]
 
     def encode(self, array: npt.NDArray[np.generic]) -> bytes:
-        """The elements of an array in the wire form."""
+        """Return the elements of an array in the wire form."""
         return encode_bytes(array) if self.variable_size else array.tobytes()
 
     def to_values(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -117,7 +117,7 @@ class DataType:
         return array if self.to_float32 is None else self.to_float32(array)
 
     def from_values(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """An array of this datatype from an array of numbers; the inverse of `to_values`."""
+        """Return an array of this datatype from an array of numbers; the inverse of `to_values`."""
         return values.astype(self.numpy, copy=False) if self.from_float32 is None else self.from_float32(values)
 
     def __getitem__(self, dims: object) -> TensorType:
@@ -228,7 +228,7 @@ _BY_NUMPY = {datatype.numpy: datatype for datatype in DATATYPES if not datatype.
 
 
 def datatype_of(dtype: npt.DTypeLike) -> DataType:
-    """The datatype of arrays of a NumPy dtype.
+    """Return the datatype of arrays of a NumPy dtype.
 
     Parameters
     ----------

@@ -197,7 +197,7 @@ class CancelledError(TritonError):
 
 
 def error_message(error: BaseException) -> str:
-    """The text of an error for Triton's log and for clients, without the hint."""
+    """Return the text of an error for Triton's log and for clients, without the hint."""
     return error.message if isinstance(error, TritonError) else str(error)
 
 

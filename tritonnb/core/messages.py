@@ -49,7 +49,7 @@ class Tensor:
         return self.array.shape
 
     def copy(self) -> Tensor:
-        """A tensor with a copy of the array."""
+        """Return a tensor with a copy of the array."""
         return Tensor(self.name, self.datatype, writeable_copy(self.array))
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class InferResponse:
         self.empty = empty
 
     def copy(self) -> InferResponse:
-        """A response with copies of the outputs and parameters."""
+        """Return a response with copies of the outputs and parameters."""
         copy = InferResponse(self.outputs, self.error, self.final, self.parameters, self.empty)
         copy.copy_contents()
         return copy
@@ -303,7 +303,7 @@ class InferRequest:
         self.trace: RequestTrace | None = None
 
     def clone(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
-        """A new request with the same model, parameters and batch key, and other inputs of the same shapes.
+        """Return a new request with the same model, parameters and batch key, and other inputs of the same shapes.
 
         This request has been checked, so the new one counts as checked.
         """
@@ -394,7 +394,7 @@ def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
-    """An array of zeros, or of empty strings for BYTES."""
+    """Return an array of zeros, or of empty strings for BYTES."""
     if datatype.itemsize:
         return np.zeros(shape, datatype.numpy)
     return np.full(shape, b"", dtype=object)

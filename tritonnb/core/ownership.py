@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 
 def writeable_copy(array: npt.ArrayLike) -> npt.NDArray[np.generic]:
-    """A writeable copy in C order."""
+    """Return a writeable copy in C order."""
     return array.copy() if type(array) is np.ndarray else np.array(array, order="C")
 
 
 def ensure_writeable(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """The array itself if it is writeable, else a writeable copy."""
+    """Return the array itself if it is writeable, else a writeable copy."""
     return array if array.flags.writeable else writeable_copy(array)
 
 
 def read_only_view(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """A read-only view of an array, to share it; the array itself if it is read-only already."""
+    """Return a read-only view of an array, to share it; the array itself if it is read-only already."""
     if not array.flags.writeable:
         return array
     view = array.view()

@@ -35,7 +35,7 @@ _END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
 
 
 def positions(kind: type[Event]) -> SimpleNamespace:
-    """The positions of the fields of a type of event in its packed form.
+    """Return the positions of the fields of a type of event in its packed form.
 
     Parameters
     ----------
@@ -151,19 +151,19 @@ def unpack(packed: Packed) -> Event:
 
 
 def members_of(batch_sent: Packed) -> tuple[int | None, ...]:
-    """The ``members`` of a packed `BatchSent`."""
+    """Return the ``members`` of a packed `BatchSent`."""
     at = _END_OF_BATCH_SENT + 1
     return batch_sent[at : at + batch_sent[at - 1]]
 
 
 def slots_of(batch_sent: Packed) -> tuple[int, ...] | None:
-    """The ``slots`` of a packed `BatchSent`."""
+    """Return the ``slots`` of a packed `BatchSent`."""
     at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
     return batch_sent[at : at + batch_sent[at - 1]] or None
 
 
 def facts_of(batch_sent: Packed) -> dict[str, Any]:
-    """The ``facts`` of a packed `BatchSent`."""
+    """Return the ``facts`` of a packed `BatchSent`."""
     at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
     rest = batch_sent[at + batch_sent[at - 1] :]
     half = len(rest) // 2
@@ -171,6 +171,6 @@ def facts_of(batch_sent: Packed) -> dict[str, Any]:
 
 
 def failures_of(batch_executed: Packed) -> int:
-    """The number of failed requests of a packed `BatchExecuted`."""
+    """Return the number of failed requests of a packed `BatchExecuted`."""
     reasons = batch_executed[_END_OF_BATCH_EXECUTED + 4 :: 5]
     return len(reasons) - reasons.count("")

@@ -9,7 +9,7 @@ _MAX_DIGITS = 20  # enough to exceed 64 bits: longer numbers are out of range in
 
 
 def leading_number(text: str) -> int | None:
-    """The integer at the beginning of a string; None if it begins otherwise.
+    """Return the integer at the beginning of a string; None if it begins otherwise.
 
     Only the first 20 digits are read, which is enough to exceed 64 bits.
 

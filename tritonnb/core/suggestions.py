@@ -10,7 +10,7 @@ _MIN_PART_LENGTH = 3
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """The known name that starts with ``name``, is spelled similarly, or contains it; empty if there is none.
+    """Return the known name that starts with ``name``, is spelled similarly, or contains it; empty if there is none.
 
     >>> similar_name("onnx", ["onnxruntime", "pytorch"]), similar_name("torch", ["onnxruntime", "pytorch"])
     ('onnxruntime', 'pytorch')
@@ -24,7 +24,7 @@ def similar_name(name: str, known: Iterable[str]) -> str:
 
 
 def similar_name_hint(name: str, known: Iterable[str]) -> str:
-    """A hint for an error (`TritonError.hint`) with the similar name; empty if there is none.
+    """Return a hint for an error (`TritonError.hint`) with the similar name; empty if there is none.
 
     >>> similar_name_hint("add_sup", ["add_sub", "digits"])
     "did you mean 'add_sub'?"
@@ -34,7 +34,7 @@ def similar_name_hint(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The same hint as the end of a message.
+    """Return the same hint as the end of a message.
 
     >>> did_you_mean("add_sup", ["add_sub", "digits"])
     "; did you mean 'add_sub'?"

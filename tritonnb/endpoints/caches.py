@@ -50,7 +50,7 @@ class BoundedCache(Generic[K, V]):
         self._seen: set[int] = set()  # hashes of keys
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None if it is not stored."""
+        """Return the value of a key; None if it is not stored."""
         return self._values.get(key)
 
     def admits(self, key: K) -> bool:
@@ -101,7 +101,7 @@ class RequestTemplate:
     inputs: tuple[tuple[Any, ...], ...]
 
     def fill(self, message: bytes | bytearray, respond: Respond) -> InferRequest:
-        """The request with the tensors of another message; they are views of it."""
+        """Return the request with the tensors of another message; they are views of it."""
         inputs = {
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
             for name, datatype, dtype, count, offset, shape in self.inputs

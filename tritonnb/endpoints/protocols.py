@@ -23,7 +23,7 @@ class ResponseModel(Protocol):
     spec: ModelSpec
 
     def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None if it has none."""
+        """Return the lines of an output's ``label_filename``; None if it has none."""
 
 
 class InferenceModel(ResponseModel, Protocol):
@@ -42,7 +42,7 @@ class Models(Protocol):
     """The models of an engine (`ModelTable`)."""
 
     def get(self, name: str, version: int = -1, /) -> InferenceModel:
-        """A model version that is ready; -1 is the newest."""
+        """Return a model version that is ready; -1 is the newest."""
 
 
 class InferenceEngine(Protocol):

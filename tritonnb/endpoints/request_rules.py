@@ -17,7 +17,7 @@ _FLAGS = re.compile(r"\(\?([ims]*)(?:-([ims]+))?\)")
 
 
 def version_number(text: str | None) -> int:
-    """The model version that a request names; -1 if it names none.
+    """Return the model version that a request names; -1 if it names none.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def check_forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def client_text(error: TritonError) -> str:
-    """The text of an error for clients; that of an unreadable configuration does not contain the cause."""
+    """Return the text of an error for clients; that of an unreadable configuration does not contain the cause."""
     return error.client_message if isinstance(error, ConfigError) else error.message
 
 

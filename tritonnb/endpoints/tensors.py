@@ -97,7 +97,7 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
 
 
 def contents(tensor: Tensor) -> bytes | memoryview:
-    """The bytes of a tensor on the wire; a large array is not copied."""
+    """Return the bytes of a tensor on the wire; a large array is not copied."""
     array = tensor.array
     if tensor.datatype.variable_size:
         return encode_bytes(array)

@@ -68,7 +68,7 @@ def _quartiles(values: list[float]) -> tuple[float, float] | None:
 
 
 def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:
-    """The smallest batch size whose time per row is at most 5 % above the minimum.
+    """Return the smallest batch size whose time per row is at most 5 % above the minimum.
 
     Sizes with fewer than `ENOUGH` batches are not compared; None if fewer than two sizes have so many.
     """
@@ -85,7 +85,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     costs = size_costs(rec)
     return describe_costs(costs) if costs else f"Batch sizes. {rec.verdict()}"
 
@@ -119,7 +119,7 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
 
 
 def describe_costs(costs: list[SizeCost]) -> str:
-    """The alternative text of `draw_costs`."""
+    """Return the alternative text of `draw_costs`."""
     shown = costs if len(costs) <= 10 else sorted(costs, key=lambda cost: -cost.count)[:10]
     sizes = [
         f"{pluralize(cost.count, 'batch', 'batches')} of {pluralize(cost.size, 'row')}, {duration(cost.batch_ms * 1e6)}"

@@ -55,7 +55,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     config = _config_of(rec)
     graph, times = ensemble_graph(config), _step_times(rec, config)
     steps = [
@@ -77,7 +77,7 @@ def _config_of(rec: Recording) -> pb.ModelConfig:
 
 
 def _step_times(rec: Recording, config: pb.ModelConfig) -> dict[int, _StepTimes]:
-    """The times by the number of the step; steps of nested ensembles are not counted."""
+    """Return the times by the number of the step; steps of nested ensembles are not counted."""
     step_of = {
         event.step_serial: event.step
         for event in rec.events

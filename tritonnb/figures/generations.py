@@ -50,7 +50,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     generations = rec.generations
     if not generations:
         raise InvalidArgumentError(

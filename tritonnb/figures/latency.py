@@ -44,7 +44,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     if not rec.requests:
         return f"Latency. {rec.verdict()}"
     quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _latency_quantiles(rec).items())

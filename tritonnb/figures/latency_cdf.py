@@ -29,12 +29,12 @@ def draw(rec: Recording, ax: Axes | None = None, *, log: bool = True) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     return describe_latencies(latencies_of(rec))
 
 
 def latencies_of(rec: Recording) -> list[float]:
-    """The latencies of the requests that ran, in ms."""
+    """Return the latencies of the requests that ran, in ms."""
     return [request.latency_ns / 1e6 for request in rec.requests]
 
 
@@ -95,7 +95,7 @@ def draw_latencies(latencies_ms: Latencies, ax: Axes | None, alt: str, *, log: b
 
 
 def describe_latencies(latencies_ms: Latencies) -> str:
-    """The alternative text of `draw_latencies`.
+    """Return the alternative text of `draw_latencies`.
 
     Examples
     --------

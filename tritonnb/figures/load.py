@@ -56,7 +56,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
 
 
 def describe(result: LoadResult) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     return f"Latency of each request over time. {result.verdict()}"
 
 
@@ -95,7 +95,7 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
 
 
 def describe_tokens(times: TokenTimes) -> str:
-    """The alternative text of `draw_tokens`."""
+    """Return the alternative text of `draw_tokens`."""
     if not times.count:
         raise InvalidArgumentError("figure of token times expected requests with several tokens, got none")
     return f"Cumulative distributions of the times of {times.count:,} generations: {times.verdict()}"

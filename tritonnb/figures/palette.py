@@ -39,17 +39,17 @@ MEANINGS: Mapping[str, str] = {
 
 
 def series(number: int) -> str:
-    """The colour of the n-th item of a series, from 0; the colours repeat."""
+    """Return the colour of the n-th item of a series, from 0; the colours repeat."""
     return SERIES[number % len(SERIES)]
 
 
 def priority(level: int) -> str:
-    """The colour of a priority level, from 1."""
+    """Return the colour of a priority level, from 1."""
     return PRIORITIES[min(max(level, 1), len(PRIORITIES)) - 1]
 
 
 def tint(colour: str, share: float = 0.5) -> str:
-    """A colour that covers only a share of what is behind it, so that text on it is legible.
+    """Return a colour that covers only a share of what is behind it, so that text on it is legible.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def tint(colour: str, share: float = 0.5) -> str:
 
 
 def themes() -> dict[str, dict[str, str | list[str]]]:
-    """The colours for scripts, by theme: each meaning, and the lists ``priorities`` and ``series``."""
+    """Return the colours for scripts, by theme: each meaning, and the lists ``priorities`` and ``series``."""
     return {"light": _theme({}), "dark": _theme(DARK)}
 
 
@@ -76,7 +76,7 @@ def _theme(on_background: Mapping[str, str]) -> dict[str, str | list[str]]:
 
 
 def style_sheet(selector: str) -> str:
-    """A style sheet that defines ``--tnb-<meaning>`` for what the selector matches, in light and dark notebooks.
+    """Return a style sheet that defines ``--tnb-<meaning>`` for what the selector matches, in light and dark notebooks.
 
     Examples
     --------

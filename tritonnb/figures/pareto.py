@@ -77,7 +77,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 
 
 def describe(sweep: SweepResult) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     front = "; ".join(
         f"{trial.edits_text() or 'running'}: {trial.rate:,.0f} requests/s, p99 {trial.percentile(99):.3g} ms"
         for trial in pareto_front(_measured(sweep))

@@ -63,7 +63,7 @@ class Picture(Figure):
         self.alt = alt
 
     def svg(self) -> str:
-        """The figure as an SVG document, with text as text elements and `alt` as the title."""
+        """Return the figure as an SVG document, with text as text elements and `alt` as the title."""
         raw = io.StringIO()
         with _svg_parameters():
             self.savefig(raw, format="svg", metadata={"Date": None})
@@ -160,7 +160,7 @@ def _call(setter: Callable[[Any], object], value: Any) -> Callable[[], object]:
 
 
 def _counterparts(value: Any) -> Any:
-    """The counterparts of one colour or of several, None if there are none."""
+    """Return the counterparts of one colour or of several, None if there are none."""
     if isinstance(value, str) and value in ("none", "auto", "face", "inherit", "edge"):
         return None
     colours: npt.NDArray[np.float64] = np.array(to_rgba_array(value))

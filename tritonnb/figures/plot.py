@@ -219,7 +219,7 @@ def _figure(name: str) -> Any:
 
 
 def _overview(rec: Recording) -> Picture:
-    """The timeline or the slots, batch sizes, and latency, one above the other."""
+    """Return the timeline or the slots, batch sizes, and latency, one above the other."""
     above: ModuleType = slots if rec.slot_occupancy and rec.batches else timeline
     lanes = (
         sum(rec.slots_of(instance) for instance in rec.instances) * 0.36

@@ -50,7 +50,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     if not rec.requests:
         return f"Queue. {rec.verdict()}"
     queue = sum(request.queue_ns for request in rec.requests) / len(rec.requests)
@@ -98,7 +98,7 @@ def depth_columns(
 
 
 def _column_width(rec: Recording, times: list[int]) -> int:
-    """The width of columns in ns: 1, 2 or 5 times a power of ten; 0 if changes are drawn one by one."""
+    """Return the width of columns in ns: 1, 2 or 5 times a power of ten; 0 if changes are drawn one by one."""
     begin_ns, end_ns = rec.span_ns
     if sum(begin_ns <= time_ns <= end_ns for time_ns in times) <= _MOST_CHANGES:
         return 0

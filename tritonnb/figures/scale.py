@@ -44,7 +44,7 @@ class TimeScale:
 
     @classmethod
     def of(cls, rec: Recording) -> TimeScale:
-        """The scale for a recording."""
+        """Return the scale for a recording."""
         begin, end = rec.span_ns
         unit_ns, unit = next((size, name) for size, name, least in _UNITS if end - begin >= least)
         return cls(rec.origin_ns, begin, end, unit_ns, unit)
@@ -81,7 +81,7 @@ class TimeScale:
 
 
 def duration(ns: float) -> str:
-    """A time with its unit.
+    """Return a time with its unit.
 
     Examples
     --------

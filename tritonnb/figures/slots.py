@@ -67,7 +67,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     occupancies = rec.slot_occupancy
     if not occupancies:
         raise InvalidArgumentError(
@@ -218,7 +218,7 @@ def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
 
 
 def _backlog_rows(rec: Recording, backlog: list[SlotOccupancy], refused: list[tuple[int | str, int, int]]) -> list[int]:
-    """The row of each sequence in the backlog and of each refused request, with a margin for its name."""
+    """Return the row of each sequence in the backlog and of each refused request, with a margin for its name."""
     begin, end = rec.span_ns
     margin = (end - begin) * 0.05
     spans = [(occupancy.arrived_ns, occupancy.assigned_ns) for occupancy in backlog] + [(a, b) for _, a, b in refused]

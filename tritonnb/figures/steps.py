@@ -46,7 +46,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     requests = rec.ensemble_requests
     if not requests:
         raise InvalidArgumentError(

@@ -44,7 +44,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 
 
 def describe(sweep: SweepResult) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     listed = "; ".join(f"{trial.edits_text()}: {_trial_text(trial)}" for trial in sweep.trials[:_ROWS])
     return f"{sweep.verdict()} {listed}. {sweep.remark}"
 

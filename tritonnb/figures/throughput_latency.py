@@ -92,7 +92,7 @@ def plot_throughput_latency(runs: Runs, ax: Axes | None = None) -> Figure:
 
 
 def describe(series: Mapping[str, Sequence[_Point]]) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     sentences = []
     for name, points in series.items():
         if points:

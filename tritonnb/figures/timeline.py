@@ -73,7 +73,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 
 
 def describe(rec: Recording) -> str:
-    """The alternative text."""
+    """Return the alternative text."""
     if not rec.batches:
         return f"Timeline without batches. {rec.verdict()}"
     _, depths = queue_depth(visible_waits(rec))
@@ -207,7 +207,7 @@ def _depth_band(ax: Axes, scale: TimeScale, waits: list[Wait], base: float) -> d
 
 
 def _priority_colours(rec: Recording, waits: list[Wait]) -> dict[int, str]:
-    """A colour for each priority, if there are several; requests without one have the default level."""
+    """Return a colour for each priority, if there are several; requests without one have the default level."""
     default = max([config.dynamic_batching.default_priority_level for config in rec.configs.values()], default=0)
     levels = {wait.priority: wait.priority or default for wait in waits if not wait.refused}
     return {level: priority(levels[level]) for level in sorted(levels)} if len(set(levels.values())) > 1 else {}

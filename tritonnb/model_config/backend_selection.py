@@ -74,7 +74,7 @@ def fill_in_backend(config: pb.ModelConfig, directory: Path, name: str) -> None:
 
 
 def similar_backend(name: str, installed: Iterable[str]) -> str:
-    """The installed backend with a similar name; empty if there is none.
+    """Return the installed backend with a similar name; empty if there is none.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def check_backend(config: pb.ModelConfig) -> None:
 
 
 def find_library(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> Path | None:
-    """The shared library of a native backend, in Triton's search order: version, model, backend directory.
+    """Return the shared library of a native backend, in Triton's search order: version, model, backend directory.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _matches(known: _KnownBackend, config: pb.ModelConfig, content: dict[str, bo
 
 
 def _first_version_content(directory: Path) -> dict[str, bool]:
-    """The entries of the first version directory: for each name whether it is a directory."""
+    """Return the entries of the first version directory: for each name whether it is a directory."""
     versions = sorted(entry for entry in directory.iterdir() if entry.is_dir())
     return {entry.name: entry.is_dir() for entry in versions[0].iterdir()} if versions else {}
 
@@ -206,7 +206,7 @@ def check_batch_strategy(config: pb.ModelConfig, directory: Path) -> None:
 
 
 def find_batch_strategy(config: pb.ModelConfig, directory: Path, version: int, backends: Path) -> Path | None:
-    """The library for custom batching, in Triton's search order; None if there is none.
+    """Return the library for custom batching, in Triton's search order; None if there is none.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class ChatTemplate:
 
     @classmethod
     def find(cls, model_directory: Path, version: int) -> ChatTemplate | None:
-        """The template of a version of a model: in the version directory, or else in that of the model."""
+        """Return the template of a version of a model: in the version directory, or else in that of the model."""
         paths = (directory / FILE_NAME for directory in (model_directory / str(version), model_directory))
         return next((cls(path) for path in paths if path.is_file()), None)
 
@@ -46,7 +46,7 @@ class ChatTemplate:
         self._compiled()
 
     def render(self, messages: Sequence[Json]) -> str:
-        """The prompt that a model completes with the next message of the assistant.
+        """Return the prompt that a model completes with the next message of the assistant.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class ChatTemplate:
             raise InternalError(f"{self._place()}: {error}") from None
 
     def _place(self, line: int | None = None) -> str:
-        """The file, without the directories above that of the model, and the line."""
+        """Return the file, without the directories above that of the model, and the line."""
         directory = self.path.parent
         model = directory.parent.name + "/" if directory.name.isdigit() else ""
         return f"{model}{directory.name}/{FILE_NAME}" + (f", line {line}" if line else "")
@@ -107,7 +107,7 @@ def _compile(path: Path, changed_ns: int) -> Any:
 
 
 def find_template_problem(model_directory: Path, version: int) -> str:
-    """The error in the chat template of a model; empty if there is no error, or no template."""
+    """Return the error in the chat template of a model; empty if there is no error, or no template."""
     template = ChatTemplate.find(model_directory, version)
     try:
         if template is not None:

@@ -218,7 +218,7 @@ def diagnose(text: str, check: Callable[[pb.ModelConfig], T], name: str = "") ->
 
 
 def _further_problems(first: Problem, text: str, parsed: ParsedConfig, name: str) -> Iterator[Problem]:
-    """The problems that remain when the first one is fixed; only those with a position in the text."""
+    """Yield the problems that remain when the first one is fixed; only those with a position in the text."""
     config = copy.deepcopy(parsed.config)
     config.name = config.name or name
     for message in violated_rules(config, _paths):
@@ -287,7 +287,7 @@ class ProblemContext:
 
 
 def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:
-    """The `Problem` for a validation error, with its position in the text."""
+    """Return the `Problem` for a validation error, with its position in the text."""
     line, column = position_of(message, parsed.config, parsed.positions)
     fix = fix_for(text, parsed.config, message)
     return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))

@@ -33,7 +33,7 @@ def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
 
 
 def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
+    """Return a copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
     result = copy.deepcopy(config)
     result.ClearField("dynamic_batching")
     if result.HasField("sequence_batching"):
@@ -45,7 +45,7 @@ def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def effect_of(running: pb.ModelConfig, wanted: pb.ModelConfig) -> str:
-    """The effect of changing the configuration on the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+    """Return the effect of changing the configuration on the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
 
     Parameters
     ----------
@@ -77,12 +77,12 @@ def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.Mod
 
 
 def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy of ``config`` with the scheduling fields of ``other``."""
+    """Return a copy of ``config`` with the scheduling fields of ``other``."""
     return replaced(config, other, _SCHEDULING)
 
 
 def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> pb.ModelConfig:
-    """A copy of ``config`` with some top-level fields taken from ``other``."""
+    """Return a copy of ``config`` with some top-level fields taken from ``other``."""
     result, part = copy.deepcopy(config), copy.deepcopy(other)
     for field in config.DESCRIPTOR.fields:
         (result if field.name in names else part).ClearField(field.name)
@@ -91,7 +91,7 @@ def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> 
 
 
 def omitted_tensors(config: pb.ModelConfig, before: pb.ModelConfig) -> set[str]:
-    """The fields of tensors, ``input`` and ``output``, that ``before`` has and ``config`` lacks altogether."""
+    """Return the fields of tensors, ``input`` and ``output``, that ``before`` has and ``config`` lacks altogether."""
     return {kind for kind in ("input", "output") if getattr(before, kind) and not getattr(config, kind)}
 
 
@@ -118,7 +118,7 @@ def require_tensors(config: pb.ModelConfig, before: pb.ModelConfig) -> None:
 
 
 def merge_completed(config: pb.ModelConfig, completed: pb.ModelConfig) -> pb.ModelConfig | None:
-    """The configuration with the accepted fields of the completed one; the others are discarded.
+    """Return the configuration with the accepted fields of the completed one; the others are discarded.
 
     None if the completed one has another scheduler: Triton then ignores it and reports no error.
     """

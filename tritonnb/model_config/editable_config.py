@@ -137,7 +137,7 @@ class EditableList:
 
 
 def raw(value: Any) -> Any:
-    """The message, or the list of messages, behind an editable one; other values themselves."""
+    """Return the message, or the list of messages, behind an editable one; other values themselves."""
     if isinstance(value, EditableFields):
         return value._message
     if isinstance(value, EditableList):
@@ -159,7 +159,7 @@ class EditableConfig(EditableFields, ABC):
 
     @abstractmethod
     def _running(self) -> pb.ModelConfig:
-        """A copy of the running configuration."""
+        """Return a copy of the running configuration."""
 
     def __setattr__(self, field: str, value: object) -> None:
         if isinstance(getattr(type(self), field, None), property):
@@ -181,11 +181,11 @@ class EditableConfig(EditableFields, ABC):
         self._message.CopyFrom(read_config(text, name=""))
 
     def to_dict(self) -> JsonDict:
-        """The configuration as the config endpoint returns it, with defaults."""
+        """Return the configuration as the config endpoint returns it, with defaults."""
         return config_to_dict(self._message)
 
     def diff(self) -> str:
-        """The changes that `apply` would make, as a unified diff of *config.pbtxt*; empty if there are none."""
+        """Return the changes that `apply` would make, as a unified diff of *config.pbtxt*; empty if there are none."""
         before, after = _to_text(self._running()), self.text
         return "".join(
             difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), "running", "edited")
@@ -209,7 +209,7 @@ _STRATEGIES = ("direct", "oldest")
 
 
 def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.ModelConfig:
-    """A copy of a configuration with some fields changed, without the defaults that normalising adds.
+    """Return a copy of a configuration with some fields changed, without the defaults that normalising adds.
 
     ``max_queue_delay_microseconds`` identifies a field without its path: the name is searched for in the configuration,
     then in the messages below it, among the scheduling settings only in those that the configuration has.
@@ -259,7 +259,7 @@ def _missing(name: str, config: pb.ModelConfig) -> str:
 
 
 def _places_of(name: str, config: pb.ModelConfig) -> list[Message]:
-    """The outermost messages that have a field; an instance group is added if only such a group can have it."""
+    """Return the outermost messages that have a field; an instance group is added if only such a group can have it."""
     places = [(part, depth) for part, depth in _places(config) if name in part.DESCRIPTOR.fields_by_name]
     if places:
         return [part for part, depth in places if depth == places[0][1]]
@@ -269,7 +269,7 @@ def _places_of(name: str, config: pb.ModelConfig) -> list[Message]:
 
 
 def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
-    """The messages that may have a field, with their depth; all instance groups have the same depth."""
+    """Yield the messages that may have a field, with their depth; all instance groups have the same depth."""
     yield config, 0
     for choice in _CHOICES:
         if not config.HasField(choice):

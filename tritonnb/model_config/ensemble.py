@@ -107,7 +107,7 @@ def _check_graph(config: pb.ModelConfig) -> None:
 
 
 def _in_order(inputs: Iterable[str], steps: Sequence[pb.ModelEnsembling.Step]) -> Iterator[pb.ModelEnsembling.Step]:
-    """The steps that can run, in an order in which each follows those whose outputs it reads."""
+    """Yield the steps that can run, in an order in which each follows those whose outputs it reads."""
     ready = set(inputs)
     waiting = list(steps)
     while runnable := [step for step in waiting if ready.issuperset(step.input_map.values())]:
@@ -118,7 +118,7 @@ def _in_order(inputs: Iterable[str], steps: Sequence[pb.ModelEnsembling.Step]) -
 
 
 def _not_written(name: str, tensor: str, writer: dict[str, pb.ModelEnsembling.Step], ready: set[str]) -> str:
-    """The message for an output that is not written; names the first tensor missing for it."""
+    """Return the message for an output that is not written; names the first tensor missing for it."""
     missing, seen = tensor, {tensor}
     while missing in writer:
         needed = sorted(writer[missing].input_map.values())
@@ -158,7 +158,7 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
 
 
 def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
-    """The direct and indirect step models of an ensemble that neither are part of a cycle nor lead to one.
+    """Return the direct and indirect step models of an ensemble that neither are part of a cycle nor lead to one.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
 
 
 def _step_models(config: pb.ModelConfig, lookup: Lookup) -> dict[str, pb.ModelConfig]:
-    """The configurations of the steps' models, all of which must be loaded in the required version."""
+    """Return the configurations of the steps' models, all of which must be loaded in the required version."""
     steps = config.ensemble_scheduling.step
     models = {step.model_name: lookup(step.model_name) for step in steps}
     missing = next((name for name, model in models.items() if model is None), None)

@@ -76,7 +76,7 @@ def expected_value(field: FieldDescriptor) -> str:
 
 
 def hint_for(field: FieldDescriptor, value: ParsedJson) -> str:
-    """A hint for a value of the wrong type, as the end of a message; empty if there is none."""
+    """Return a hint for a value of the wrong type, as the end of a message; empty if there is none."""
     if field.message_type is not None:
         return "give {} for its defaults" if value is True else ""
     if field.enum_type is not None and isinstance(value, str):
@@ -86,7 +86,7 @@ def hint_for(field: FieldDescriptor, value: ParsedJson) -> str:
 
 
 def similar_constant(word: str, constants: Iterable[str]) -> str:
-    """The enum constant that a word abbreviates (``FP32``: ``TYPE_FP32``) or misspells; empty if there is none.
+    """Return the enum constant that a word abbreviates (``FP32``: ``TYPE_FP32``) or misspells; empty if there is none.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def similar_constant(word: str, constants: Iterable[str]) -> str:
 
 
 def shown_value(value: ParsedJson) -> str:
-    """The ``repr`` of a JSON value as Python objects, shortened."""
+    """Return the ``repr`` of a JSON value as Python objects, shortened."""
     return _SHORT.repr(_plain(value))
 
 

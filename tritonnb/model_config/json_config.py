@@ -297,7 +297,7 @@ def _integer(value: ParsedJson, type_name: str, smallest: int, end: int) -> int:
 
 
 def _quoted_integer(text: str) -> int | str:
-    """The integer that a string holds; the string itself, which is then rejected, if it holds none."""
+    """Return the integer that a string holds; the string itself, which is then rejected, if it holds none."""
     match = _INTEGER.fullmatch(text)
     return text if match is None else int("".join(match.groups()))
 

@@ -89,7 +89,7 @@ class _JsonReader:
         self._shown_from = 0  # the C++ parser shows no text from before the point where it resumed
 
     def peek(self) -> str:
-        """The next non-blank character; empty at the end."""
+        """Return the next non-blank character; empty at the end."""
         blank = _BLANK.match(self._text, self._at)
         assert blank is not None
         self._at = blank.end()
@@ -186,7 +186,7 @@ class _JsonReader:
         return "".join(parts)
 
     def _character(self) -> str:
-        """A character from its escape sequence, or from two surrogates."""
+        """Return a character from its escape sequence, or from two surrogates."""
         code = self._code(self._at)
         if 0xD800 <= code < 0xDC00:
             if len(self._text) - self._at < 12:

@@ -63,13 +63,13 @@ class ConfigError(TritonError):
 
     @classmethod
     def not_polled(cls, name: str, ambiguous: bool = False, *, hint: str = "") -> ConfigError:
-        """The error for a model that is not in any repository, or in more than one."""
+        """Return the error for a model that is not in any repository, or in more than one."""
         cause = "not unique across all model repositories" if ambiguous else "model not found in any model repository."
         return cls(name, cause, [f"failed to poll model '{name}': {cause}"], hint=hint)
 
     @classmethod
     def syntax(cls, name: str, path: Path, error: ConfigSyntaxError) -> ConfigError:
-        """The error for a *config.pbtxt* that cannot be parsed."""
+        """Return the error for a *config.pbtxt* that cannot be parsed."""
         parsing = f"Error parsing text-format inference.ModelConfig: {error.message}"
         polling = f"Poll failed for model directory '{name}': failed to read text proto from {path}"
         return cls(name, f"{path}:{error.message}", [parsing, polling], problems=error.problems)
@@ -137,7 +137,7 @@ def load_config(
 
 
 def _complete(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
-    """A valid copy of the configuration as written, with backend fields and defaults."""
+    """Return a valid copy of the configuration as written, with backend fields and defaults."""
     config = copy.deepcopy(written)
     _check_agents(config)
     fill_in_backend(config, directory, name)
@@ -151,7 +151,7 @@ def _complete(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelCo
 
 
 def config_path(directory: Path, custom_name: str | None = None) -> Path:
-    """The path of a model's configuration file, which need not exist."""
+    """Return the path of a model's configuration file, which need not exist."""
     custom = directory / "configs" / f"{custom_name}.pbtxt"
     return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
 
@@ -159,7 +159,7 @@ def config_path(directory: Path, custom_name: str | None = None) -> Path:
 def with_instance_groups(
     config: pb.ModelConfig, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
 ) -> pb.ModelConfig:
-    """A copy of a configuration with its instance groups resolved, as backends get it for completion.
+    """Return a copy of a configuration with its instance groups resolved, as backends get it for completion.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def finalize_config(config: pb.ModelConfig, directory: Path) -> pb.ModelConfig:
 
 
 def _file_text(path: Path, auto_complete: bool) -> str | None:
-    """The text of the configuration file; None if it does not exist and is not required."""
+    """Return the text of the configuration file; None if it does not exist and is not required."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -281,7 +281,7 @@ def check_override(name: str, override: str) -> None:
 
 
 def _files(config: pb.ModelConfig) -> Iterator[tuple[str, str]]:
-    """Every field that names a file, and its value."""
+    """Yield every field that names a file, and its value."""
     yield "runtime", config.runtime
     yield "default_model_filename", config.default_model_filename
     for path in config.cc_model_filenames.values():

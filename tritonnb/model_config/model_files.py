@@ -23,7 +23,7 @@ _OTHER = {"warmup", "initial_state", "configs"}
 
 
 def version_directories(directory: Path) -> list[int]:
-    """The versions in a model directory, ascending; logs a warning for other directories."""
+    """Return the versions in a model directory, ascending; logs a warning for other directories."""
     versions: list[int] = []
     for entry in sorted(directory.iterdir()):
         if not entry.is_dir() or entry.name in _OTHER:
@@ -36,7 +36,7 @@ def version_directories(directory: Path) -> list[int]:
 
 
 def expected_versions(config: pb.ModelConfig, directory: Path) -> str:
-    """The hint for a model without a version that ``version_policy`` selects: which directory is missing."""
+    """Return the hint for a model without a version that ``version_policy`` selects: which directory is missing."""
     policy = config.version_policy
     if policy.WhichOneof("policy_choice") == "latest" and policy.latest.num_versions == 0:
         return "version_policy selects 0 versions: set num_versions to 1 or more"
@@ -48,7 +48,7 @@ def expected_versions(config: pb.ModelConfig, directory: Path) -> str:
 
 
 def select_versions(config: pb.ModelConfig, present: Sequence[int]) -> list[int]:
-    """The versions that ``version_policy`` selects, ascending.
+    """Return the versions that ``version_policy`` selects, ascending.
 
     Examples
     --------

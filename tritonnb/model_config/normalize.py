@@ -45,7 +45,7 @@ def normalize(config: pb.ModelConfig) -> None:
 
 
 def without_defaults(config: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy of a normalised configuration without the values that `normalize` would set again."""
+    """Return a copy of a normalised configuration without the values that `normalize` would set again."""
     result = copy.deepcopy(config)
     for *parents, name in _NORMALIZED:
         if all(result.HasField(parent) for parent in parents):

@@ -139,7 +139,7 @@ class _TextFormatParser:
         statement.end = self._end
 
     def _extension_error(self, message: Message) -> ConfigSyntaxError:
-        """The error for an extension, ``[full.name]``: the schema has none."""
+        """Return the error for an extension, ``[full.name]``: the schema has none."""
         name = self._identifier()
         while self._try("."):
             name += f".{self._identifier()}"

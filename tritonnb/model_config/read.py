@@ -99,7 +99,7 @@ def config_json(config: AnyConfig) -> str:
 def _read(
     config: AnyConfig, name: str, check: Callable[[pb.ModelConfig], object] | None
 ) -> tuple[pb.ModelConfig, str | None]:
-    """The configuration, and its text if it was the text of a *config.pbtxt*."""
+    """Return the configuration, and its text if it was the text of a *config.pbtxt*."""
     text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
     with _named(config):
         if text is not None and text.lstrip().startswith("{"):

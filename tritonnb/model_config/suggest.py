@@ -26,13 +26,13 @@ _OPENING = {"{": "}", "<": ">", "[": "]"}
 
 
 def fix_for_syntax(text: str, error: ConfigSyntaxError) -> Fix | None:
-    """A fix for a parser error; None if there is none."""
+    """Return a fix for a parser error; None if there is none."""
     tokens = list(tokens_before(text, error.line, error.column, including=True))
     return _fix_for_name(text, tokens, error.detail) or (_fix_for_token(text, tokens, error.detail) if tokens else None)
 
 
 def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
-    """A fix for a wrong name, or for a field that is set twice."""
+    """Return a fix for a wrong name, or for a field that is set twice."""
     if match := re.match(r'Message type "([^"]+)" has no field named "([^"]+)"', detail):
         return _renamed(text, tokens, match[2], similar_name(match[2], fields_of(match[1])))
     if match := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', detail):
@@ -47,7 +47,7 @@ def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
 
 
 def _fix_for_token(text: str, tokens: list[Token], detail: str) -> Fix | None:
-    """A fix for a wrong last token, or for a missing token before it."""
+    """Return a fix for a wrong last token, or for a missing token before it."""
     token, before = tokens[-1], tokens[-2] if len(tokens) > 1 else None
     if detail.startswith("Expected integer, got") and token.kind is TokenKind.STRING and token.text[1:-1].isdigit():
         return _replaced(text, token, token.text[1:-1])
@@ -96,7 +96,7 @@ def _removed(text: str, name: Token, what: str) -> Fix:
 
 
 def _end_of_field(text: str, name: Token) -> int:
-    """The end of a field: after its value, or after the separator if there is one."""
+    """Return the end of a field: after its value, or after the separator if there is one."""
     tokens = [token for token in all_tokens(text) if token.start > name.start]
     closing: list[str] = []
     end = name.end
@@ -121,7 +121,7 @@ def _fix(text: str, start: int, end: int, replacement: str, label: str, hint: st
 
 
 def _hint_of(label: str) -> str:
-    """The hint for a fix: its label as the end of an error message."""
+    """Return the hint for a fix: its label as the end of an error message."""
     _, arrow, meant = label.partition(_ARROW)
     quoted = meant if meant.startswith('"') else f"'{meant}'"
     return f"did you mean {quoted}?" if arrow else label
@@ -140,7 +140,7 @@ def _enum_values(field: str) -> set[str]:
 
 
 def fix_for(text: str, config: pb.ModelConfig, message: str) -> Fix | None:
-    """A fix for an error of the validator or a backend; None if there is none."""
+    """Return a fix for an error of the validator or a backend; None if there is none."""
     cause = _LOAD_PREFIX.sub("", message)
     for pattern, fix in _FIXES:
         if match := re.search(pattern, cause):
@@ -224,7 +224,7 @@ def _any_dims(config: pb.ModelConfig, match: re.Match[str]) -> str:
 
 
 def _tensors(config: pb.ModelConfig, match: re.Match[str]) -> list[pb.ModelInput | pb.ModelOutput]:
-    """The input or output that an error names."""
+    """Return the input or output that an error names."""
     return [tensor for tensor in getattr(config, match[1]) if tensor.name == match[2]]
 
 
@@ -258,6 +258,6 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 def hint_for_rule(message: str) -> str:
-    """The hint for a validation error without a suggested change of the text; empty if there is none."""
+    """Return the hint for a validation error without a suggested change of the text; empty if there is none."""
     cause = _LOAD_PREFIX.sub("", message)
     return next((hint for pattern, hint in _HINTS if re.search(pattern, cause)), "")

@@ -63,7 +63,7 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def applied(self) -> bytes:
-        """The text after all replacements."""
+        """Return the text after all replacements."""
         pieces, at = [], 0
         # An insertion precedes a removal at the same position.
         for start, end, replacement in sorted(self._edits, key=lambda edit: edit[:2]):

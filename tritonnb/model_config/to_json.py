@@ -27,12 +27,12 @@ _STRINGS = {
 
 
 def config_to_json(config: pb.ModelConfig) -> str:
-    """The configuration as compact JSON."""
+    """Return the configuration as compact JSON."""
     return json.dumps(config_to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
 def config_to_dict(config: pb.ModelConfig) -> JsonDict:
-    """The configuration as a dict.
+    """Return the configuration as a dict.
 
     Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
     """
@@ -40,7 +40,7 @@ def config_to_dict(config: pb.ModelConfig) -> JsonDict:
 
 
 def message_to_dict(message: Message, *, unset: bool = False) -> JsonDict:
-    """A message as the dict that Triton writes as JSON, with numbers of 64 bits as numbers.
+    """Return a message as the dict that Triton writes as JSON, with numbers of 64 bits as numbers.
 
     Parameters
     ----------

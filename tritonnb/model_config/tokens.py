@@ -93,7 +93,7 @@ class Tokenizer:
         self._column = 1
 
     def next(self) -> Token:
-        """The next token; an END token at the end.
+        """Return the next token; an END token at the end.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class Tokenizer:
 
 
 def tokens_before(text: str, line: int, column: int, including: bool = False) -> Iterator[Token]:
-    """The tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
+    """Yield the tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
         while (token := tokenizer.next()).kind is not TokenKind.END and (token.line, token.column) < (line, column):
@@ -221,7 +221,7 @@ def tokens_before(text: str, line: int, column: int, including: bool = False) ->
 
 
 def all_tokens(text: str) -> Iterator[Token]:
-    """The tokens of the text of a configuration, up to the first position where no token begins."""
+    """Yield the tokens of the text of a configuration, up to the first position where no token begins."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
         while (token := tokenizer.next()).kind is not TokenKind.END:
@@ -229,7 +229,7 @@ def all_tokens(text: str) -> Iterator[Token]:
 
 
 def string_value(literal: str) -> bytes:
-    """The value of a string token, its quotes and escapes resolved."""
+    """Return the value of a string token, its quotes and escapes resolved."""
     raw = literal[1:-1].encode("utf-8", "surrogateescape")
 
     def resolve(match: re.Match[bytes]) -> bytes:

@@ -124,7 +124,7 @@ def _check_sequence_batching(config: pb.ModelConfig) -> None:
 
 
 def _controls(config: pb.ModelConfig, kind: str) -> Iterator[pb.ModelSequenceBatching.Control]:
-    """The controls of a kind; checks their names, and that there is only one."""
+    """Yield the controls of a kind; checks their names, and that there is only one."""
     name = config.name
     seen: set[str] = set()
     is_specified = False
@@ -272,7 +272,7 @@ def _check_reshape(dims: list[int], shape: list[int], name: str, error: Callable
 
 
 def _products(dims: list[int]) -> list[int]:
-    """The products of the dimensions between variable ones."""
+    """Return the products of the dimensions between variable ones."""
     products = [1]
     for dim in dims:
         if dim == -1:

@@ -24,7 +24,7 @@ SHA256 = "a20305ddb2762f11916ab52a69e434c9c3697bb711dba76f303382867463ee04"
 
 
 def layer_weights() -> Iterator[npt.NDArray[np.float32]]:
-    """The weights of each layer, of shape [2048, 2048]: inputs first."""
+    """Yield the weights of each layer, of shape [2048, 2048]: inputs first."""
     random = np.random.Generator(np.random.PCG64(SEED))
     for _ in range(LAYERS):
         yield random.integers(-128, 128, (WIDTH, WIDTH), dtype=np.int16).astype(np.float32) / np.float32(2**12)
@@ -60,7 +60,7 @@ def write(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of the weights in a file; the rest of the file depends on the version of ``onnx``.
+    """Return the SHA-256 of the weights in a file; the rest of the file depends on the version of ``onnx``.
 
     Raises
     ------

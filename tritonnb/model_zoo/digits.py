@@ -21,7 +21,7 @@ _Examples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 
 def held_out() -> _Examples:
-    """The images and classes that the network was not trained on.
+    """Return the images and classes that the network was not trained on.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def train(path: Path) -> float:
 
 
 def load_network() -> nn.Sequential:
-    """The trained network, with the weights of the TorchScript file in this package.
+    """Return the trained network, with the weights of the TorchScript file in this package.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _new_network() -> nn.Sequential:
 
 
 def split() -> tuple[_Examples, _Examples]:
-    """The images and classes for training, and the held-out ones, as `held_out` returns them."""
+    """Return the images and classes for training, and the held-out ones, as `held_out` returns them."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

@@ -47,7 +47,7 @@ def write(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of the classes that an archive finds in some images; the file differs from machine to machine.
+    """Return the SHA-256 of the classes that an archive finds in some images; the file differs from machine to machine.
 
     Raises
     ------

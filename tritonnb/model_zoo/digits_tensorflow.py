@@ -60,7 +60,7 @@ def write(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of the weights in a file; the rest of the file depends on the version of TensorFlow.
+    """Return the SHA-256 of the weights in a file; the rest of the file depends on the version of TensorFlow.
 
     Raises
     ------

@@ -27,7 +27,7 @@ _BLANKS = b" \t\n\r\x0b\x0c"
 
 
 def features(content: bytes) -> npt.NDArray[np.int32]:
-    """The input of the network for a file.
+    """Return the input of the network for a file.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ def bundled_repository() -> Path:
 
 
 def package_directory(name: str) -> Path:
-    """The directory of an installed package, without importing it.
+    """Return the directory of an installed package, without importing it.
 
     Raises
     ------
@@ -30,7 +30,7 @@ def package_directory(name: str) -> Path:
 
 
 def graph_digest(path: Path) -> str:
-    """The SHA-256 of the graph in an ONNX file; the rest of the file depends on the version of ``onnx``.
+    """Return the SHA-256 of the graph in an ONNX file; the rest of the file depends on the version of ``onnx``.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def graph_digest(path: Path) -> str:
 
 
 def load_graph(path: Path) -> Any:
-    """The graph in an ONNX file.
+    """Return the graph in an ONNX file.
 
     Raises
     ------

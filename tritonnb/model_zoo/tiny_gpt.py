@@ -100,7 +100,7 @@ def recipe() -> str:
 
 
 def recipe_in(path: Path) -> str:
-    """The recipe of the weights in a file: they differ between machines, so that no checksum can be expected.
+    """Return the recipe of the weights in a file: they differ between machines, so that no checksum can be expected.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _train(seed: int, steps: int, progress: Progress | None) -> Json:
 
 
 def network_module() -> Any:
-    """The module of the model directory that defines the network."""
+    """Return the module of the model directory that defines the network."""
     spec = importlib.util.spec_from_file_location("tritonnb_tiny_gpt_network", _network_path())
     assert spec is not None
     assert spec.loader is not None
@@ -195,7 +195,7 @@ def _network_path() -> Path:
 
 
 def _cache_directory() -> Path:
-    """The directory in which programs of this user keep what can be made again."""
+    """Return the directory in which programs of this user keep what can be made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritonnb"
 
 

@@ -19,7 +19,7 @@ Report = Json
 
 
 def label_of(request: RequestRecord) -> str:
-    """The label of a request in a view."""
+    """Return the label of a request in a view."""
     return request.id or str(request.serial)
 
 

@@ -258,7 +258,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             self.report = self._report(text)
 
     def _draft(self) -> pb.ModelConfig | None:
-        """The edited configuration if it could be applied and differs from the running one."""
+        """Return the edited configuration if it could be applied and differs from the running one."""
         if self.report["effect"] not in ("in place", "reloaded"):
             return None
         return self._checked(parse_text(self.report["text"]).config)
@@ -363,13 +363,13 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         return self._handle
 
     def _failure_of_file(self) -> tuple[str, str] | None:
-        """The file's text and the reason why the model failed to load, or None if it is served."""
+        """Return the file's text and the reason why the model failed to load, or None if it is served."""
         model = self._model()
         failure = model.load_failure()
         return (self._file.text or "", failure) if failure else None
 
     def _running_config(self) -> Any:
-        """The running configuration; None if the model failed to load."""
+        """Return the running configuration; None if the model failed to load."""
         model = self._model()
         return None if model.load_failure() else model.running_config()
 

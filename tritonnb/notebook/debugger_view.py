@@ -114,7 +114,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.keep_last_state(at_once=True)
 
     def _history(self) -> Json:
-        """The past events, for the picture."""
+        """Return the past events, for the picture."""
         debugger = self._debugger
         event = debugger.event
         now_ns = self._begin_ns if event is None else event.time_ns
@@ -126,7 +126,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         return {**session.history(now_ns), "reset": True, "position": debugger.position}
 
     def _moment(self) -> Json:
-        """The time span of the picture: the latest events, and some room for the next ones."""
+        """Return the time span of the picture: the latest events, and some room for the next ones."""
         debugger = self._debugger
         now_ms = 0.0 if debugger.event is None else (debugger.event.time_ns - self._begin_ns) / 1e6
         first = debugger.events[max(0, debugger.position - _SHOWN_EVENTS)]

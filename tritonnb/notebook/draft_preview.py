@@ -91,7 +91,7 @@ class DraftPreview:
 
     @staticmethod
     def _recent(model: ModelHandle) -> list[Packed]:
-        """The latest events of the model."""
+        """Return the latest events of the model."""
         stream = model.server.engine.stream
         packed: list[Packed] = model.server.call(lambda: list(stream.recent))
         return [event for event in packed if event[MODEL] == model.name][-_MOST_EVENTS:]
@@ -111,7 +111,7 @@ class DraftPreview:
 
 
 def _boxes(replay: DraftReplay) -> list[tuple[str, int, int, int]]:
-    """The batches under the draft: instance, begin and end (monotonic clock, ns), rows."""
+    """Return the batches under the draft: instance, begin and end (monotonic clock, ns), rows."""
     return [
         (batch.instance, replay.begin_ns + batch.exec_start_ns, replay.begin_ns + batch.exec_end_ns, batch.size)
         for batch in replay.after.batches

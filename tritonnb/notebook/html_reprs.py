@@ -47,7 +47,7 @@ def _key(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _version_row(entry: Mapping[str, Any], stats: StatisticsEntry | None, config: Any) -> list[object]:
-    """A row with the values of `_VERSION_TITLES`; what is not known is left empty."""
+    """Return a row with the values of `_VERSION_TITLES`; what is not known is left empty."""
     state = state_text(entry) if "state" in entry else "not loaded"
     runs = ["", ""] if config is None else [config.backend or config.platform, describe_scheduling(config)]
     counts = [stats["inference_count"], stats["execution_count"], mean_batch_text(stats)] if stats else ["", "", ""]
@@ -165,7 +165,7 @@ def _is_number(cell: object) -> bool:
 
 
 def _bar(parts: Sequence[float], longest: float) -> str:
-    """A stacked bar, hidden from screen readers: the numbers are in the same row."""
+    """Return a stacked bar, hidden from screen readers: the numbers are in the same row."""
     pieces = "".join(
         f"<span style='display:inline-block;height:0.8em;width:{_BAR_EM * part / longest if longest else 0:.2f}em;"
         f"background:{colour}'></span>"
@@ -215,7 +215,7 @@ def remote_model_card(model: RemoteModelHandle) -> str:
 
 
 def _rows(remote: Remote) -> list[list[Any]]:
-    """A row for each model version that is or was loaded."""
+    """Return a row for each model version that is or was loaded."""
     known = {_key(entry): entry for entry in remote.stats()["model_stats"]}
     rows = []
     for entry in remote.index():

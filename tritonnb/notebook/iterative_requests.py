@@ -22,7 +22,7 @@ class IterativeRequests:
         self._steps: dict[int, int] = {}
 
     def arrived(self, packed: Packed) -> Packed:
-        """The arrival of a request as that of its first step."""
+        """Return the arrival of a request as that of its first step."""
         serial = packed[SERIAL]
         step = list(packed)
         step[SEQUENCE] = packed[SEQUENCE] or f"#{serial}"  # the scheduler chooses an ID when it accepts the request

@@ -166,7 +166,7 @@ class TritonMagics(Magics):
         self._load(options.name)
 
     def _model_directory(self, name: str) -> Path:
-        """The directory of a model in the server's first model repository."""
+        """Return the directory of a model in the server's first model repository."""
         repositories = self._server().engine.options.model_repositories
         if not repositories:
             raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
@@ -200,14 +200,14 @@ def _saved(file: Path, text: str) -> str:
 
 
 def _excerpt(text: str, problem: Problem) -> str:
-    """A problem's message with the line that it concerns."""
+    """Return a problem's message with the line that it concerns."""
     remedy = f"fix: {problem.fix.label}" if problem.fix is not None else problem.hint
     place = [f"  {text.split(chr(10))[problem.line - 1]}", f"  {' ' * (problem.column - 1)}^"] if problem.line else []
     return "\n".join([problem.message, *place, *([remedy] if remedy else [])])
 
 
 def compiler_messages(output: str, cell: str) -> str:
-    """The errors and warnings in the output of a compiler, each with its line of the cell.
+    """Return the errors and warnings in the output of a compiler, each with its line of the cell.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ def _page(rec: Recording, title: str, remedies: int) -> str:
 
 
 def _section(rec: Recording, model: str, remedies: int) -> str:
-    """The view of one model, and below it the summary and the configuration."""
+    """Return the view of one model, and below it the summary and the configuration."""
     config = rec.configs.get(model)
     text = "" if config is None else text_format.MessageToString(config)
     return f"""<section aria-label="{html.escape(model)}">

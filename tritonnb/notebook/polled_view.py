@@ -51,7 +51,7 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             super().close()
 
     def parts(self) -> Sequence[widgets.Widget]:
-        """The widgets that are closed with the view."""
+        """Return the widgets that are closed with the view."""
         children: Sequence[widgets.Widget] = self.children
         return children
 

@@ -81,7 +81,7 @@ class ReplicasView(PolledView):
         self.keep_last_state()
 
     def parts(self) -> Sequence[widgets.Widget]:
-        """The widgets that are closed with the view."""
+        """Return the widgets that are closed with the view."""
         return (self.status, self.replicas, self.sequences, self.models, self._tabs)
 
     def last_state(self) -> str:
@@ -134,7 +134,7 @@ def _sequences_table(replicas: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _placement(replica: Mapping[str, Any]) -> list[list[Any]]:
-    """The live sequences of a replica: a row for each model."""
+    """Return the live sequences of a replica: a row for each model."""
     models = sorted({str(sequence["model"]) for sequence in _sequences(replica)})
     rows = []
     for model in models:

@@ -242,20 +242,20 @@ class ViewSession:
             self._exact.append([since, until])
 
     def _exact_spans(self) -> list[list[int]]:
-        """The spans of which everything is kept."""
+        """Return the spans of which everything is kept."""
         kept = ((self._kept, BATCH_FIELDS.index("sent")), (self._depths, 0), (self._refused, 1))
         first = max([items[0][time] for items, time in kept if len(items) == items.maxlen], default=-1) + 1
         return [[max(first, since), until] for since, until in self._exact if until > first]
 
     def _new_depths(self, changes: list[tuple[int, int]]) -> list[list[int]]:
-        """The queue depth over time since the last delivery, with the depth before."""
+        """Return the queue depth over time since the last delivery, with the depth before."""
         depths = {self._encoder.ticks(time_ns): depth for time_ns, depth in changes}
         encoded = [[ticks, depth] for ticks, depth in depths.items()]
         self._depths.extend(encoded)
         return encoded
 
     def _new_occupancy(self, changes: Delta) -> list[Encoded]:
-        """The slot occupancy that has changed since the last delivery."""
+        """Return the slot occupancy that has changed since the last delivery."""
         changed = []
         for occupancy in self._slots.occupancies(changes.now_ns, changes.sequences):
             encoded = self._encoder.occupancy(occupancy)
@@ -346,7 +346,7 @@ class QueueRows:
 def drawn_waits(
     batches: Iterable[DrawnBatch], refused: Iterable[tuple[Any, Packed | None]], pending: Iterable[Packed]
 ) -> Iterator[Wait]:
-    """The waits that are drawn in the queue."""
+    """Yield the waits that are drawn in the queue."""
     for batch in batches:
         for serial, arrived in batch.requests:
             if serial is not None and arrived is not None:

@@ -203,7 +203,7 @@ PRESETS: dict[str, Json] = {
 
 
 def preset(name: str) -> Any:
-    """The scenario of a preset.
+    """Return the scenario of a preset.
 
     Examples
     --------

@@ -71,7 +71,7 @@ def describe(recording: Recording, baseline: Recording | None = None) -> Json:
 
 
 def batch_table(recording: Recording) -> list[list[Any]]:
-    """The batches in the order in which they were sent.
+    """Return the batches in the order in which they were sent.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def _compared(comparison: Comparison) -> Json:
 
 
 def _figures(recording: Recording) -> Json:
-    """The data of the figures; times in ms."""
+    """Return the data of the figures; times in ms."""
     latencies = sorted(request.latency_ns / 1e6 for request in recording.requests)
     step = max(1, len(latencies) // _MOST_POINTS)
     curve = [[value, (place + 1) / len(latencies)] for place, value in enumerate(latencies)]
@@ -135,7 +135,7 @@ def _sizes(recording: Recording) -> list[list[Any]]:
 
 
 def _statistics(recording: Recording) -> Json:
-    """The statistics extension's entry of the model."""
+    """Return the statistics extension's entry of the model."""
     sent = next((event for event in recording.events if isinstance(event, BatchSent | RequestArrived)), None)
     if sent is None:
         return {}

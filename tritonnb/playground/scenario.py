@@ -89,7 +89,7 @@ def read_arrival(value: Json) -> Arrival:
 
 
 def write_arrival(arrival: Arrival) -> Json:
-    """The plain values of an arrival, without those that have their defaults; the inverse of `read_arrival`.
+    """Return the plain values of an arrival, without those that have their defaults; the inverse of `read_arrival`.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def read_service(value: Any) -> ServiceTime:
 
 
 def read_table(value: Json) -> dict[int, float]:
-    """The milliseconds by number of rows of service times of the kind ``table``."""
+    """Return the milliseconds by number of rows of service times of the kind ``table``."""
     times = value.get("ms")
     if not isinstance(times, dict) or not times:
         raise InvalidArgumentError("service times expected at least one row of the table, got none")
@@ -148,7 +148,7 @@ def _kind(value: Any, what: str, kinds: tuple[str, ...]) -> str:
 
 
 def _number(value: Json, name: str, what: str, default: int | None = None) -> Any:
-    """A finite number; a whole one where only these make sense."""
+    """Return a finite number; a whole one where only these make sense."""
     number = value.get(name, _OPTIONAL.get(name) if default is None else default)
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise InvalidArgumentError(f"{what}: '{name}' expected a number, got {number!r}")
@@ -248,7 +248,7 @@ def _service(value: Json) -> str:
 
 
 def _short(number: float) -> float:
-    """A whole number without its fraction, which reads better."""
+    """Return a whole number without its fraction, which reads better."""
     return int(number) if number == int(number) else number
 
 

@@ -168,7 +168,7 @@ def _checked(config: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def _worksheet_of(scenario: Json) -> Worksheet:
-    """An exercise on the first requests of a scenario."""
+    """Return an exercise on the first requests of a scenario."""
     arrivals = read_arrivals(scenario["arrivals"])
     if isinstance(arrivals, ClosedLoop):
         raise InvalidArgumentError("an exercise expected arrivals at known times, got a closed loop")
@@ -185,7 +185,7 @@ def _worksheet_of(scenario: Json) -> Worksheet:
 
 
 def _read_files(paths: list[Path], config: str) -> Recording:
-    """The part of a recording or of traces that concerns one model, the one with the most batches."""
+    """Return the part of a recording or of traces that concerns one model, the one with the most batches."""
     configs = [path for path in paths if path.suffix == ".pbtxt"]
     traces = [path for path in paths if path not in configs]
     if not traces:

@@ -174,12 +174,12 @@ class Prompt(dict[str, list[Any]]):
 
     @classmethod
     def from_text(cls, text: str, tokens: int, sampling: Json) -> Prompt:
-        """The inputs that ask for a number of tokens after a text."""
+        """Return the inputs that ask for a number of tokens after a text."""
         options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
         return cls(text_input=[[text]], stream=[[True]], sampling_parameters=[[json.dumps(options)]])
 
     def tensors_for(self, spec: ModelSpec) -> dict[str, np.ndarray]:
-        """The inputs that a model has, each with one element, in the model's shape.
+        """Return the inputs that a model has, each with one element, in the model's shape.
 
         Raises
         ------

@@ -79,7 +79,7 @@ class GrpcTarget(RemoteTarget[service_pb2.ModelInferRequest]):
                 self._waiting.pop(pending.arrival.sequence_id, None)
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> service_pb2.ModelInferRequest:
-        """The message of a request."""
+        """Return the message of a request."""
         request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
         for name, array in inputs.items():
             datatype = self.spec.inputs[name].datatype

@@ -212,7 +212,7 @@ def open_target(model: ModelHandle | ModelAddress, over: str | None) -> Target:
 
 
 def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
-    """The address of a model of this process at the HTTP or gRPC endpoint of its server."""
+    """Return the address of a model of this process at the HTTP or gRPC endpoint of its server."""
     server = model.server
     authority = server.url.rpartition("://")[2]
     if over == "grpc":
@@ -229,7 +229,7 @@ def remote_model(model: ModelHandle, over: str | None) -> ModelAddress:
 
 
 def config_of(model: ModelHandle | ModelAddress) -> pb.ModelConfig:
-    """The configuration of the running model."""
+    """Return the configuration of the running model."""
     return model.config() if isinstance(model, ModelAddress) else model.served.config
 
 

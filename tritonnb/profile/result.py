@@ -118,7 +118,7 @@ class LoadResult:
         return TokenTimes(*(generated[:, column].tolist() for column in (INTENDED, FIRST, COMPLETED, TOKENS)))
 
     def percentile(self, percent: float) -> float:
-        """A percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
+        """Return a percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
         return quantile(self._sorted_ms, percent / 100) if self._sorted_ms else math.nan
 
     def summary(self) -> Json:
@@ -191,7 +191,7 @@ class LoadResult:
         return text
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each completed request; times in milliseconds from the first intended send time.
+        """Return one row for each completed request; times in milliseconds from the first intended send time.
 
         Raises
         ------

@@ -104,7 +104,7 @@ class Load:
         return self.finished.result() if self.done else self._make_result(None)
 
     def latest_responses(self, count: int) -> npt.NDArray[np.int64]:
-        """The last responses, as in `LoadResult.responses`."""
+        """Return the last responses, as in `LoadResult.responses`."""
         return self._table(max(0, len(self._responses) // COLUMNS - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:
@@ -180,7 +180,7 @@ class Load:
                 raise
 
     def _of_model(self, recording: Recording | None) -> Recording | None:
-        """The recording of the model; of an ensemble everything, because its steps run on other models."""
+        """Return the recording of the model; of an ensemble everything, because its steps run on other models."""
         name = self._target.spec.name
         config = None if recording is None else recording.configs.get(name)
         if recording is None or not recording.events or (config is not None and config.HasField("ensemble_scheduling")):

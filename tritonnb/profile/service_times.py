@@ -201,7 +201,7 @@ def measure(
 
 
 def never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
-    """The nearest non-decreasing times (least absolute differences), by batch size.
+    """Return the nearest non-decreasing times (least absolute differences), by batch size.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def _check(name: str, sizes: Collection[int], request_rows: int, limit: int) -> 
 
 
 def _choose_sizes(meter: _Meter, limit: int, request_rows: int, required_sizes: Collection[int]) -> list[int]:
-    """All possible batch sizes, or some of them if all would take too long."""
+    """Return all possible batch sizes, or some of them if all would take too long."""
     largest = max(request_rows, limit // request_rows * request_rows)
     powers = {request_rows << power for power in range(largest.bit_length()) if request_rows << power <= largest}
     required = {rows for rows in required_sizes if request_rows <= rows <= largest and rows % request_rows == 0}

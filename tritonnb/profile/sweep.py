@@ -201,7 +201,7 @@ class SweepPlan:
 
 
 def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Grid:
-    """The running configuration, and one for each combination of the values of the fields."""
+    """Return the running configuration, and one for each combination of the values of the fields."""
     served = config_of(model)
     if served.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(

@@ -221,7 +221,7 @@ class SweepResult:
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each other configuration, the best first.
+        """Return one row for each other configuration, the best first.
 
         Raises
         ------

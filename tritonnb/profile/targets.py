@@ -98,7 +98,7 @@ class PendingRequest:
 
 
 def _counted_tokens(response: InferResponse) -> int:
-    """The number of tokens of the request, in the last response of a model that counts them."""
+    """Return the number of tokens of the request, in the last response of a model that counts them."""
     for tensor in response.outputs:
         if tensor.name == TOKEN_COUNT and tensor.array.size:
             return int(tensor.array.reshape(-1)[0])
@@ -234,7 +234,7 @@ class RemoteTarget(Generic[E]):
 
 
 def request_parameters(arrival: Arrival) -> Parameters:
-    """The request parameters that an arrival needs; empty for a request without options."""
+    """Return the request parameters that an arrival needs; empty for a request without options."""
     parameters: Parameters = {}
     if arrival.sequence_id:
         flags = {"sequence_start": arrival.sequence_start, "sequence_end": arrival.sequence_end}

@@ -114,7 +114,7 @@ class Theory:
         return [(name, value, words) for name, value, words in rows if value is not None]
 
     def to_dict(self) -> dict[str, object]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def __repr__(self) -> str:

@@ -88,11 +88,11 @@ class Trial:
         return self.counted_batch_size if self.recording is None else self.recording.summary()["mean_batch_size"]
 
     def percentile(self, percent: float) -> float:
-        """A percentile (0 to 100) of the latency in ms; NaN if no request ran."""
+        """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran."""
         return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
 
     def row(self) -> dict[str, object]:
-        """The trial as a table row; ``rate`` in requests per second, latencies in ms."""
+        """Return the trial as a table row; ``rate`` in requests per second, latencies in ms."""
         return {
             **self.edits,
             "rate": self.rate,
@@ -104,7 +104,7 @@ class Trial:
         }
 
     def edits_text(self) -> str:
-        """The edits as text, such as ``count 2``; empty for the running configuration."""
+        """Return the edits as text, such as ``count 2``; empty for the running configuration."""
         return ", ".join(f"{name} {value}" for name, value in self.edits.items())
 
 
@@ -343,7 +343,7 @@ class Constraint:
 
 
 def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:
-    """The percentile, mean or maximum with that name."""
+    """Return the percentile, mean or maximum with that name."""
     if name == "mean":
         return float(latencies_ms.mean())
     if name == "max":

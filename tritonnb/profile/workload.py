@@ -125,7 +125,7 @@ class ClosedLoopWorkload:
         return math.isfinite(self.requests) or math.isfinite(self.duration)
 
     def client_requests(self) -> list[Iterator[Arrival]]:
-        """The requests of each client; their times are 0."""
+        """Return the requests of each client; their times are 0."""
         plain = Arrival(0.0, self.rows)
         return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
 
@@ -220,7 +220,7 @@ def _in_sequences(arrivals: Iterable[Arrival], length: int, streams: int) -> Ite
 
 
 def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
-    """The requests of one client; with a length, divided into sequences."""
+    """Yield the requests of one client; with a length, divided into sequences."""
     while True:
         if not length:
             yield plain

@@ -18,7 +18,7 @@ _EXCESS = 0.05
 
 
 def arrivals_of(events: Iterable[Event]) -> list[Arrival]:
-    """The arrival of each request, in µs after the first one."""
+    """Return the arrival of each request, in µs after the first one."""
     arrived: list[RequestArrived] = []
     cancelled_ns: dict[int, int] = {}
     steps: Counter[int] = Counter()

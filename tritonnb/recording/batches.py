@@ -143,7 +143,7 @@ class RequestRecord:
 
 
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
-    """Every batch that ran, with its requests, in the order in which the batches finished."""
+    """Yield every batch that ran, with its requests, in the order in which the batches finished."""
     sent = {event.batch: event for event in events if isinstance(event, BatchSent)}
     arrived = {event.serial: event for event in events if isinstance(event, RequestArrived)}
     for event in events:
@@ -196,7 +196,7 @@ def _request_fields(event: RequestArrived | None) -> tuple[str, int, int | str, 
 
 
 def batch_rows(batches: Sequence[Batch]) -> list[dict[str, object]]:
-    """The batches as rows of a table; ``sent_ms`` counts from the first batch sent."""
+    """Return the batches as rows of a table; ``sent_ms`` counts from the first batch sent."""
     begin = min((batch.sent_ns for batch in batches), default=0)
     return [
         {
@@ -232,7 +232,7 @@ class Outlier(NamedTuple):
 
 
 def find_outliers(batches: Iterable[Batch]) -> list[Outlier]:
-    """The outliers among the batches of one model.
+    """Return the outliers among the batches of one model.
 
     Examples
     --------

@@ -101,7 +101,7 @@ class Blame:
         return remarks
 
     def meaning_of(self, cause: str) -> str:
-        """The meaning of a cause, and what was unusual about it for this request."""
+        """Return the meaning of a cause, and what was unusual about it for this request."""
         return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
 
     def rows(self) -> list[tuple[str, float, float, str, str]]:
@@ -157,7 +157,7 @@ def blame_slowest(rec: Recording, config: pb.ModelConfig, most: int) -> list[Bla
 
 
 def _find(rec: Recording, request: RequestRecord | int | str | None) -> RequestRecord:
-    """The execution of a request: its last one if it ran several times."""
+    """Return the execution of a request: its last one if it ran several times."""
     if isinstance(request, RequestRecord):
         return request
     if request is None:

@@ -86,7 +86,7 @@ class Comparison:
     names: tuple[str, str] = ("before", "after")
 
     def table(self) -> list[tuple[str, float, float]]:
-        """The compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`."""
+        """Return the compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`."""
         before, after = self.before.summary(), self.after.summary()
         return [(name, before[name], after[name]) for name in self._measures]
 
@@ -123,7 +123,7 @@ class Comparison:
         return "the batches are the same"
 
     def changed_batches(self) -> tuple[set[int], set[int]]:
-        """The numbers of the batches, before and after, whose requests form no batch in the other run."""
+        """Return the numbers of the batches, before and after, whose requests form no batch in the other run."""
         if not self._have_the_same_arrivals:
             return set(), set()
         by_members = [
@@ -227,7 +227,7 @@ def _sent_order(batch: Batch) -> tuple[int, int]:
 
 
 def _arrival_positions(run: Recording) -> dict[int, int]:
-    """The position of each request in the order of arrivals, by its serial."""
+    """Return the position of each request in the order of arrivals, by its serial."""
     arrived = [event.serial for event in run.events if isinstance(event, RequestArrived)]
     return {serial: position for position, serial in enumerate(arrived)}
 

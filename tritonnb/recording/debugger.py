@@ -251,7 +251,7 @@ max_batch_size 4; instance 0 just became free
         return list(self._all_quantities())
 
     def _all_quantities(self) -> Iterator[dict[str, Value]]:
-        """The quantities at each event."""
+        """Yield the quantities at each event."""
         waiting: dict[int, RequestArrived] = {}
         running: dict[int, BatchSent] = {}
         sent: dict[int, BatchSent] = {}

@@ -37,7 +37,7 @@ class DraftReplay:
         return {name: (before[name], after[name]) for name in ("mean_batch_size", "latency_p99_ms", "refused")}
 
     def verdict(self) -> str:
-        """The changes in one sentence."""
+        """Return the changes in one sentence."""
         rows, p99, refused = self.figures().values()
         sentence = (
             f"The last {len(self.before.arrivals())} requests under this draft: mean batch {rows[0]:.1f} → "
@@ -107,7 +107,7 @@ def replay_draft(
 
 
 def _from_zero(arrivals: list[Arrival]) -> Iterable[Arrival]:
-    """The arrivals with times from 0; the first request of each sequence has the START flag."""
+    """Return the arrivals with times from 0; the first request of each sequence has the START flag."""
     begin_us = arrivals[0].time_us
     started: set[int | str] = set()
     for arrival in arrivals:

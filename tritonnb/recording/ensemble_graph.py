@@ -106,7 +106,7 @@ def ensemble_graph(config: pb.ModelConfig) -> StepGraph:
 
 
 def _layers(sources: list[set[int]]) -> list[int]:
-    """The length of the longest path to each node."""
+    """Return the length of the longest path to each node."""
     layers = [0] * len(sources)
     for _ in sources:  # after as many rounds as the longest path is long, nothing changes
         for number, before in enumerate(sources):

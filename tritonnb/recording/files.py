@@ -100,7 +100,7 @@ def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
 
 
 def event_of(values: Any) -> Event:
-    """The event that a JSON object describes.
+    """Return the event that a JSON object describes.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _check_facts(reason: Reason) -> None:
 
 
 def _checked(field: str, value: Any) -> Any:
-    """The value of a field, with tuples for lists."""
+    """Return the value of a field, with tuples for lists."""
     value = _tuple(value)
     if not _checks.get(field, _is_text if field in _TEXTS else _is_integer)(value):
         raise ValueError(f"{field} has a value of the wrong type: {value!r:.80}")

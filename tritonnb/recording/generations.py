@@ -66,7 +66,7 @@ class Generation:
 
 
 def generations_of(rec: RecordedEvents) -> list[Generation]:
-    """The generations of a recording, in the order of their first steps; empty if there are none."""
+    """Return the generations of a recording, in the order of their first steps; empty if there are none."""
     batches = {batch.number: batch for batch in rec.batches}
     arrived: dict[int, int] = {}
     executed: dict[int, list[Batch]] = defaultdict(list)
@@ -109,7 +109,7 @@ def token_times_of(generations: list[Generation]) -> TokenTimes:
 
 
 def idle_share(generations: list[Generation]) -> float:
-    """The share (0 to 1) of the time in slots, or in places of batches, in which nothing was computed."""
+    """Return the share (0 to 1) of the time in slots, or in places of batches, in which nothing was computed."""
     kept = sum(generation.free_ns - generation.steps[0][0] for generation in generations)
     return sum(generation.idle_ns for generation in generations) / kept if kept else 0.0
 
@@ -159,7 +159,7 @@ class TokenTimes:
         return sum(self.tokens) / span_ns * 1e9 if span_ns else 0.0
 
     def summary(self) -> dict[str, float]:
-        """The key figures; empty without generations.
+        """Return the key figures; empty without generations.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class TokenTimes:
         return {"tokens": sum(self.tokens), "tokens_per_second": self.tokens_per_second, **percentiles}
 
     def verdict(self) -> str:
-        """The key figures in one sentence."""
+        """Return the key figures in one sentence."""
         figures = self.summary()
         return (
             f"{figures['tokens']:,} tokens, {figures['tokens_per_second']:.0f} tokens/s; time to first token p50 "

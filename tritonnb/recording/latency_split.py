@@ -97,7 +97,7 @@ class Interval:
 
 
 def sum_by_cause(intervals: Iterable[Interval]) -> dict[str, int]:
-    """The time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
+    """Return the time of each cause in ns, in the order of `CAUSES`; causes without a time are left out."""
     times = dict.fromkeys(CAUSES, 0)
     for interval in intervals:
         times[interval.cause] += interval.duration_ns
@@ -140,7 +140,7 @@ class LatencySplitter:
         )
 
     def split(self, request: RequestRecord) -> list[Interval]:
-        """The intervals of a request, adjacent and in order; their durations sum to its latency."""
+        """Return the intervals of a request, adjacent and in order; their durations sum to its latency."""
         lane = self._lanes[self._instance_of(request)] if self._sequences else self._shared
         place = lane.place(request.batch)
         batch, executed = lane.batches[place], self._executed[request.batch]
@@ -179,7 +179,7 @@ class LatencySplitter:
     # --- the time before the batcher ----------------------------------------------------------
 
     def _entry_times(self, rec: RecordedEvents, sent: Sequence[BatchSent]) -> dict[tuple[int, int], tuple[int, int]]:
-        """The times at which requests got their slots and entered the batcher, by batch and serial."""
+        """Return the times at which requests got their slots and entered the batcher, by batch and serial."""
         queued = {(request.batch, request.serial): request for request in rec.requests}
         if not self._sequences:
             return {key: (request.queued_ns, request.queued_ns) for key, request in queued.items()}
@@ -213,7 +213,7 @@ class LatencySplitter:
         return min(entries, default=batch.time_ns)
 
     def _entry(self, batch: int, serial: int) -> int:
-        """The time at which a request entered the batcher; its arrival if the batch was not executed."""
+        """Return the time at which a request entered the batcher; its arrival if the batch was not executed."""
         if (batch, serial) in self._entered:
             return self._entered[batch, serial][0 if self._direct else 1]
         return self._arrivals[serial].time_ns if serial in self._arrivals else 0
@@ -263,7 +263,7 @@ class LatencySplitter:
         return DIFFERENT_INPUTS if members.get(slot) is None else SEQUENCE_ORDER
 
     def _behind(self) -> str:
-        """The cause if a later request of the same level ran first: only a delayed timeout changes the order."""
+        """Return the cause if a later request of the same level ran first: only a delayed timeout changes the order."""
         policies = (self._levels.default_queue_policy, *self._levels.priority_queue_policy.values())
         delays = any(policy.timeout_action is TimeoutAction.DELAY for policy in policies)
         return TIMED_OUT if delays and self._levels.has_timeouts else EARLIER_REQUESTS
@@ -285,7 +285,7 @@ class LatencySplitter:
         return rows
 
     def _order(self, batch: int, serial: int) -> tuple[int, int]:
-        """The order in which requests entered the batcher."""
+        """Return the order in which requests entered the batcher."""
         return self._entry(batch, serial), self._position.get(serial, -1)
 
     def _level(self, serial: int) -> int:
@@ -305,15 +305,15 @@ class _Lane:
         self._responded = list(_running_maximum([end or 0 for end in ends]))
 
     def place(self, number: int) -> int:
-        """The position of a batch."""
+        """Return the position of a batch."""
         return self._place[number]
 
     def first_after(self, time_ns: int) -> int:
-        """The position of the first batch that was sent after a time."""
+        """Return the position of the first batch that was sent after a time."""
         return bisect_right(self._times, time_ns)
 
     def responded_ns(self, place: int) -> int:
-        """The time of the responses of a batch, if those of all earlier batches are sent before."""
+        """Return the time of the responses of a batch, if those of all earlier batches are sent before."""
         return self._responded[place]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def trace_events(rec: Recording) -> list[TraceEvent]:
-    """The recording in the trace event format; timestamps in microseconds from its beginning."""
+    """Return the recording in the trace event format; timestamps in microseconds from its beginning."""
     begin_ns = rec.span_ns[0]
     events: list[TraceEvent] = []
     models = sorted({event.model for event in rec.events} | set(rec.configs))
@@ -62,7 +62,7 @@ def _batch(batch: Batch, process: int, lane: int, begin_ns: int) -> Iterator[Tra
 
 
 def _wait(wait: Wait, process: int, begin_ns: int) -> Iterator[TraceEvent]:
-    """An asynchronous slice, since waits overlap."""
+    """Yield an asynchronous slice, since waits overlap."""
     details = {"rows": wait.size, "priority": wait.priority, **({"refused": wait.refused} if wait.refused else {})}
     for phase, time_ns, arguments in (("b", wait.begin_ns, details), ("e", wait.end_ns, {})):
         yield {

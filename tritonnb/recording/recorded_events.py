@@ -119,7 +119,7 @@ class RecordedEvents:
         return sorted(names, key=natural_sort_key)
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
-        """The largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
+        """Return the largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
         batches = [batch for batch in self.batches if batch.instance == instance]
         config = self._config_of(instance)
         seen = max((batch.size for batch in batches), default=1)
@@ -227,7 +227,7 @@ class EnsembleRequest:
 
 
 def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:
-    """The requests of ensembles in a stream of events, ordered by their first step."""
+    """Return the requests of ensembles in a stream of events, ordered by their first step."""
     outermost: dict[int, int] = {}
     models: dict[int, str] = {}
     steps: dict[int, list[int]] = {}
@@ -253,7 +253,7 @@ def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:
 
 
 def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
-    """The names of the instances that a configuration determines.
+    """Return the names of the instances that a configuration determines.
 
     Empty for instances on GPUs, whose number depends on the machine, and for several instance groups, whose names in a
     simulation differ from those of the server.

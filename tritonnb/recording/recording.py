@@ -254,7 +254,7 @@ class Recording(RecordedEvents):
         return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each batch; ``sent_ms`` counts from the first batch sent.
+        """Return one row for each batch; ``sent_ms`` counts from the first batch sent.
 
         Raises
         ------

@@ -80,7 +80,7 @@ def _change(before_ns: int, after_ns: int) -> str:
 def find_remedies(
     rec: Recording, request: RequestRecord, causes: tuple[str, ...], service: Service | None
 ) -> dict[str, Remedy]:
-    """The smallest remedy of each cause; causes that no candidate reduces are left out.
+    """Return the smallest remedy of each cause; causes that no candidate reduces are left out.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class _Replay:
 
     @staticmethod
     def _first(rec: Recording, index: int) -> int:
-        """The first arrival to simulate: the server was empty before it, if that is so at some time."""
+        """Return the first arrival to simulate: the server was empty before it, if that is so at some time."""
         start = max(0, index - _MAX_EARLIER)
         if not start:
             return 0
@@ -169,14 +169,14 @@ class _Replay:
         return start
 
     def outcome_of(self, edits: Edits) -> _Outcome | None:
-        """The outcome of an edited configuration; None if it is invalid or the request does not run."""
+        """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""
         try:
             return self.outcome(with_overrides(self._config, edits))
         except InvalidArgumentError:
             return None
 
     def outcome(self, config: pb.ModelConfig) -> _Outcome | None:
-        """The outcome of a configuration; None if the request does not run, or arrived before the recording."""
+        """Return the outcome of a configuration; None if the request does not run, or arrived before the recording."""
         from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
 
         if not self._known:
@@ -204,7 +204,7 @@ def _more_instances(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]
 
 
 def _larger_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
-    """A batch with room for the request, too; then larger ones, then more instances."""
+    """Yield a batch with room for the request, too; then larger ones, then more instances."""
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         yield {"dynamic_batching": {}}
     elif config.HasField("dynamic_batching"):

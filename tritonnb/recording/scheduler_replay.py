@@ -32,7 +32,7 @@ class _Running:
 
 
 def scheduler_replays(config: pb.ModelConfig, events: Sequence[Event]) -> list[SchedulerReplay]:
-    """The replay that each event belongs to: there is one for each replica of the server."""
+    """Return the replay that each event belongs to: there is one for each replica of the server."""
     chosen: dict[int, str] = {}  # the replica of each request that was sent
     for event in events:
         if isinstance(event, BatchSent):
@@ -92,7 +92,7 @@ class SchedulerReplay:
         self._restart(0)
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the batch that the scheduler has decided to send, or else its `Scheduler.verdict`."""
+        """Return the reason of the batch that the scheduler has decided to send, or else its `Scheduler.verdict`."""
         for decision in self._decided:
             if isinstance(decision, Execute):
                 return decision.reason
@@ -262,7 +262,7 @@ class RuleRow:
 
 
 def rule_table(verdict: Reason | None) -> list[RuleRow]:
-    """The rules of a scheduler, in the order in which they are tried; one of them applies.
+    """Return the rules of a scheduler, in the order in which they are tried; one of them applies.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ class SlotHistory:
         before.append(batch)
 
     def occupancies(self, until_ns: int, waiting: Container[int | str] = ()) -> list[SlotOccupancy]:
-        """The occupancies up to a time, ordered by their assignment.
+        """Return the occupancies up to a time, ordered by their assignment.
 
         ``waiting`` are sequences with requests that wait or run, which are therefore not idle.
         """
@@ -130,7 +130,7 @@ class SlotHistory:
 def slot_occupancy_of(
     executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
 ) -> list[SlotOccupancy]:
-    """The slot occupancies of a recording, ordered by their assignment.
+    """Return the slot occupancies of a recording, ordered by their assignment.
 
     Parameters
     ----------

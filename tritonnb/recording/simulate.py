@@ -75,5 +75,5 @@ def simulate(
 
 
 def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:
-    """The recording of a simulation; ``options`` are those of `tritonnb.simulation.run.run`."""
+    """Return the recording of a simulation; ``options`` are those of `tritonnb.simulation.run.run`."""
     return Recording(run(config, arrivals, service, seed, **options), {config.name: config}, simulated=True)

@@ -19,7 +19,7 @@ _VIRTUAL = "Simulated: times and rates are virtual, not measured."
 
 
 def summary(recording: Recording) -> dict[str, float]:
-    """The key figures of a recording; `Recording.summary` documents keys and units."""
+    """Return the key figures of a recording; `Recording.summary` documents keys and units."""
     requests, batches = recording.requests, recording.batches
     latencies = sorted(request.latency_ns / 1e6 for request in requests)
     rows = sum(request.size for request in requests)
@@ -73,7 +73,7 @@ def verdict(recording: Recording) -> str:
 
 
 def _wait_text(recording: Recording, longest_ms: float) -> str:
-    """The longest queue time, compared with the configured maximum delay if there is one."""
+    """Return the longest queue time, compared with the configured maximum delay if there is one."""
     models = {batch.model for batch in recording.batches}
     configs = [config for name, config in recording.configs.items() if name in models]
     allowed = queue_delay_ns(configs[0]) / 1e6 if len(models) == len(configs) == 1 else 0
@@ -89,7 +89,7 @@ def _wait_text(recording: Recording, longest_ms: float) -> str:
 
 
 def as_text(recording: Recording) -> str:
-    """The recording in a few lines."""
+    """Return the recording in a few lines."""
     remarks = [f"  {remark}" for remark in recording.remarks()]
     if recording.source is not None and recording.source.sampled:
         return "\n".join([recording.verdict(), *remarks])
@@ -108,7 +108,7 @@ def remarks_of(recording: Recording) -> list[str]:
 
 
 def as_html(recording: Recording) -> str:
-    """The recording as HTML, as a notebook shows it."""
+    """Return the recording as HTML, as a notebook shows it."""
     verdict = f"<p><b>{html.escape(recording.verdict())}</b></p>"
     remarks = "".join(f"<p><i>{html.escape(remark)}</i></p>" for remark in recording.remarks())
     if recording.source is not None and recording.source.sampled:

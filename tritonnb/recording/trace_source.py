@@ -78,7 +78,7 @@ class TraceSource:
     agreements: Mapping[str, Agreement] = field(default_factory=dict)
 
     def for_model(self, model: str) -> TraceSource:
-        """The part that concerns one model."""
+        """Return the part that concerns one model."""
         agreements = {name: agreement for name, agreement in self.agreements.items() if name == model}
         notes = [note for note in self.notes if not note.startswith("model '") or note.startswith(f"model '{model}'")]
         return TraceSource(tuple(notes), self.sampled, agreements)
@@ -99,7 +99,7 @@ class TraceSource:
         return total
 
     def to_dict(self) -> Json:
-        """The JSON form in recording files."""
+        """Return the JSON form in recording files."""
         return asdict(self)
 
     @classmethod

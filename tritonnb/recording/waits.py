@@ -34,7 +34,7 @@ class Wait:
 
 
 def waits_of(rec: RecordedEvents) -> list[Wait]:
-    """The wait of each request, ordered by its beginning; a request that runs several times has one wait."""
+    """Return the wait of each request, ordered by its beginning; a request that runs several times has one wait."""
     sent = {batch.number: batch.sent_ns for batch in rec.batches}
     by_serial: dict[int, Wait] = {}
     for request in rec.requests:
@@ -54,7 +54,7 @@ def waits_of(rec: RecordedEvents) -> list[Wait]:
 
 
 def visible_waits(rec: RecordedEvents) -> list[Wait]:
-    """The waits that overlap the time range of a recording."""
+    """Return the waits that overlap the time range of a recording."""
     begin_ns, end_ns = rec.span_ns
     return [wait for wait in waits_of(rec) if wait.begin_ns <= end_ns and wait.end_ns >= begin_ns]
 

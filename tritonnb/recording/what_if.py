@@ -46,7 +46,7 @@ def what_if(
 
 
 def recorded_times(rec: Recording) -> Service:
-    """The median times by batch size, varied by what each recorded batch took, in the order of the recording.
+    """Return the median times by batch size, varied by what each recorded batch took, in the order of the recording.
 
     A server in its own process shares its machine, and takes a while to start a batch that is due: both are part of
     the time that an instance is occupied, and so of the simulated execution.
@@ -78,7 +78,7 @@ def _occupied(rec: Recording) -> Iterator[tuple[int, int]]:
 
 
 def _generation_workload(rec: Recording, service: Service | None) -> tuple[list[Arrival], Service, int]:
-    """The generations of a recording of one model, with static or continuous batching.
+    """Return the generations of a recording of one model, with static or continuous batching.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _generation_workload(rec: Recording, service: Service | None) -> tuple[list[
 
 
 def _with_batching(config: pb.ModelConfig, continuous: bool) -> pb.ModelConfig:
-    """The configuration with continuous or with static batching: as many slots as a batch has rows.
+    """Return the configuration with continuous or with static batching: as many slots as a batch has rows.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _with_batching(config: pb.ModelConfig, continuous: bool) -> pb.ModelConfig:
 
 
 def _by_size(times: Iterable[tuple[int, int]]) -> dict[int, float]:
-    """The median time of a step in ms, by batch size."""
+    """Return the median time of a step in ms, by batch size."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for size, time_ns in times:
         by_size[size].append(time_ns)

@@ -100,7 +100,7 @@ def _share_batch(batch: TracedBatch, request: TracedRequest) -> bool:
 
 
 def _in_order(requests: list[TracedRequest]) -> list[TracedRequest]:
-    """The order in the batch: backends release the requests of a batch in this order.
+    """Return the order in the batch: backends release the requests of a batch in this order.
 
     ``QUEUE_START`` is only nearly in order, since it is taken before the request gets the lock of the queue.
     """
@@ -113,7 +113,7 @@ def _in_order(requests: list[TracedRequest]) -> list[TracedRequest]:
 
 
 def most_overlapping(batches: Sequence[TracedBatch]) -> int:
-    """The largest number of batches that ran at the same time."""
+    """Return the largest number of batches that ran at the same time."""
     running: list[int] = []
     most = 0
     for batch in batches:
@@ -177,7 +177,7 @@ def reported_instances(batches: Sequence[TracedBatch], names: Sequence[str]) -> 
 
 
 def by_version(requests: Iterable[TracedRequest]) -> dict[tuple[str, int], list[TracedRequest]]:
-    """The requests of each model version, in the order in which they were queued."""
+    """Return the requests of each model version, in the order in which they were queued."""
     groups: dict[tuple[str, int], list[TracedRequest]] = defaultdict(list)
     for request in requests:
         groups[request.model, request.version].append(request)

@@ -48,7 +48,7 @@ class Finding:
 
 
 def ready_models(server: V2Client) -> list[str]:
-    """The names of the models that are ready."""
+    """Return the names of the models that are ready."""
     return list(dict.fromkeys(row["name"] for row in server.index() if row.get("state") == "READY"))
 
 

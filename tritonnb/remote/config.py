@@ -65,7 +65,7 @@ class ChangedConfigs:
 
 
 def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None) -> pb.ModelConfig:
-    """A configuration for a model of another server, checked as far as that is possible without the server.
+    """Return a configuration for a model of another server, checked as far as that is possible without the server.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def connect(
 
 
 def _responding_url(scheme: str, authority: str, prefix: str, access: ConnectionOptions) -> str:
-    """The URL with the other protocol, or with or without TLS, at which a server responds; empty if none does.
+    """Return the URL with the other protocol, or with or without TLS, at which a server responds; empty if none does.
 
     Headers are not sent, because they may contain credentials.
     """

@@ -138,7 +138,7 @@ class Remote(NamedModels):
         return ready_models(self.server)
 
     def address_of(self, name: str | None) -> ModelAddress:
-        """The address of a model, for `load` and `sweep`; without a name, of the only one."""
+        """Return the address of a model, for `load` and `sweep`; without a name, of the only one."""
         return ModelAddress.parse(self.url, name, access=self.server.access)
 
     def metadata(self) -> Json:
@@ -146,7 +146,7 @@ class Remote(NamedModels):
         return self.server.metadata()
 
     def index(self) -> list[dict[str, str]]:
-        """The models in the repository of the server: ``name``, ``version``, ``state``, ``reason``."""
+        """Return the models in the repository of the server: ``name``, ``version``, ``state``, ``reason``."""
         return self.server.index()
 
     def ready(self) -> bool:
@@ -154,14 +154,14 @@ class Remote(NamedModels):
         return self.server.is_ready()
 
     def stats(self, name: str = "") -> Json:
-        """The response of the statistics extension, for one model or for all: ``model_stats``.
+        """Return the response of the statistics extension, for one model or for all: ``model_stats``.
 
         Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
         """
         return {"model_stats": self.server.statistics(name)}
 
     def replicas(self) -> list[Json]:
-        """The replicas of a deployment; see `ScaledServer.replicas`.
+        """Return the replicas of a deployment; see `ScaledServer.replicas`.
 
         Raises
         ------
@@ -175,13 +175,13 @@ class Remote(NamedModels):
         return statistics_by_replica(self.server)
 
     def trace_settings(self, model: str = "") -> Json:
-        """The trace settings of a model, or of the server."""
+        """Return the trace settings of a model, or of the server."""
         self.require_open()
         self.require_extension("trace")
         return self.server.trace_settings(model)
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of the server, by name with labels.
+        """Return the metrics of the server, by name with labels.
 
         Raises
         ------

@@ -160,7 +160,7 @@ def _configs_in(directory: Path, models: Sequence[str]) -> dict[str, pb.ModelCon
 
 
 def _config_of_one(config: pb.ModelConfig, models: Sequence[str]) -> dict[str, pb.ModelConfig]:
-    """The configuration of the model whose name it has, or of the only one."""
+    """Return the configuration of the model whose name it has, or of the only one."""
     if config.name in models:
         return {config.name: config}
     if config.name or len(models) != 1:
@@ -230,7 +230,7 @@ def _read(files: Sequence[Path], notes: list[str]) -> list[TracedRequest]:
 
 
 def _spans(content: bytes) -> Iterator[Span]:
-    """The spans of a file: one message in JSON, one in each line, or one in protobuf."""
+    """Yield the spans of a file: one message in JSON, one in each line, or one in protobuf."""
     if content.lstrip()[:1] != b"{":
         yield from spans_of_protobuf(content)
         return

@@ -53,7 +53,7 @@ class LiveEvents:
             self._received += 1
 
     def take(self) -> list[Event]:
-        """The events of the batches that are complete and were not taken before, in the order of time."""
+        """Return the events of the batches that are complete and were not taken before, in the order of time."""
         requests = list(self.requests)
         quiet, self._seen = self._received == self._seen, self._received
         if not requests:

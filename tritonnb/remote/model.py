@@ -63,7 +63,7 @@ class RemoteModelHandle:
         return self._address
 
     def address_of(self, name: str | None) -> ModelAddress:
-        """The address of this model, whatever the name."""
+        """Return the address of this model, whatever the name."""
         return self.address
 
     @property
@@ -110,11 +110,11 @@ class RemoteModelHandle:
         return any(row["name"] == self.name and row.get("state") == "READY" for row in self._remote.index())
 
     def metadata(self) -> Json:
-        """The model metadata of the v2 protocol."""
+        """Return the model metadata of the v2 protocol."""
         return self.address.server.model_metadata(self.name, self.version)
 
     def stats(self) -> StatisticsEntry:
-        """The entry of this model (by default its latest version) in the statistics extension.
+        """Return the entry of this model (by default its latest version) in the statistics extension.
 
         Returns
         -------
@@ -131,11 +131,11 @@ class RemoteModelHandle:
     # --- for the editor ---------------------------------------------------------------------------
 
     def running_config(self) -> pb.ModelConfig:
-        """The running configuration."""
+        """Return the running configuration."""
         return self.address.config()
 
     def load_failure(self) -> str:
-        """The reason why the model failed to load; empty if it is served."""
+        """Return the reason why the model failed to load; empty if it is served."""
         rows = [row for row in self._remote.index() if row["name"] == self.name]
         if any(row.get("state") == "READY" for row in rows):
             return ""

@@ -224,7 +224,7 @@ class SpanCollector:
 
 
 def _number(attributes: Mapping[str, Any], name: str, default: int) -> int:
-    """The value of an attribute that is an integer, or the digits of one."""
+    """Return the value of an attribute that is an integer, or the digits of one."""
     value = attributes.get(name, default)
     try:
         number = int(value)

@@ -106,7 +106,7 @@ class OtlpReceiver:
             self._collector.flush()
 
     def recording(self, config: Configs = None, *, trace_rate: int | None = None) -> Recording:
-        """A recording of everything that was received.
+        """Return a recording of everything that was received.
 
         Parameters
         ----------

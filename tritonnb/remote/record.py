@@ -94,7 +94,7 @@ class SpanReader:
         receiver.subscribe(self._requests.append)
 
     def collect(self) -> list[TracedRequest]:
-        """The requests so far."""
+        """Return the requests so far."""
         self._receiver.flush()
         return list(self._requests)
 
@@ -126,7 +126,7 @@ class TraceFileReader:
         self._unreadable: dict[Path, str] = {}
 
     def collect(self) -> list[TracedRequest]:
-        """The requests so far."""
+        """Return the requests so far."""
         entries: list[TraceEntry] = []
         self._unreadable.clear()
         for file, stamp in _stamps(self._path).items():
@@ -216,7 +216,7 @@ def record(
 def _completed(
     after: Sequence[StatisticsEntry], before: Sequence[StatisticsEntry], models: Sequence[str]
 ) -> dict[str, int]:
-    """The number of requests of each model that the server completed between two readings."""
+    """Return the number of requests of each model that the server completed between two readings."""
 
     def count(statistics: Sequence[StatisticsEntry], model: str) -> int:
         parts = [entry["inference_stats"] for entry in statistics if entry["name"] == model]

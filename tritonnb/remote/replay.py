@@ -250,7 +250,7 @@ def _arrivals(
     members: Sequence[tuple[int, ...]],
     max_batch_size: int,
 ) -> list[_Arrival]:
-    """The arrivals at the scheduler, in the order of the batches where the times do not determine it."""
+    """Return the arrivals at the scheduler, in the order of the batches where the times do not determine it."""
     arrivals = []
     for serial, (request, rows) in enumerate(requests, 1):
         simulated = SimulatedRequest(Arrival(0.0, rows, batch_key=request.shape_key(max_batch_size > 0)), serial)
@@ -280,7 +280,7 @@ def _executions(decisions: Sequence[Decision]) -> list[Execute]:
 
 
 def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
-    """The key by which batches are sorted: a queue without priorities is first in, first out."""
+    """Return the key by which batches are sorted: a queue without priorities is first in, first out."""
     if batch.sent_ns is not None:
         return batch.sent_ns
     if config.dynamic_batching.priority_levels:
@@ -289,7 +289,7 @@ def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
 
 
 def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
-    """The earliest times when the instances took the batches: what came later may be in the next one."""
+    """Return the earliest times when the instances took the batches: what came later may be in the next one."""
     taken: list[int] = []
     latest_ns = batches[-1].start_ns if batches else 0
     for batch in reversed(batches):
@@ -304,7 +304,7 @@ def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
 
 
 def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
-    """The time when the scheduler sends the batch, if an instance is idle then."""
+    """Return the time when the scheduler sends the batch, if an instance is idle then."""
     facts = execute.reason.facts
     formed_ns = taken_ns - facts.get("ready_ns", 0)
     oldest_ns = min(request.queued_ns for request in batch.requests)
@@ -312,7 +312,7 @@ def _due_ns(execute: Execute, batch: TracedBatch, taken_ns: int) -> int:
 
 
 def _facts(execute: Execute, batch: TracedBatch, taken_ns: int) -> dict[str, Any]:
-    """The facts of the decision, with the times of the recorded instance."""
+    """Return the facts of the decision, with the times of the recorded instance."""
     facts = {**execute.reason.facts, "inferred": True}
     if "instance" in facts:
         facts["has_run"] = batch.free_ns > 0

@@ -37,7 +37,7 @@ def is_deployment(server: V2Client) -> bool:
 
 
 def replicas_of(server: V2Client) -> list[Json]:
-    """The replicas of a deployment; see `ScaledServer.replicas`.
+    """Return the replicas of a deployment; see `ScaledServer.replicas`.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def replicas_of(server: V2Client) -> list[Json]:
 
 
 def statistics_by_replica(server: V2Client) -> dict[str, list[StatisticsEntry]]:
-    """The statistics of all models on each replica, by its ID."""
+    """Return the statistics of all models on each replica, by its ID."""
     response = server.access.fetch_json(f"{server.url}/v2/models/stats?replica=*")
     return {replica: document["model_stats"] for replica, document in response["replicas"].items()}
 
@@ -118,7 +118,7 @@ class _Reader:
         self._last = frozenset(answered)
 
     def _shift(self, document: Mapping[str, Any]) -> int:
-        """The lag of the monotonic clock of a node behind that of the first one, by their wall clocks."""
+        """Return the lag of the monotonic clock of a node behind that of the first one, by their wall clocks."""
         offset = document["wall_ns"] - document["monotonic_ns"]
         if self._first_offset is None:
             self._first_offset = offset
@@ -126,7 +126,7 @@ class _Reader:
 
 
 def merge_events(events: Mapping[str, Sequence[Event]]) -> list[Event]:
-    """The events of several replicas as those of one server, whose instances have the replica in their names.
+    """Return the events of several replicas as those of one server, whose instances have the replica in their names.
 
     Requests and batches are numbered again, in the order in which they occur first.
 
@@ -183,7 +183,7 @@ def _renumbered(event: Event, replica: str, numbers: _Numbers) -> Event:
 
 
 def _shifted(event: Event, shift_ns: int) -> Event:
-    """An event on the clock of another machine."""
+    """Return an event on the clock of another machine."""
     if not shift_ns:
         return event
     names = {field.name for field in fields(event)}.intersection(_TIMES)

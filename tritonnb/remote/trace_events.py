@@ -53,7 +53,7 @@ class CountedRows:
 
     @classmethod
     def between(cls, after: StatisticsEntry, before: StatisticsEntry) -> Self:
-        """The counts between two readings of the statistics."""
+        """Return the counts between two readings of the statistics."""
         new = difference(after, before)
         sizes = tuple([entry["batch_size"] for entry in new["batch_stats"]])
         return cls(new["inference_count"], new["inference_stats"]["compute_infer"]["count"], sizes)
@@ -81,7 +81,7 @@ class CountedRows:
 def counted_rows(
     after: Sequence[StatisticsEntry], before: Sequence[StatisticsEntry]
 ) -> Mapping[ModelVersion, CountedRows]:
-    """The counts of each model version; none of one that was loaded in between, and so began at 0 again."""
+    """Return the counts of each model version; none of one that was loaded in between, and so began at 0 again."""
     earlier = {(entry["name"], int(entry["version"])): entry for entry in before}
     later = {(entry["name"], int(entry["version"])): entry for entry in after}
     counts = {key: CountedRows.between(later[key], earlier[key]) for key in later.keys() & earlier.keys()}
@@ -150,7 +150,7 @@ class TracedModel:
         return sorted(map(_left_ns, self.requests))
 
     def reason(self, number: int) -> Reason:
-        """The reason of a batch, as far as it is known."""
+        """Return the reason of a batch, as far as it is known."""
         batch = self.batches[number]
         if batch.reported is not None:
             return batch.reported.reason
@@ -205,7 +205,7 @@ def models_of(
 
 
 def events_of(models: Sequence[TracedModel]) -> list[Event]:
-    """The events of all models, in the order of time."""
+    """Return the events of all models, in the order of time."""
     events: list[Event] = []
     batches = sorted(
         ((batch.start_ns, model, number) for model in models for number, batch in enumerate(model.batches)),
@@ -257,7 +257,7 @@ def _batch_events(model: TracedModel, position: int, number: int) -> Iterator[Ev
 
 
 def _left_ns(request: TracedRequest) -> int:
-    """The time when a request left the queue."""
+    """Return the time when a request left the queue."""
     return request.stamps["COMPUTE_START"] if request.executed else request.ended_ns
 
 

@@ -109,12 +109,12 @@ def _is_tensor(tensor: object) -> bool:
 
 
 def _number(value: object) -> object:
-    """The integer of a string of digits; any other value as it is."""
+    """Return the integer of a string of digits; any other value as it is."""
     return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,19}", value) else value
 
 
 def _salvage(text: str) -> tuple[list[TraceEntry], str]:
-    """The entries before the point where the file was cut off; entries that cannot be read are skipped."""
+    """Return the entries before the point where the file was cut off; entries that cannot be read are skipped."""
     begin = text.find("[")
     if begin < 0 or text[:begin].strip():
         raise InvalidArgumentError("expected a list of objects with an 'id'")

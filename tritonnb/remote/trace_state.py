@@ -53,7 +53,7 @@ def end_recordings(server: V2Client, models: Sequence[str]) -> None:
 
 
 def _restoration(own: Mapping[str, Any], shared: Mapping[str, Any]) -> Json:
-    """The update that restores settings.
+    """Return the update that restores settings.
 
     Settings with a limited number of traces are those of a recording that did not end, or has not ended yet: they are
     not restored, because nobody would switch them off.
@@ -115,7 +115,7 @@ def _is_limited(settings: Mapping[str, Any]) -> bool:
 
 
 def _kept(settings: Mapping[str, Any]) -> list[Any]:
-    """The settings that requests do not change: the number of traces that remain becomes smaller with each."""
+    """Return the settings that requests do not change: the number of traces that remain becomes smaller with each."""
     kept = [settings.get(name) for name in _CLEARED if name != "trace_count"]
     return [*kept, settings.get("trace_count") == _UNLIMITED]
 

@@ -142,7 +142,7 @@ class TracedRequest:
         self.stamps.setdefault(name, time_ns)
 
     def rows(self, batching: bool) -> int | None:
-        """The batch size of the request; None if the trace contains neither shapes nor sizes."""
+        """Return the batch size of the request; None if the trace contains neither shapes nor sizes."""
         if not batching:
             return 1
         if self.batch is not None:
@@ -150,6 +150,6 @@ class TracedRequest:
         return next((shape[0] for shape in self.shapes.values() if shape), None)
 
     def shape_key(self, batching: bool) -> int:
-        """A hash of the input shapes without the batch dimension; 0 if the trace does not contain shapes."""
+        """Return a hash of the input shapes without the batch dimension; 0 if the trace does not contain shapes."""
         shapes: Mapping[str, tuple[int, ...]] = self.shapes
         return hash(tuple(sorted((name, shape[batching:]) for name, shape in shapes.items()))) if shapes else 0

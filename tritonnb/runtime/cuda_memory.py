@@ -66,7 +66,7 @@ class CudaMemory:
             raise
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
-        """A part of the allocation."""
+        """Return a part of the allocation."""
         part = CudaPart(self, offset, byte_size)
         self._parts.add(part)
         return part
@@ -128,7 +128,7 @@ class CudaPart:
         return self._byte_size
 
     def read(self) -> memoryview:
-        """A copy of the bytes."""
+        """Return a copy of the bytes."""
         copied = np.empty(self._byte_size, np.uint8)
         self._memory.copy_from(self._offset, copied)
         return copied.data
@@ -179,7 +179,7 @@ class CudaRegion:
         return cls(name, device_id, byte_size, memory)
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
-        """A part of the region, which must be within its bounds."""
+        """Return a part of the region, which must be within its bounds."""
         return self.memory.part(offset, byte_size)
 
     def release(self) -> bool:
@@ -187,7 +187,7 @@ class CudaRegion:
         return self.memory.release()
 
     def to_dict(self) -> dict[str, str | int]:
-        """The region in the form of the extension."""
+        """Return the region in the form of the extension."""
         return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
 
 

@@ -170,7 +170,7 @@ class Engine:
     # --- queries ------------------------------------------------------------------------------
 
     def model(self, name: str, version: int = -1) -> ServedModel:
-        """A model version that is ready; -1 is the newest.
+        """Return a model version that is ready; -1 is the newest.
 
         Raises
         ------
@@ -180,15 +180,15 @@ class Engine:
         return self.table.get(name, version)
 
     def models(self) -> list[ServedModel]:
-        """Every version that is ready, by name and version."""
+        """Return every version that is ready, by name and version."""
         return list(self.table.served())
 
     def configs(self) -> dict[str, pb.ModelConfig]:
-        """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
+        """Return the configuration (``inference.ModelConfig``) of every model that is ready, by name."""
         return {served.name: served.config for served in self.table.served()}
 
     def model_metadata(self, name: str, version: int = -1) -> ModelMetadata:
-        """The model metadata; without a version it lists all versions that are ready."""
+        """Return the model metadata; without a version it lists all versions that are ready."""
         served = self.table.get(name, version)
         return served.metadata(self.table.ready_versions(name) if version == -1 else [served.version])
 
@@ -221,7 +221,7 @@ class Engine:
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
     def statistics(self, name: str = "", version: int = -1) -> StatisticsResponse:
-        """The response of the statistics extension for one model, or for all models if the name is empty.
+        """Return the response of the statistics extension for one model, or for all models if the name is empty.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class Engine:
         return {"model_stats": [self.model(name, number).statistics.to_dict() for number in chosen]}
 
     def index(self, ready_only: bool = False) -> list[IndexEntry]:
-        """The repository index."""
+        """Return the repository index."""
         self._refuse_when_stopping()
         return self.table.index(self._repository.directories.counts(), ready_only)
 

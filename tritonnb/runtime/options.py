@@ -126,7 +126,7 @@ class EngineOptions:
             )
 
     def settings_of(self, backend: str) -> dict[str, str]:
-        """The ``--backend-config`` settings of a backend, including global ones."""
+        """Return the ``--backend-config`` settings of a backend, including global ones."""
         return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}
 
     @property

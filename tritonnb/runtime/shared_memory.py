@@ -38,7 +38,7 @@ class Part(Protocol):
         """The size in bytes."""
 
     def read(self) -> memoryview:
-        """The bytes; those of system shared memory are not copied."""
+        """Return the bytes; those of system shared memory are not copied."""
 
     def write(self, contents: bytes | memoryview) -> None:
         """Overwrite the first bytes."""
@@ -54,7 +54,7 @@ class SystemPart:
         return len(self.memory)
 
     def read(self) -> memoryview:
-        """A read-only view of the bytes, so that models cannot change the client's memory."""
+        """Return a read-only view of the bytes, so that models cannot change the client's memory."""
         return self.memory.toreadonly()
 
     def write(self, contents: bytes | memoryview) -> None:
@@ -85,7 +85,7 @@ class SystemRegion:
     memory: mmap.mmap
 
     def part(self, offset: int, byte_size: int) -> SystemPart:
-        """A part of the region, which must be within its bounds."""
+        """Return a part of the region, which must be within its bounds."""
         return SystemPart(memoryview(self.memory)[offset : offset + byte_size])
 
     def release(self) -> bool:
@@ -97,7 +97,7 @@ class SystemRegion:
         return True
 
     def to_dict(self) -> dict[str, str | int]:
-        """The region in the form of the extension."""
+        """Return the region in the form of the extension."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
 
@@ -193,7 +193,7 @@ class SharedMemory:
             logger.debug("Shared memory region '%s' will be unregistered after in-flight requests complete.", key)
 
     def status(self, kind: type[Region], name: str = "") -> list[Region]:
-        """The region with a name, or all regions of this kind in the order of their names.
+        """Return the region with a name, or all regions of this kind in the order of their names.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class SharedMemory:
         return [region]
 
     def part(self, name: str, offset: int, byte_size: int) -> Part:
-        """The part of a region that contains a tensor.
+        """Return the part of a region that contains a tensor.
 
         Raises
         ------

@@ -48,7 +48,7 @@ class HttpRequest:
         return routed_path(self.target)
 
     def header(self, name: str) -> str | None:
-        """The value of a header, or None."""
+        """Return the value of a header, or None."""
         value = self.headers.get(name.lower().encode("latin-1", "replace"))
         return None if value is None else value.decode("latin-1")
 
@@ -59,7 +59,7 @@ class HttpRequest:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The body; None if it exceeds the limit."""
+    """Return the body; None if it exceeds the limit."""
     chunks: list[bytes] = []
     size = 0
     while True:

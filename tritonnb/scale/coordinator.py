@@ -37,7 +37,7 @@ class DeploymentChange:
 
     @classmethod
     def of_settings(cls, method: str, target: str, body: bytes, model: str, names: Iterable[str]) -> DeploymentChange:
-        """A change of settings with these names; it replaces an earlier one of the same settings."""
+        """Return a change of settings with these names; it replaces an earlier one of the same settings."""
         return cls(f"settings {target} {model} {' '.join(sorted(names))}", method, target, body)
 
 
@@ -72,7 +72,7 @@ class ReplicaReport:
     applied: tuple[int, ...] = ()
 
     def to_dict(self) -> JsonDict:
-        """The entry of ``/v2/replicas``."""
+        """Return the entry of ``/v2/replicas``."""
         return {
             "replica": self.replica,
             "group": self.group,
@@ -128,11 +128,11 @@ class Coordinator:
     # --- sequences ----------------------------------------------------------------------------
 
     def start(self, key: SequenceKey, proposed: str) -> str:
-        """The replica for a START request; see `SequenceTable.start`."""
+        """Return the replica for a START request; see `SequenceTable.start`."""
         return self.sequences.start(key, proposed, self._clock())
 
     def find(self, key: SequenceKey) -> str | None:
-        """The replica of a live sequence; None for an unknown one."""
+        """Return the replica of a live sequence; None for an unknown one."""
         return self.sequences.find(key)
 
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
@@ -147,7 +147,7 @@ class Coordinator:
     # --- replicas -----------------------------------------------------------------------------
 
     def report(self, report: ReplicaReport) -> Mapping[int, DeploymentChange]:
-        """A replica reports its state; returns the changes that it has not applied, by number."""
+        """Return a replica reports its state; returns the changes that it has not applied, by number."""
         now = self._clock()
         self._reports[report.replica] = now, report
         self.sequences.report(report.replica, report.live, now)
@@ -155,7 +155,7 @@ class Coordinator:
         return {number: change for number, change in changes.items() if number not in report.applied}
 
     def replicas(self, running: Collection[str] = ()) -> list[JsonDict]:
-        """The replicas that reported lately, or those among them that are named, sorted by group and ID."""
+        """Return the replicas that reported lately, or those among them that are named, sorted by group and ID."""
         now = self._clock()
         self._reports = {name: entry for name, entry in self._reports.items() if now - entry[0] < _SILENT_S}
         reports = [report for _, report in self._reports.values() if not running or report.replica in running]

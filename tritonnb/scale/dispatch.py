@@ -63,7 +63,7 @@ class HashRing:
         self._owners = [member for _, member in placed]
 
     def owner(self, key: str) -> str:
-        """The member that owns a key.
+        """Return the member that owns a key.
 
         Raises
         ------
@@ -222,7 +222,7 @@ class Dispatcher:
     # --- the replica of a sequence ------------------------------------------------------------
 
     async def _place(self, sequence: SequenceRequest) -> str:
-        """The replica of a sequence: where it is live, else where the ring places it."""
+        """Return the replica of a sequence: where it is live, else where the ring places it."""
         key = sequence.key
         for _ in range(_PLACEMENTS):
             replica = await self._look_up(sequence)
@@ -361,5 +361,5 @@ def _no_replica(group: str) -> UnavailableError:
 
 
 def first_refusal(replies: Iterable[R]) -> R | None:
-    """The first response that is not a success; None if all are."""
+    """Return the first response that is not a success; None if all are."""
     return next((reply for reply in replies if not _succeeded(reply)), None)

@@ -160,7 +160,7 @@ class EndpointSettings:
     def from_options(
         cls, options: Mapping[str, Any], *, host: str | None, grpc_host: str | None, allow_metrics: bool
     ) -> EndpointSettings:
-        """The settings for options of `tritonnb.Server`.
+        """Return the settings for options of `tritonnb.Server`.
 
         Parameters
         ----------
@@ -197,7 +197,7 @@ class EndpointSettings:
         )
 
     def listen(self, node: str) -> ListenOptions:
-        """The same options for endpoints that listen themselves, on free ports.
+        """Return the same options for endpoints that listen themselves, on free ports.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class EndpointSettings:
 
 
 def _options(listen: ListenOptions) -> Iterator[tuple[str, Any, Any]]:
-    """Every option with its value and its default; those of a group as ``group.name``."""
+    """Yield every option with its value and its default; those of a group as ``group.name``."""
     defaults = ListenOptions()
     for option in fields(listen):
         value, default = getattr(listen, option.name), getattr(defaults, option.name)

@@ -32,7 +32,7 @@ class Groups:
         self._ask = ask
 
     def dispatcher(self, model: str) -> Dispatcher:
-        """The replicas that serve a model."""
+        """Return the replicas that serve a model."""
         return self._placed.get(model, self.default)
 
     @property
@@ -41,7 +41,7 @@ class Groups:
         return [self.default, *self._placed.values()]
 
     async def replicas(self) -> list[JsonDict]:
-        """The state of every replica."""
+        """Return the state of every replica."""
         states: dict[str, str] = {}
         for group in self.all:
             members = group.pool.members()

@@ -220,7 +220,7 @@ class _Stream:
 
 
 def _parse(kind: Any, message: bytes) -> Any:
-    """A message, or None if it cannot be parsed."""
+    """Return a message, or None if it cannot be parsed."""
     try:
         return kind.FromString(message)
     except DecodeError:
@@ -228,7 +228,7 @@ def _parse(kind: Any, message: bytes) -> Any:
 
 
 def _model_of(rpc: str, request: Any) -> str:
-    """The model that a request names; empty if it names none, or could not be parsed."""
+    """Return the model that a request names; empty if it names none, or could not be parsed."""
     field = "name" if rpc.startswith("Model") and rpc not in (INFER, STREAM_INFER) else "model_name"
     return str(getattr(request, field, ""))
 

@@ -121,7 +121,7 @@ class HttpIngress:
     # --- routes -------------------------------------------------------------------------------
 
     async def _respond(self, request: HttpRequest) -> bytes | AsyncIterator[bytes]:
-        """The complete response, or its parts."""
+        """Return the complete response, or its parts."""
         found = find_route(request.target, self.routes)
         if found is None:  # the replicas do not know the path, either
             return await self._read(request, self._groups.default)
@@ -138,7 +138,7 @@ class HttpIngress:
         raise TritonError(NO_SHARED_MEMORY, Status.UNSUPPORTED)
 
     async def _read(self, request: HttpRequest, group: Dispatcher) -> bytes:
-        """The response of any replica."""
+        """Return the response of any replica."""
         response: bytes = await group.call(None, "http", *request.arguments)
         return response
 
@@ -249,7 +249,7 @@ class HttpIngress:
         return response_bytes(200, CONTENT_TYPE, merge_metrics(texts).encode())
 
     async def _from_all(self, arguments: Any, groups: list[Dispatcher]) -> dict[str, bytes]:
-        """The responses of all replicas."""
+        """Return the responses of all replicas."""
         replies: dict[str, bytes] = {}
         for group in groups:
             replies |= await group.call_all("http", *arguments)
@@ -261,7 +261,7 @@ async def _send_openai_error(send: Send, error: OpenAiError) -> None:
 
 
 def _names(body: bytes) -> list[str]:
-    """The members of a JSON object; none if it is another value, which every replica refuses."""
+    """Return the members of a JSON object; none if it is another value, which every replica refuses."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -270,7 +270,7 @@ def _names(body: bytes) -> list[str]:
 
 
 def _named_model(body: bytes) -> str:
-    """The model that a request of OpenAI's API names; empty if it names none, which every replica refuses."""
+    """Return the model that a request of OpenAI's API names; empty if it names none, which every replica refuses."""
     try:
         document = json.loads(body)
     except ValueError:

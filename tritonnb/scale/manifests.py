@@ -100,7 +100,7 @@ class Workload:
 
 
 def kubernetes(workload: Workload) -> list[Json]:
-    """A Deployment and a Service, and a proxy in front of them if sequences are routed by a header.
+    """Return a Deployment and a Service, and a proxy in front of them if sequences are routed by a header.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def kubernetes(workload: Workload) -> list[Json]:
 
 
 def _proxy(workload: Workload) -> list[Json]:
-    """A proxy that hashes a header onto a ring of the pods of a headless service.
+    """Return a proxy that hashes a header onto a ring of the pods of a headless service.
 
     That is weaker than `tritonnb.scale.ray`: a live sequence moves, and fails, when pods are added or removed next to
     it on the ring; nothing drains; a gRPC stream is routed as a whole by the header that it begins with; and clients
@@ -153,7 +153,7 @@ def _proxy(workload: Workload) -> list[Json]:
 
 
 def kserve(workload: Workload) -> list[Json]:
-    """An InferenceService of KServe; with another image than Triton's, with a dedicated ServingRuntime.
+    """Return an InferenceService of KServe; with another image than Triton's, with a dedicated ServingRuntime.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def kserve(workload: Workload) -> list[Json]:
 
 
 def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) -> Json:
-    """The configuration of Ray Serve: for ``serve deploy``, or KubeRay's ``serveConfigV2``.
+    """Return the configuration of Ray Serve: for ``serve deploy``, or KubeRay's ``serveConfigV2``.
 
     Parameters
     ----------

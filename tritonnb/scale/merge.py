@@ -15,7 +15,7 @@ _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (.+)")
 
 
 def sum_statistics(responses: Iterable[Mapping[str, Any]]) -> Json:
-    """The statistics of all replicas: totals are added, the latest ``last_inference`` counts.
+    """Return the statistics of all replicas: totals are added, the latest ``last_inference`` counts.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _sum_lists(key: Sequence[str], left: Sequence[Any], right: Sequence[Any]) ->
 
 
 def merge_index(indexes: Mapping[str, Sequence[Mapping[str, str]]]) -> list[dict[str, str]]:
-    """One repository index for several replicas: the state of a model is the first that is not READY.
+    """Return one repository index for several replicas: the state of a model is the first that is not READY.
 
     Parameters
     ----------

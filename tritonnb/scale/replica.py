@@ -64,7 +64,7 @@ class EventRecorder:
         self._open: dict[str, _Open] = {}
 
     def read_events(self, recording: str, models: Collection[str], stage: str) -> str:
-        """The events of a recording since the last call.
+        """Return the events of a recording since the last call.
 
         Parameters
         ----------
@@ -122,12 +122,12 @@ class RpcReply:
 
     @classmethod
     def from_error(cls, error: Exception) -> RpcReply:
-        """The reply for an exception."""
+        """Return the reply for an exception."""
         triton_error = as_triton_error(error)
         return cls(b"", client_text(triton_error), triton_error.status.name)
 
     def to_error(self) -> TritonError | None:
-        """The error, or None."""
+        """Return the error, or None."""
         return TritonError(self.error, Status[self.status]) if self.status else None
 
 
@@ -253,7 +253,7 @@ class Replica:
     # --- state --------------------------------------------------------------------------------
 
     async def live_sequences(self) -> tuple[SequenceKey, ...]:
-        """The sequences that have not ended."""
+        """Return the sequences that have not ended."""
         return self._live_sequences()
 
     async def until_drained(self) -> None:
@@ -266,7 +266,7 @@ class Replica:
         return tuple({SequenceKey(model.name, id): None for model in served for id in model.live_sequences()})
 
     def report(self, replica: str, group: str, node: str) -> ReplicaReport:
-        """The state of the replica for the coordinator."""
+        """Return the state of the replica for the coordinator."""
         served = self.engine.models()
         http, grpc = self._endpoints.http, self._endpoints.grpc
         return ReplicaReport(
@@ -282,18 +282,18 @@ class Replica:
         )
 
     async def query(self, name: str, *arguments: object) -> RpcReply:
-        """The result of a query of the engine, ``statistics`` or ``index``, as JSON."""
+        """Return the result of a query of the engine, ``statistics`` or ``index``, as JSON."""
         try:
             return RpcReply(json.dumps(getattr(self.engine, name)(*arguments)).encode())
         except TritonError as error:
             return RpcReply.from_error(error)
 
     async def metrics(self) -> str:
-        """The metrics in Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return write_metrics(self._families.collect()).decode()
 
     async def events(self, recording: str, models: Sequence[str], stage: str) -> str:
-        """The events of a recording since the last call; see `EventRecorder.take`."""
+        """Return the events of a recording since the last call; see `EventRecorder.take`."""
         return self._recorder.read_events(recording, models, stage)
 
     # --- changes ------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class SequenceTable:
         return ((key, entry.replica) for key, entry in self._entries.items())
 
     def find(self, key: SequenceKey) -> str | None:
-        """The replica of a live sequence; None for an unknown one."""
+        """Return the replica of a live sequence; None for an unknown one."""
         entry = self._entries.get(key)
         return None if entry is None else entry.replica
 
@@ -117,14 +117,14 @@ class SequenceTable:
         return lost
 
     def counts(self) -> Counter[str]:
-        """The number of live sequences by replica."""
+        """Return the number of live sequences by replica."""
         return Counter(entry.replica for entry in self._entries.values())
 
 
 def http_sequence(
     model: str, body: bytes, json_length: str | None, encoding: str | None, limit: int
 ) -> SequenceRequest | None:
-    """The sequence of a request to ``infer``; None if it has none.
+    """Return the sequence of a request to ``infer``; None if it has none.
 
     Only a body that names a ``sequence_id`` is parsed, and of that only the JSON part.
 
@@ -158,7 +158,7 @@ def http_sequence(
 
 
 def grpc_sequence(message: pb.ModelInferRequest) -> SequenceRequest | None:
-    """The sequence of a ``ModelInferRequest``; None if it has none.
+    """Return the sequence of a ``ModelInferRequest``; None if it has none.
 
     Examples
     --------

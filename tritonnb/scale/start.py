@@ -157,7 +157,7 @@ class ScaledServer:
         return connect(self.url, f"{self.url}/metrics", headers=self._headers)
 
     def replicas(self) -> list[Json]:
-        """The replicas: where they run, how many requests they have, which sequences live on them.
+        """Return the replicas: where they run, how many requests they have, which sequences live on them.
 
         Returns
         -------

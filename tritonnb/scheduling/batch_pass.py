@@ -249,7 +249,7 @@ def decide(
 def preview(
     queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int, asleep_until: int | None
 ) -> Reason:
-    """The reason for which a pass would send a batch now, or `reasons.WAIT`; the queue does not change.
+    """Return the reason for which a pass would send a batch now, or `reasons.WAIT`; the queue does not change.
 
     Parameters
     ----------

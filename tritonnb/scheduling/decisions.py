@@ -225,7 +225,7 @@ class Scheduler(Protocol):
         """Return whether an instance may still get work, such as a removed one with sequences in its slots."""
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason for the next batch if an instance is idle, or `reasons.WAIT`; None if no request waits.
+        """Return the reason for the next batch if an instance is idle, or `reasons.WAIT`; None if no request waits.
 
         Asking changes nothing.
         """
@@ -242,7 +242,7 @@ class Scheduler(Protocol):
 
 
 def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
-    """A packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
+    """Return a packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
     key = request.batch_key
     return pack_request_arrived(
         time_ns=now,
@@ -262,7 +262,7 @@ def request_arrived(request: Schedulable, model: str, version: int, now: int) ->
 def request_refused(
     request: Schedulable, model: str, version: int, error: TritonError, counted_as: str, now: int
 ) -> RequestRefused:
-    """The event of a refused request; ``counted_as`` is its failure reason in the statistics, empty for none."""
+    """Return the event of a refused request; ``counted_as`` is its failure reason in the statistics, empty for none."""
     return RequestRefused(
         now, model, version, request.serial, request.batch_size, request.received_ns, error.message, counted_as
     )
@@ -271,7 +271,7 @@ def request_refused(
 def batch_sent(
     decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
 ) -> BatchSent:
-    """The event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
+    """Return the event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
     return BatchSent(
         now,
         model,

@@ -130,7 +130,7 @@ class DefaultScheduler(StatelessScheduler):
         return self._advance(now)
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the next batch; None if no request waits."""
+        """Return the reason of the next batch; None if no request waits."""
         return _reason(self._waiting[0], now) if self._waiting else None
 
     def queue_depth(self) -> int:

@@ -167,7 +167,7 @@ class DynamicBatcher(StatelessScheduler):
         return refused + self._advance(now)
 
     def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
-        """The payload that was staged for an instance may be executed, with everything that joined it since."""
+        """Execute the payload that was staged for an instance, with everything that joined it since."""
         decisions = self._expire(now) + self.form_deferred(now)
         payload, taken = self._staged[instance]
         if self.settings.preserve_ordering:
@@ -247,7 +247,7 @@ class DynamicBatcher(StatelessScheduler):
     # Questions
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the next batch, or `reasons.WAIT`; None if no request waits."""
+        """Return the reason of the next batch, or `reasons.WAIT`; None if no request waits."""
         if self.payloads:
             return self.payloads[0].reason(self.settings)
         if not self.queue.size:
@@ -262,13 +262,13 @@ class DynamicBatcher(StatelessScheduler):
         return self.queue.size + sum(len(payload.requests) for payload in self._waiting_payloads())
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """The `ResponseOrder` for batches that start now; None if responses are sent directly."""
+        """Return the `ResponseOrder` for batches that start now; None if responses are sent directly."""
         return self._order if self.settings.preserve_ordering else None
 
     # Forming and sending payloads
 
     def _waiting_payloads(self) -> list[Payload]:
-        """All payloads that are not running, in the order in which they were formed."""
+        """Return all payloads that are not running, in the order in which they were formed."""
         return [*(payload for payload, _ in self._staged.values()), *self.payloads]
 
     def _expire(self, now: int) -> list[Decision]:

@@ -89,7 +89,7 @@ class EnsembleGraph:
         self._plans: dict[tuple[str, ...], EnsemblePlan] = {}
 
     def steps_for(self, outputs: Iterable[str]) -> list[EnsembleStep]:
-        """The steps that these outputs depend on, in the order of the configuration."""
+        """Return the steps that these outputs depend on, in the order of the configuration."""
         tensors, needed = list(outputs), set[int]()
         while tensors:
             step = self._writer.get(tensors.pop())
@@ -99,7 +99,7 @@ class EnsembleGraph:
         return [step for step in self.steps if step.index in needed]
 
     def plan(self, requested: Sequence[str] | None) -> EnsemblePlan:
-        """The plan for a request with these outputs, None for all; requests with the same outputs share it."""
+        """Return the plan for a request with these outputs, None for all; requests with the same outputs share it."""
         outputs = self.outputs if requested is None else tuple(requested)
         plan = self._plans.get(outputs)
         if plan is None:
@@ -207,7 +207,7 @@ class EnsembleRun:
         return not self.running and not self.waiting
 
     def iteration_of(self, step: EnsembleStep, iteration: int) -> int:
-        """The iteration that a response of a step belongs to."""
+        """Return the iteration that a response of a step belongs to."""
         if not step.decoupled:
             return iteration
         number = self._iterations.get(step.index, 0)
@@ -242,7 +242,7 @@ class EnsembleRun:
         return taken
 
     def answer(self, iteration: int) -> Tensors | None:
-        """The requested outputs of an iteration; None if some are missing."""
+        """Return the requested outputs of an iteration; None if some are missing."""
         available = self._values.get(iteration, {}).keys()
         return self.collect_tensors(self.plan.order, iteration) if self.plan.outputs <= available else None
 
@@ -328,13 +328,13 @@ class EnsembleScheduler:
         return released + self._end_if_done(run)
 
     def failed(self, run: EnsembleRun, step: EnsembleStep, error: TritonError, final: bool) -> list[EnsembleDecision]:
-        """A step failed, or rejected its request."""
+        """Return a step failed, or rejected its request."""
         released = self._release(run, step) if final else []
         self._fail(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
         return released + self._end_if_done(run)
 
     def cancel(self, run: EnsembleRun) -> list[EnsembleDecision]:
-        """The client cancelled the request: no further step starts."""
+        """Return the client cancelled the request: no further step starts."""
         self._fail(run, CancelledError(""))
         return self._end_if_done(run)
 

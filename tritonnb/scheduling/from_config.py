@@ -81,7 +81,7 @@ def reconfigure_scheduler(
 def dynamic_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool
 ) -> DynamicBatcherSettings:
-    """The settings in ``dynamic_batching``."""
+    """Return the settings in ``dynamic_batching``."""
     batching = config.dynamic_batching
     return DynamicBatcherSettings(
         max_batch_size=max(1, config.max_batch_size),
@@ -105,7 +105,7 @@ def dynamic_batcher_settings(
 def sequence_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
 ) -> SequenceBatcherSettings:
-    """The settings in ``sequence_batching``; the strategy is direct unless ``oldest`` is set."""
+    """Return the settings in ``sequence_batching``; the strategy is direct unless ``oldest`` is set."""
     batching = config.sequence_batching
     max_batch_size = max(1, config.max_batch_size)
     min_requests_to_start = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
@@ -167,7 +167,7 @@ def _count(environ: Mapping[str, str], name: str) -> int:
 
 
 def queue_delay_ns(config: pb.ModelConfig) -> int:
-    """The ``max_queue_delay_microseconds`` of the batcher that a configuration selects, in ns."""
+    """Return the ``max_queue_delay_microseconds`` of the batcher that a configuration selects, in ns."""
     batching: Any = config.dynamic_batching
     if config.HasField("sequence_batching"):
         sequences = config.sequence_batching

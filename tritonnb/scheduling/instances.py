@@ -32,7 +32,7 @@ class TakenInstance:
         self.has_run = has_run
 
     def facts(self, now: int) -> dict[str, int]:
-        """The facts about the instance for the `Reason` of a batch that starts ``now``."""
+        """Return the facts about the instance for the `Reason` of a batch that starts ``now``."""
         return {"instance": self.instance, "idle_ns": now - self.idle_since_ns, "has_run": self.has_run}
 
 
@@ -155,7 +155,7 @@ class RateLimiter:
             self._instances.pop(instance, None)
 
     def dispatch_key(self, instance: InstanceKey) -> int:
-        """The number of executions of an instance, times its priority; the lowest is next."""
+        """Return the number of executions of an instance, times its priority; the lowest is next."""
         known = self._instances[instance]
         return known.executions * known.priority
 
@@ -170,7 +170,7 @@ class RateLimiter:
         self._in_use.subtract(known.needs)
 
     def grant(self) -> list[Any]:
-        """The batches to execute now; called after all that was staged or released at one time."""
+        """Return the batches to execute now; called after all that was staged or released at one time."""
         granted = []
         while self._staged:
             _, _, instance, batch = self._staged[0]
@@ -183,7 +183,7 @@ class RateLimiter:
         return granted
 
     def resource_map(self) -> str:
-        """The limit of each resource that an instance needs, by device, as Triton's verbose log has it."""
+        """Return the limit of each resource that an instance needs, by device, as Triton's verbose log has it."""
         needed: set[Pool] = set().union(*[instance.needs for instance in self._instances.values()])
         lines = ["", "Max Resource Map===>"]
         for device in sorted({-1 if device is None else device for _, device in needed}):

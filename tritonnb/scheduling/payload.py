@@ -93,7 +93,7 @@ class Payload:
     def execute(
         self, taken: TakenInstance, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
     ) -> Execute:
-        """The decision to execute this payload on an instance.
+        """Return the decision to execute this payload on an instance.
 
         ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this one.
         """
@@ -116,7 +116,7 @@ class Payload:
 def batch_facts(
     requests: int, rows: int, waited_ns: int, next_rows: int, settings: DynamicBatcherSettings
 ) -> dict[str, Any]:
-    """The values that the rules compare, for requests that are a batch or may become one."""
+    """Return the values that the rules compare, for requests that are a batch or may become one."""
     return {
         "requests": requests,
         "rows": rows,

@@ -41,7 +41,7 @@ class QueuePolicy:
     max_queue_size: int = 0
 
     def timeout_ns(self, requested_us: int) -> int:
-        """The timeout in ns of a request that sets ``requested_us``, in microseconds; 0 for none."""
+        """Return the timeout in ns of a request that sets ``requested_us``, in microseconds; 0 for none."""
         requested_ns = requested_us * 1000
         if self.allow_timeout_override and 0 < requested_ns < self.default_timeout_ns:
             return requested_ns
@@ -74,7 +74,7 @@ class QueueSettings:
     priority_queue_policy: Mapping[int, QueuePolicy] = field(default_factory=dict)
 
     def level_of(self, priority: int) -> int:
-        """The level of requests with a priority."""
+        """Return the level of requests with a priority."""
         if not self.priority_levels:
             return 0
         if 0 < priority <= self.priority_levels:
@@ -82,7 +82,7 @@ class QueueSettings:
         return self.default_priority_level
 
     def policy_of(self, level: int) -> QueuePolicy:
-        """The queue policy of a level."""
+        """Return the queue policy of a level."""
         return self.priority_queue_policy.get(level, self.default_queue_policy)
 
     @property

@@ -56,7 +56,7 @@ class Deadlines(Generic[Item]):
         self._due.pop(item, None)
 
     def next(self) -> int | None:
-        """The earliest deadline, or None."""
+        """Return the earliest deadline, or None."""
         while self._heap:
             due, _, item = self._heap[0]
             actual = self._due.get(item)
@@ -167,7 +167,7 @@ class PriorityQueue:
         return self.pending[0].batch_key
 
     def candidate(self) -> Schedulable | None:
-        """The first request that is not pending; None if there is none."""
+        """Return the first request that is not pending; None if there is none."""
         for level in self._scan:
             if level.live:
                 return next(iter(level.live))
@@ -229,7 +229,7 @@ class PriorityQueue:
         return True
 
     def next_expiry(self) -> int | None:
-        """The earliest time (ns) at which a queued request expires, or None."""
+        """Return the earliest time (ns) at which a queued request expires, or None."""
         return self._timeouts.next()
 
     def expire(self, now: int) -> list[Refuse]:

@@ -99,7 +99,7 @@ def _ms(ns: int) -> str:
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
-    """A number with a noun in singular or plural, such as ``1 batch`` and ``2 batches``."""
+    """Return a number with a noun in singular or plural, such as ``1 batch`` and ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -153,7 +153,7 @@ def _sizes(facts: Facts) -> str:
 
 
 def _size_reached(which: str, facts: Facts) -> str:
-    """The cause; without preferred sizes ``max_batch_size`` is the only one."""
+    """Return the cause; without preferred sizes ``max_batch_size`` is the only one."""
     if tuple(facts["preferred"]) == (facts["max_batch_size"],):
         return f"max_batch_size {facts['max_batch_size']} reached"
     return which

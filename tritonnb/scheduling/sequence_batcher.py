@@ -244,7 +244,7 @@ class SequenceBatcher:
         return len(self.table.idle)
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """The `ResponseOrder` of an instance; None if responses are sent directly."""
+        """Return the `ResponseOrder` of an instance; None if responses are sent directly."""
         return self._strategies[instance].response_order()
 
     def uses(self, instance: int) -> bool:

@@ -48,7 +48,7 @@ class DirectSettings:
         return self.max_batch_size
 
     def rule_for(self, ready: int, waited_ns: int) -> str:
-        """The rule by which ready slots are executed, or `reasons.WAIT`.
+        """Return the rule by which ready slots are executed, or `reasons.WAIT`.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class DirectSettings:
         return reasons.DELAY_EXCEEDED if waited_ns >= self.max_queue_delay_ns else reasons.WAIT
 
     def facts(self, ready: int, waited_ns: int) -> dict[str, Any]:
-        """The values that `rule_for` compares."""
+        """Return the values that `rule_for` compares."""
         return {
             "ready": ready,
             "slots": self.max_batch_size,
@@ -156,7 +156,7 @@ class DirectStrategy:
         self._advance(now, decisions)
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the next batch, or `reasons.WAIT`; None if no slot has a request."""
+        """Return the reason of the next batch, or `reasons.WAIT`; None if no slot has a request."""
         heads = [slot.sequence.waiting[0] for slot in self.slots if slot.sequence is not None and slot.sequence.waiting]
         ready = [request for request in heads if not request.cancelled]
         if not ready:
@@ -317,7 +317,7 @@ class OldestStrategy:
             self.completed(self._slot_of[request], now, decisions)
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the next batch, or `reasons.WAIT`; None if the batcher has no request."""
+        """Return the reason of the next batch, or `reasons.WAIT`; None if the batcher has no request."""
         return self.batcher.verdict(now)
 
     def _create_batcher(self, now: int) -> None:
@@ -343,7 +343,7 @@ class OldestStrategy:
         return dropped
 
     def response_order(self) -> ResponseOrder | None:
-        """The batcher's `ResponseOrder` if it preserves the order of responses; else None."""
+        """Return the batcher's `ResponseOrder` if it preserves the order of responses; else None."""
         return self.batcher.response_order(self._instance)
 
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:

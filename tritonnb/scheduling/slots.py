@@ -205,7 +205,7 @@ class SlotTable:
         self.idle.forget(sequence)
 
     def head(self, slot: Slot, now: int, decisions: list[Decision]) -> Schedulable | None:
-        """The next request of a slot, or None.
+        """Return the next request of a slot, or None.
 
         A sequence that has ended is removed first; if its next request is cancelled, the whole sequence is.
         """

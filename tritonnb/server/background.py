@@ -165,7 +165,7 @@ class BackgroundServer:
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
     def recent(self) -> Recording:
-        """A recording of the latest events, without a ``with`` block.
+        """Return a recording of the latest events, without a ``with`` block.
 
         The event stream keeps the latest 65,536 events of all models: a few seconds at full load, or a long time at
         low load.

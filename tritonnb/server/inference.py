@@ -147,7 +147,7 @@ class Collector:
             self._done()
 
     def outputs(self) -> list[Outputs]:
-        """The outputs of the model, one dict for each response.
+        """Return the outputs of the model, one dict for each response.
 
         Raises
         ------

@@ -142,12 +142,12 @@ class ModelHandle:
 
     @with_short_traceback
     def metadata(self) -> ModelMetadata:
-        """The model metadata of the v2 protocol."""
+        """Return the model metadata of the v2 protocol."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
     @with_short_traceback
     def stats(self) -> StatisticsEntry:
-        """The entry of this model (by default its latest version) in the statistics extension.
+        """Return the entry of this model (by default its latest version) in the statistics extension.
 
         Returns
         -------
@@ -192,11 +192,11 @@ class ModelHandle:
             raise UnavailableError(self._server.stopped_text) from None
 
     def running_config(self) -> pb.ModelConfig:
-        """A copy of the running configuration."""
+        """Return a copy of the running configuration."""
         return copy.deepcopy(self._server.call(self._server.engine.model, self.name).config)
 
     def load_failure(self) -> str:
-        """The reason why the model failed to load; empty if it is served."""
+        """Return the reason why the model failed to load; empty if it is served."""
         return self._server.call(self._server.engine.table.failure, self.name)
 
     @with_short_traceback
@@ -212,7 +212,7 @@ class ModelHandle:
         return checked
 
     def _request(self, inputs: Sequence[Mapping[str, npt.ArrayLike] | None], options: dict[str, Any]) -> InferRequest:
-        """The request of a call with these positional arguments and keywords."""
+        """Return the request of a call with these positional arguments and keywords."""
         return request_of_call(self.served.spec, self.version, inputs, options)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
@@ -263,7 +263,7 @@ async def _raise(error: TritonError) -> Outputs:
 
 
 def read_key(key: object) -> tuple[str, int]:
-    """The name and version in ``server[key]``; the version is -1 if only a name is given.
+    """Return the name and version in ``server[key]``; the version is -1 if only a name is given.
 
     Raises
     ------

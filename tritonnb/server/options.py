@@ -166,7 +166,7 @@ def _set_signature(function: Callable[..., object], signature: inspect.Signature
 
 
 def paths_of(repositories: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
-    """One path or several.
+    """Return one path or several.
 
     Raises
     ------

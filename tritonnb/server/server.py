@@ -239,7 +239,7 @@ class Server(NamedModels, BackgroundServer):
         self.run(self.engine.unload(name, unload_dependents))
 
     def stats(self, name: str = "") -> StatisticsResponse:
-        """The response of the statistics extension, for one model or for all.
+        """Return the response of the statistics extension, for one model or for all.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class Server(NamedModels, BackgroundServer):
         return self.alive and self.run(self.engine.is_ready())
 
     def labels(self, model: str, output: str) -> list[str] | None:
-        """The class labels of a model's output, or None.
+        """Return the class labels of a model's output, or None.
 
         Raises
         ------
@@ -280,7 +280,7 @@ class Server(NamedModels, BackgroundServer):
         return served.labels(output)
 
     def index(self) -> list[IndexEntry]:
-        """The repository index.
+        """Return the repository index.
 
         Returns
         -------
@@ -290,12 +290,12 @@ class Server(NamedModels, BackgroundServer):
         return self.call(self.engine.index)
 
     def _served_versions(self, name: str) -> str:
-        """The ready versions of a model, as the end of an error message; empty if there are none."""
+        """Return the ready versions of a model, as the end of an error message; empty if there are none."""
         versions = self.call(self.engine.table.ready_versions, name)
         return f"; ready: {', '.join(map(str, versions))}" if versions else ""
 
     def _like(self, name: str) -> str:
-        """A model with a similar name, as the end of an error message."""
+        """Return a model with a similar name, as the end of an error message."""
         return did_you_mean(name, {model["name"] for model in self.index()} - {name})
 
     def __repr__(self) -> str:

@@ -93,7 +93,7 @@ class Arrival:
         object.__setattr__(self, "time_us", time * scale)
 
     def with_steps(self, steps: int) -> Arrival:
-        """The same arrival of a request that the model executes so often."""
+        """Return the same arrival of a request that the model executes so often."""
         return replace(self, steps=steps)
 
 

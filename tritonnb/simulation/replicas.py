@@ -22,7 +22,7 @@ _REPLICA = "replica "
 
 
 def instance_on(replica: int | str, instance: str) -> str:
-    """The name of an instance in a recording of several replicas.
+    """Return the name of an instance in a recording of several replicas.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def instance_on(replica: int | str, instance: str) -> str:
 
 
 def replica_of(instance: str) -> str:
-    """The replica in the name of an instance; empty if the recording is of one server."""
+    """Return the replica in the name of an instance; empty if the recording is of one server."""
     replica, separator, _ = instance.removeprefix(_REPLICA).partition(": ")
     return replica if separator and instance.startswith(_REPLICA) else ""
 
@@ -67,7 +67,7 @@ _ROUTERS: dict[str, Callable[[random.Random], RouterFunction]] = {
 
 
 def make_router(router: Router, seed: int) -> RouterFunction:
-    """The function of a router.
+    """Return the function of a router.
 
     Parameters
     ----------

@@ -130,12 +130,12 @@ def run(
 
 
 def instance_count(config: pb.ModelConfig) -> int:
-    """The number of instances in a configuration."""
+    """Return the number of instances in a configuration."""
     return len(instance_names(config))
 
 
 def instance_names(config: pb.ModelConfig) -> list[str]:
-    """The names of the instances in a configuration, as a server names them.
+    """Return the names of the instances in a configuration, as a server names them.
 
     Examples
     --------

@@ -136,7 +136,7 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
 
 @with_short_traceback
 def measured(stats: Statistics) -> ServiceTime:
-    """The mean times of a live model, from its statistics (``batch_stats``).
+    """Return the mean times of a live model, from its statistics (``batch_stats``).
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class Varying:
 
 
 def seeded(service: Service, seed: int) -> Service:
-    """A service model whose varying factor, if it has one, begins again; a random one comes from a seed."""
+    """Return a service model whose varying factor, if it has one, begins again; a random one comes from a seed."""
     if isinstance(service, Varying):
         typical, factors = service.service, cycle(service.factors)
         return lambda rows: round(typical(rows) * next(factors))

@@ -12,7 +12,7 @@ Answer = str | Sequence[str | Sequence[str]]
 
 
 def batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
-    """The batches of an answer: the elements of a list, the lines of a string, or the words of its only line."""
+    """Return the batches of an answer: the elements of a list, the lines of a string, or the words of its only line."""
     if isinstance(answer, str):
         lines = [line for line in answer.splitlines() if line.strip()]
         return lines if len(lines) > 1 else re.split(r"[\s,;]+", answer.strip())
@@ -22,7 +22,7 @@ def batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
 
 
 def names_in(batch: str | Sequence[str]) -> Sequence[str]:
-    """The names of the requests of one batch of an answer."""
+    """Return the names of the requests of one batch of an answer."""
     if isinstance(batch, str):
         return re.findall(r"[A-Za-z]\d*|\S", batch)
     if not isinstance(batch, list | tuple):

@@ -15,7 +15,7 @@ _NULL = "-"
 
 
 def describe_sheet(worksheet: Worksheet) -> Json:
-    """The exercise.
+    """Return the exercise.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
 
 
 def _detail(text: str) -> str:
-    """The rows of a request, or its flags, as its button shows them."""
+    """Return the rows of a request, or its flags, as its button shows them."""
     return pluralize(int(text), "row") if text.isdigit() else text
 
 

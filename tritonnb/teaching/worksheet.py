@@ -193,7 +193,7 @@ class Worksheet:
         )
 
     def _events_at(self, time_ns: int) -> str:
-        """The events at a time, to which the scheduler reacts."""
+        """Return the events at a time, to which the scheduler reacts."""
         arrived = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True) if at_ns == time_ns]
         ended = [f"the execution of batch {number} ends" for number, batch in enumerate(self.batches, 1)
                  if batch.exec_end_ns == time_ns]  # fmt: skip
@@ -257,7 +257,7 @@ class Worksheet:
         return batches
 
     def _first_mistake(self, batches: Sequence[frozenset[str]]) -> int | None:
-        """The index of the first batch that is missing, wrong or too many; None for a correct answer."""
+        """Return the index of the first batch that is missing, wrong or too many; None for a correct answer."""
         expected = self._members
         for number, members in enumerate(expected):
             if _item(batches, number) != members:
@@ -345,7 +345,7 @@ class Worksheet:
         return f"An execution takes {', '.join(times)}, and proportionally between and beyond."
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The arrivals as a table: head and rows."""
+        """Return the arrivals as a table: head and rows."""
         stateful = any(arrival.sequence_id for arrival in self.arrivals)
         rows = []
         for name, arrival in zip(self.names, self.arrivals, strict=True):
@@ -373,7 +373,7 @@ class Worksheet:
 
 
 def _item(batches: Sequence[frozenset[str]], number: int) -> frozenset[str]:
-    """A batch of an answer; empty if the answer ends before it."""
+    """Return a batch of an answer; empty if the answer ends before it."""
     return batches[number] if number < len(batches) else frozenset()
 
 

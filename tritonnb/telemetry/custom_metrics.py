@@ -99,7 +99,7 @@ class CustomMetrics:
                 del self._families[family.name]
 
     def snapshot(self) -> list[FamilySnapshot]:
-        """All families and their values, by name."""
+        """Return all families and their values, by name."""
         with self._lock:
             return [
                 FamilySnapshot(
@@ -121,7 +121,7 @@ class CustomMetricFamily:
         self._metrics: dict[Labels, CustomMetric] = {}
 
     def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> CustomMetric:
-        """The metric with these labels; ``buckets`` are the upper bounds of a histogram, ascending.
+        """Return the metric with these labels; ``buckets`` are the upper bounds of a histogram, ascending.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class CustomMetricFamily:
         return CustomMetric(self.kind, labels, bounds, self._lock)
 
     def metrics(self) -> list[CustomMetric]:
-        """The metrics created so far."""
+        """Return the metrics created so far."""
         return list(self._metrics.values())
 
 
@@ -164,7 +164,7 @@ class CustomMetric:
         self._histogram = Histogram([*map(float, buckets)])
 
     def value(self) -> float:
-        """The value of a counter or gauge.
+        """Return the value of a counter or gauge.
 
         Raises
         ------
@@ -217,7 +217,7 @@ class CustomMetric:
             self._histogram.observe(value)
 
     def sample(self) -> MetricSample:
-        """The current value; called with the lock held."""
+        """Return the current value; called with the lock held."""
         if self.kind is MetricKind.HISTOGRAM:
             return MetricSample(self.labels, self._histogram.sum, tuple(self._histogram.buckets()))
         return MetricSample(self.labels, self._value)

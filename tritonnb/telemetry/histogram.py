@@ -28,5 +28,5 @@ class Histogram:
         self.sum += value * times
 
     def buckets(self) -> list[tuple[float, int]]:
-        """The upper bounds, of which the last is infinite, and the number of values up to each."""
+        """Return the upper bounds, of which the last is infinite, and the number of values up to each."""
         return list(zip((*self.bounds, math.inf), accumulate(self._counts), strict=True))

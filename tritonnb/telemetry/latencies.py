@@ -57,7 +57,7 @@ class Summary:
         self._window.append((now, value))
 
     def quantiles(self, shares: Sequence[float], now: float) -> list[float]:
-        """The quantiles of the window; NaN if it is empty."""
+        """Return the quantiles of the window; NaN if it is empty."""
         while self._window and self._window[0][0] < now - WINDOW_SECONDS:
             self._window.popleft()
         ordered = sorted(value for _, value in self._window)
@@ -166,7 +166,7 @@ class Latencies:
         self._models: dict[tuple[str, int], ModelLatencies] = {}
 
     def for_model(self, model: str, version: int) -> ModelLatencies:
-        """The distributions of a model version."""
+        """Return the distributions of a model version."""
         latencies = self._models.get((model, version))
         if latencies is None:
             latencies = self._models[model, version] = ModelLatencies(self._settings_of(model, version))

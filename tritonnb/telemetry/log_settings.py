@@ -47,7 +47,7 @@ class LogSettings:
     log_format: str = "default"
 
     def to_dict(self) -> dict[str, object]:
-        """The settings as the extension returns them."""
+        """Return the settings as the extension returns them."""
         return asdict(self)
 
     def set_verbose_level(self, level: int) -> None:
@@ -142,7 +142,7 @@ class LogTable:
 
 
 def _lines(row: Row) -> list[Row]:
-    """The lines of a row, as many as its highest cell has."""
+    """Return the lines of a row, as many as its highest cell has."""
     cells = [cell.splitlines() or [""] for cell in row]
     height = max(map(len, cells))
     return [[cell[at] if at < len(cell) else "" for cell in cells] for at in range(height)]

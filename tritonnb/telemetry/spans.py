@@ -81,7 +81,7 @@ class SpanExporter:
         self._since_epoch = time.time_ns() - time.monotonic_ns()
 
     def context(self, headers: Mapping[str, str]) -> object | None:
-        """The trace context in the headers of a request; None if there is none."""
+        """Return the trace context in the headers of a request; None if there is none."""
         if "traceparent" not in headers:
             return None
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}

@@ -40,7 +40,7 @@ class Duration:
         self.ns += ns
 
     def to_dict(self) -> DurationEntry:
-        """The entry in the statistics extension."""
+        """Return the entry in the statistics extension."""
         return {"count": self.count, "ns": self.ns}
 
 
@@ -132,7 +132,7 @@ class ModelStatistics:
             fold(event)
 
     def to_dict(self) -> StatisticsEntry:
-        """The entry in ``model_stats``, with the members in Triton's order."""
+        """Return the entry in ``model_stats``, with the members in Triton's order."""
         compute = self.compute.to_dict()
         return {
             "name": self.name,

@@ -15,7 +15,7 @@ class DurationEntry(TypedDict):
 
 
 def mean_ms(entry: DurationEntry) -> float:
-    """The mean duration in milliseconds; 0 if nothing happened."""
+    """Return the mean duration in milliseconds; 0 if nothing happened."""
     return entry["ns"] / entry["count"] / 1e6 if entry["count"] else 0.0
 
 

@@ -73,7 +73,7 @@ class TraceOptions:
             raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
     def to_dict(self) -> dict[str, str | list[str]]:
-        """The settings as the extension returns them: numbers are strings."""
+        """Return the settings as the extension returns them: numbers are strings."""
         files = {"log_frequency": str(self.log_frequency), "trace_file": self.file}
         return {
             "trace_level": [level for level in LEVELS if level in self.levels] or ["OFF"],
@@ -146,11 +146,11 @@ class TraceSettings:
         self._models: dict[str, TraceSetting] = {}
 
     def for_model(self, model: str = "") -> TraceSetting:
-        """The current setting of a model; of the server if the name is empty."""
+        """Return the current setting of a model; of the server if the name is empty."""
         return self._models.get(model, self._server)
 
     def all(self) -> Iterable[TraceSetting]:
-        """All current settings."""
+        """Return all current settings."""
         return [self._server, *self._models.values()]
 
     def update(self, model: str, changes: TraceChanges) -> None:
@@ -180,7 +180,7 @@ class TraceSettings:
             self._put(model, after)
 
     def _specified(self, model: str) -> TraceChanges:
-        """The settings of a model or of the server; ``count`` is the remaining number."""
+        """Return the settings of a model or of the server; ``count`` is the remaining number."""
         before = self._model_changes.get(model, {}) if model else self._server_changes
         return {**before, "count": self.for_model(model).options.count} if "count" in before else before
 
@@ -199,7 +199,7 @@ class TraceSettings:
 
 
 def levels_of(names: Iterable[str]) -> frozenset[str] | None:
-    """The levels that a client names; None if none of them exists.
+    """Return the levels that a client names; None if none of them exists.
 
     Raises
     ------

@@ -215,7 +215,7 @@ class Tracer:
         return Trace(self, self.new_id(), model, setting, context)
 
     def new_id(self) -> int:
-        """The id of a new trace."""
+        """Return the id of a new trace."""
         return next(self._ids)
 
     def write_trace(self, trace: Trace, entries: list[TraceEntry]) -> None:
@@ -321,7 +321,7 @@ def _valid_utf8(text: str) -> str:
 
 
 def _data(tensor: Tensor) -> str:
-    """The elements as Triton prints them; it omits those of FP16 and BF16."""
+    """Return the elements as Triton prints them; it omits those of FP16 and BF16."""
     form = tensor.datatype.json
     if not form:
         return ""

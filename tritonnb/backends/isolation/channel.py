@@ -54,7 +54,7 @@ class Region:
         self.bytes = self.view()
 
     def view(self) -> npt.NDArray[np.uint8]:
-        """A new array of the contents, which keeps the memory mapped."""
+        """Return a new array of the contents, which keeps the memory mapped."""
         return np.frombuffer(self._map, np.uint8)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def create_region(size: int, number: int) -> Region:
 
 
 def anonymous_file() -> int:
-    """The descriptor of a new file in memory, which has no name."""
+    """Return the descriptor of a new file in memory, which has no name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("tritonnb")
     with tempfile.TemporaryFile() as file:  # deleted already
@@ -152,7 +152,7 @@ class Channel:
         self._region: Region | None = None
 
     def fileno(self) -> int:
-        """The descriptor of the socket."""
+        """Return the descriptor of the socket."""
         return self._socket.fileno()
 
     def send(
@@ -208,7 +208,7 @@ class Channel:
         return bool(data)
 
     def buffered(self) -> Message | None:
-        """The next message that was received completely; None if there is none."""
+        """Return the next message that was received completely; None if there is none."""
         received = self._received
         if len(received) < _HEAD.size:
             return None

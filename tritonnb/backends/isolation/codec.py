@@ -144,7 +144,7 @@ class SharedOutput:
 
 
 def unpack(place: Place, payload: npt.NDArray[np.uint8], *, copy: bool = False) -> Tensor:
-    """A tensor of a message.
+    """Return a tensor of a message.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _decode_cause(encoded: Encoded) -> BaseException:
-    """An exception of the same name: of the same class if it is built in."""
+    """Return an exception of the same name: of the same class if it is built in."""
     name, module, arguments, notes = encoded
     kind = getattr(builtins, name, None) if module == "builtins" else None
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):

@@ -122,7 +122,7 @@ class IsolatedInstance(BackendModelInstance):
         self._lost = lost
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """The memory that the instance in the child reported."""
+        """Return the memory that the instance in the child reported."""
         return self._memory
 
     @property
@@ -221,7 +221,7 @@ class IsolatedInstance(BackendModelInstance):
             raise decode_error(error)
 
     def _require_connection(self) -> Connection:
-        """The process, started again if it ended; raises Triton's error if that is not possible."""
+        """Return the process, started again if it ended; raises Triton's error if that is not possible."""
         with self._lock:
             connection = self._connection
         if connection is not None:

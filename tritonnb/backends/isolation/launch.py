@@ -69,7 +69,7 @@ def is_isolated(config: pb.ModelConfig, isolate: bool | Sequence[str], is_native
 
 
 def read_limits(context: ModelContext) -> Limits:
-    """The limits in a model's configuration.
+    """Return the limits in a model's configuration.
 
     Raises
     ------
@@ -112,7 +112,7 @@ class Launch:
     limits: Limits
 
     def open_command(self) -> Header:
-        """The command that creates the backend."""
+        """Return the command that creates the backend."""
         location = self.location
         levels = {name: logging.getLogger(name or None).getEffectiveLevel() for name in _LOGGERS}
         return [
@@ -126,11 +126,11 @@ class Launch:
 
 
 def context_command(kind: str, context: ModelContext, *arguments: Any) -> tuple[Header, bytes]:
-    """A command for a model: its header, and its configuration as the payload."""
+    """Return a command for a model: its header, and its configuration as the payload."""
     header = [kind, context.name, context.version, str(context.directory), dict(context.settings), *arguments]
     return header, context.config.SerializeToString()
 
 
 def spec_fields(spec: InstanceSpec) -> list[Any]:
-    """The fields of an instance that its backend reads."""
+    """Return the fields of an instance that its backend reads."""
     return [spec.name, spec.index, spec.kind, spec.device_id, [], spec.priority, spec.passive]

@@ -112,7 +112,7 @@ class ChildCalls:
         self.current = None
 
     def _requests(self) -> list[tuple[tuple[int, int], InferRequest]]:
-        """The requests without a final response that the child has."""
+        """Return the requests without a final response that the child has."""
         execution = self.current
         running = [] if execution is None else [((execution.number, i), r) for i, r in enumerate(execution.requests)]
         return [*running, *((key, request) for key, (_, request) in list(self._senders.items()))]

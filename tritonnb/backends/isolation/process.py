@@ -156,7 +156,7 @@ class ChildProcess:
         return f"signal {signal.Signals(-code).name}{place}"
 
     def _crash_report(self) -> str:
-        """The report of `faulthandler` when the process crashed; empty if it has not, or after `close`."""
+        """Return the report of `faulthandler` when the process crashed; empty if it has not, or after `close`."""
         with self._closing:
             if self._report not in self._open:
                 return ""
@@ -227,7 +227,7 @@ def _pipe(of_reader: contextlib.ExitStack, of_writer: contextlib.ExitStack) -> t
 
 
 def _exit_descriptor(pid: int) -> int | None:
-    """A descriptor that is readable when the process has ended; None where the system has none."""
+    """Return a descriptor that is readable when the process has ended; None where the system has none."""
     if not hasattr(os, "pidfd_open"):
         return None
     return os.pidfd_open(pid)

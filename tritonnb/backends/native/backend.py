@@ -70,7 +70,7 @@ class NativeModelObject:
         self._initialized = True
 
     def config(self) -> str:
-        """The configuration as JSON, with what the backend changed."""
+        """Return the configuration as JSON, with what the backend changed."""
         text: bytes = self._library.tnb_model_config(self.handle)
         return text.decode(errors="surrogateescape")
 
@@ -131,7 +131,7 @@ class NativeBackend(Backend):
             raise type(error)(f"backend '{self._name}': {error.message}", error.status) from None
 
     def default_instance_count(self, kind: str) -> int:
-        """The count that the backend prefers (``TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup``)."""
+        """Return the count that the backend prefers (``TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup``)."""
         preferred: int = self._library.tnb_backend_preferred_count(self._handle, library.INSTANCE_KINDS.index(kind))
         return preferred or 1
 
@@ -247,7 +247,7 @@ class NativeInstance(BackendModelInstance):
             raise failure
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """The memory that the backend reported for the instance and its model."""
+        """Return the memory that the backend reported for the instance and its model."""
         types = (ctypes.c_int32 * _MEMORY_ENTRIES)()
         devices = (ctypes.c_int64 * _MEMORY_ENTRIES)()
         sizes = (ctypes.c_uint64 * _MEMORY_ENTRIES)()
@@ -272,5 +272,5 @@ class NativeInstance(BackendModelInstance):
 
 
 def _host_policy(spec: InstanceSpec) -> str:
-    """The name of the host policy of an instance without a configured one."""
+    """Return the name of the host policy of an instance without a configured one."""
     return {"KIND_GPU": f"gpu_{spec.device_id}", "KIND_MODEL": "model"}.get(spec.kind, "cpu")

@@ -38,7 +38,7 @@ class CompileError(Exception):
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
+    """Return the C++ compiler: ``$CXX``, or the first one that is installed; None if there is none."""
     for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
         if name and shutil.which(name):
             return name
@@ -46,12 +46,12 @@ def find_compiler() -> str | None:
 
 
 def extra_flags() -> list[str]:
-    """The options of the user: ``$CXXFLAGS``."""
+    """Return the options of the user: ``$CXXFLAGS``."""
     return shlex.split(os.environ.get("CXXFLAGS", ""))
 
 
 def shim_sources() -> list[Path]:
-    """The files that the shim is made of."""
+    """Return the files that the shim is made of."""
     return sorted([*(_NATIVE / "shim").glob("*.cc"), *(_NATIVE / "shim").glob("*.h"), *INCLUDE.rglob("*.h")])
 
 

@@ -168,7 +168,7 @@ def load_shim() -> Any:
 
 
 def shim_path() -> Path:
-    """The compiled shim, which is compiled if necessary.
+    """Return the compiled shim, which is compiled if necessary.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def shim_path() -> Path:
 
 
 def find_shim() -> Path:
-    """The path of the compiled shim: beside its sources, or in the user's cache, where it need not exist yet."""
+    """Return the path of the compiled shim: beside its sources, or in the user's cache, where it need not exist yet."""
     sources = build.shim_sources()
     compiled = build.INCLUDE.parent / build.SHIM
     # Elsewhere an installer wrote the files, in whatever order.
@@ -210,7 +210,7 @@ def check(error: int | None) -> None:
 
 
 def take_error(error: int) -> TritonError:
-    """The exception for an error that a function of the shim has returned; the error is deleted."""
+    """Return the exception for an error that a function of the shim has returned; the error is deleted."""
     library = load_shim()
     status = status_of(library.TRITONSERVER_ErrorCode(error))
     message = library.TRITONSERVER_ErrorMessage(error).decode(errors="replace")
@@ -219,7 +219,7 @@ def take_error(error: int) -> TritonError:
 
 
 def status_of(code: int) -> Status:
-    """The status of a TRITONSERVER_Error_Code."""
+    """Return the status of a TRITONSERVER_Error_Code."""
     return STATUSES[code] if 0 <= code < len(STATUSES) else Status.UNKNOWN
 
 
@@ -235,7 +235,7 @@ _opened_lock = threading.Lock()
 
 
 def unique_path(path: Path) -> str:
-    """A spelling of a library's path that makes the loader open the file if it was replaced since the last time.
+    """Return a spelling of a library's path that makes the loader open the file if it was replaced since the last time.
 
     The loader returns the library that it has under the same spelling, although the file is another one now. The
     directory stays the same, since libraries find others beside them.

@@ -117,7 +117,7 @@ class ResponseReader:
         self._library = library.load_shim()
 
     def read(self, handle: int, request: InferRequest, final: bool) -> InferResponse:
-        """The response, whose arrays are valid until `free`; an error if it is not valid."""
+        """Return the response, whose arrays are valid until `free`; an error if it is not valid."""
         view: library.NativeResponse = self._library.tnb_response_view(handle).contents
         if view.error_code >= 0:
             message = view.error_message.decode(errors="replace")
@@ -141,7 +141,7 @@ class ResponseReader:
 
 
 def read_tensor(native: library.NativeTensor, what: str) -> Tensor:
-    """A tensor in the memory of the shim, which the array refers to.
+    """Return a tensor in the memory of the shim, which the array refers to.
 
     Raises
     ------

@@ -143,7 +143,7 @@ class PythonInstance(BackendModelInstance):
         self._binding.call(self._executor.execute, execution)
 
     def readiness_check(self) -> Callable[[], None] | None:
-        """The model's ``is_ready``, if it has one."""
+        """Return the model's ``is_ready``, if it has one."""
         return self._check_ready if hasattr(self._model, "is_ready") else None
 
     def _check_ready(self) -> None:

@@ -135,7 +135,7 @@ class BlsCall:
 
 
 def _find_error(request: InferRequest) -> TritonError | None:
-    """The error in a request that is found before it is sent to a model, if there is one."""
+    """Return the error in a request that is found before it is sent to a model, if there is one."""
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
         return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")

@@ -41,11 +41,11 @@ class TritonError:
         self._code = code
 
     def message(self) -> str:
-        """The error message."""
+        """Return the error message."""
         return self._message
 
     def code(self) -> ErrorCode:
-        """The error code."""
+        """Return the error code."""
         return self._code
 
 

@@ -65,5 +65,5 @@ class InstanceBinding:
 
 
 def current_binding() -> InstanceBinding | None:
-    """The instance that the current thread is bound to."""
+    """Return the instance that the current thread is bound to."""
     return getattr(_current, "binding", None)

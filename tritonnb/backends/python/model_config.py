@@ -24,7 +24,7 @@ class ModelConfig:
         self._model_config = model_config
 
     def as_dict(self) -> ConfigDict:
-        """The current configuration, which must not be modified."""
+        """Return the current configuration, which must not be modified."""
         return self._model_config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:

@@ -138,7 +138,7 @@ def _move_to_the_end(directories: Sequence[str]) -> None:
 
 
 def model_class(module: ModuleType, path: Path) -> Any:
-    """The module's ``TritonPythonModel``.
+    """Return the module's ``TritonPythonModel``.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def describe(error: BaseException) -> str:
 
 
 def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    """The frames outside this backend: on Triton its utilities are written in C++ and have no frames."""
+    """Return the frames outside this backend: on Triton its utilities are written in C++ and have no frames."""
     package = __name__.rpartition(".")[0]
     entries = zip(traceback.walk_tb(trace), traceback.extract_tb(trace), strict=True)
     frames = [summary for (frame, _), summary in entries if frame.f_globals.get("__package__") != package]

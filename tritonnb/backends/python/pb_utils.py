@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 
 def utilities_for(binding: InstanceBinding) -> ModuleType:
-    """The module as one instance imports it: its calls to a server go to the server of that instance."""
+    """Return the module as one instance imports it: its calls to a server go to the server of that instance."""
     module = ModuleType(NAME, __doc__)
     for name in __all__:
         setattr(module, name, globals()[name])
@@ -156,22 +156,22 @@ def _bind_function(binding: InstanceBinding, function: Callable[P, T]) -> Callab
 
 
 def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:
-    """An input of a request, or None."""
+    """Return an input of a request, or None."""
     return request.input(name)
 
 
 def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor | None:
-    """An output of a response, or None."""
+    """Return an output of a response, or None."""
     return next((tensor for tensor in response.output_tensors() if tensor.name() == name), None)
 
 
 def get_input_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
-    """An input's entry in the model configuration, or None."""
+    """Return an input's entry in the model configuration, or None."""
     return next((tensor for tensor in model_config.get("input", ()) if tensor["name"] == name), None)
 
 
 def get_output_config_by_name(model_config: ConfigDict, name: str) -> ConfigDict | None:
-    """An output's entry in the model configuration, or None."""
+    """Return an output's entry in the model configuration, or None."""
     return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)
 
 
@@ -181,17 +181,17 @@ def using_decoupled_model_transaction_policy(model_config: ConfigDict) -> bool:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type:
-    """The NumPy type of a datatype such as ``TYPE_FP32``; raises KeyError if it is unknown."""
+    """Return the NumPy type of a datatype such as ``TYPE_FP32``; raises KeyError if it is unknown."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
 def triton_to_numpy_type(data_type: int) -> type | None:
-    """The NumPy type of a datatype number, or None."""
+    """Return the NumPy type of a datatype number, or None."""
     return _NUMBER_TO_NUMPY.get(data_type)
 
 
 def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
-    """The datatype number of a NumPy type, or None."""
+    """Return the datatype number of a NumPy type, or None."""
     if data_type == np.bytes_:
         return datatypes.BYTES.number
     return next((number for number, numpy_type in _NUMBER_TO_NUMPY.items() if data_type == numpy_type), None)
@@ -212,6 +212,6 @@ def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[np.generic]:
 
 
 def get_model_dir() -> str:
-    """The version directory of the model that is being imported or called."""
+    """Return the version directory of the model that is being imported or called."""
     binding = current_binding()
     return "" if binding is None else str(binding.directory)

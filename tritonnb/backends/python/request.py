@@ -54,7 +54,7 @@ class InferenceTrace:
         self.cause = cause
 
     def get_context(self) -> str | None:
-        """The OpenTelemetry context; always None here."""
+        """Return the OpenTelemetry context; always None here."""
         return None
 
 
@@ -146,7 +146,7 @@ class InferenceRequest:
     def received(
         cls, request: InferRequest, outputs: tuple[str, ...], sender: Callable[[], ResponseSender]
     ) -> InferenceRequest:
-        """A request that the model receives; ``outputs`` are the requested ones."""
+        """Return a request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
         received._request = request
         received._tensors = {}
@@ -193,7 +193,7 @@ class InferenceRequest:
     # --- contents -----------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
-        """The inputs, including the controls and states of the sequence batcher."""
+        """Return the inputs, including the controls and states of the sequence batcher."""
         inputs = self._request.inputs
         if isinstance(inputs, RequestInputs):
             return list(inputs.tensors)
@@ -202,7 +202,7 @@ class InferenceRequest:
         return [tensor for tensor in tensors if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
-        """An input, or None. Repeated calls return the same object, with what the model has written to it."""
+        """Return an input, or None. Repeated calls return the same object, with what the model has written to it."""
         known = self._tensors.get(name)
         if known is not None:
             return known
@@ -216,20 +216,20 @@ class InferenceRequest:
         return received
 
     def requested_output_names(self) -> set[str]:
-        """The names of the requested outputs."""
+        """Return the names of the requested outputs."""
         return set(self._outputs)
 
     def request_id(self) -> str:
-        """The client's request ID, or ""; as on Triton raises UnicodeDecodeError if it is not UTF-8."""
+        """Return the client's request ID, or ""; as on Triton raises UnicodeDecodeError if it is not UTF-8."""
         return _check_utf8(self._request.id)
 
     def correlation_id(self) -> int | str:
-        """The correlation ID of the request's sequence, or 0; raises UnicodeDecodeError if it is not UTF-8."""
+        """Return the correlation ID of the request's sequence, or 0; raises UnicodeDecodeError if it is not UTF-8."""
         correlation_id = self._request.correlation_id
         return _check_utf8(correlation_id) if isinstance(correlation_id, str) else correlation_id
 
     def flags(self) -> int:
-        """The flags of the request (``TRITONSERVER_REQUEST_FLAG_*``)."""
+        """Return the flags of the request (``TRITONSERVER_REQUEST_FLAG_*``)."""
         return self._request.flags
 
     def set_flags(self, flags: int) -> None:
@@ -237,23 +237,23 @@ class InferenceRequest:
         self._request.flags = _integer("flags", flags, _FLAGS)
 
     def timeout(self) -> int:
-        """The request's timeout, in microseconds."""
+        """Return the request's timeout, in microseconds."""
         return self._request.timeout_us
 
     def priority(self) -> int:
-        """The request's priority."""
+        """Return the request's priority."""
         return self._request.priority
 
     def parameters(self) -> str:
-        """The request parameters as JSON."""
+        """Return the request parameters as JSON."""
         return _check_utf8(json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":")))
 
     def model_name(self) -> str:
-        """The name of the model that the request is for."""
+        """Return the name of the model that the request is for."""
         return self._request.model_name
 
     def trace(self) -> InferenceTrace:
-        """The request's trace, to pass on."""
+        """Return the request's trace, to pass on."""
         return InferenceTrace(self._request)
 
     # --- requests that the model receives -----------------------------------------------------
@@ -299,5 +299,5 @@ def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
 
 
 def _check_utf8(text: str) -> str:
-    """The text itself if it is UTF-8: over HTTP, other bytes were decoded to surrogate escapes."""
+    """Return the text itself if it is UTF-8: over HTTP, other bytes were decoded to surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()

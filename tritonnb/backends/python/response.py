@@ -36,7 +36,7 @@ def check_types(parameters: object) -> None:
 
 
 def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
-    """The error if parameters cannot be sent, else None."""
+    """Return the error if parameters cannot be sent, else None."""
     if not parameters:
         return None
     for value in parameters.values():
@@ -87,7 +87,7 @@ class InferenceResponse:
         self._parameters: dict[str, ParameterValue] | None = parameters
 
     def output_tensors(self) -> list[Tensor]:
-        """The output tensors."""
+        """Return the output tensors."""
         return list(self._tensors)
 
     def has_error(self) -> bool:
@@ -95,11 +95,11 @@ class InferenceResponse:
         return self._error is not None
 
     def error(self) -> TritonError | None:
-        """The error."""
+        """Return the error."""
         return self._error
 
     def parameters(self) -> str:
-        """The response parameters as JSON."""
+        """Return the response parameters as JSON."""
         return json.dumps(self._parameters or {})
 
 

@@ -86,7 +86,7 @@ class Metric:
             self._metric().observe(value)
 
     def value(self) -> float:
-        """The value of a counter or gauge."""
+        """Return the value of a counter or gauge."""
         with _RaisedToModel("get metric value"):
             return self._metric().value()
 

@@ -21,7 +21,7 @@ _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
 
 
 def decode_text(value: object) -> str:
-    """A ``str``, even from UTF-8 bytes, such as an element of a string tensor."""
+    """Return a ``str``, even from UTF-8 bytes, such as an element of a string tensor."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -71,7 +71,7 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: object, tensor: Any) -> Tensor:
-        """A tensor from an object that supports DLPack, or from a DLPack capsule."""
+        """Return a tensor from an object that supports DLPack, or from a DLPack capsule."""
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
         if type(tensor).__name__ != "PyCapsule" and not hasattr(tensor, "__dlpack__"):
@@ -95,15 +95,15 @@ class Tensor:
         return imported
 
     def name(self) -> str:
-        """The tensor's name."""
+        """Return the tensor's name."""
         return self._name
 
     def shape(self) -> list[int]:
-        """The shape, including the batch dimension."""
+        """Return the shape, including the batch dimension."""
         return list(self._array.shape)
 
     def as_numpy(self) -> npt.NDArray[np.generic]:
-        """The values; strings are ``bytes`` in an object array.
+        """Return the values; strings are ``bytes`` in an object array.
 
         The model may write to the array of an input, as on Triton. If the caller of the request passed ``copy=False``,
         it is read-only.
@@ -116,7 +116,7 @@ class Tensor:
         return self._own() if self._shared else self._array
 
     def triton_dtype(self) -> int:
-        """The number of the datatype in ``inference.DataType``."""
+        """Return the number of the datatype in ``inference.DataType``."""
         return self._datatype.number
 
     def is_cpu(self) -> bool:
@@ -124,7 +124,7 @@ class Tensor:
         return True
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule of the values."""
+        """Return a DLPack capsule of the values."""
         return self._exported().__dlpack__()
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -138,7 +138,7 @@ class Tensor:
         return self._array
 
     def _exported(self) -> Any:
-        """The values for DLPack; they keep the tensor alive while they are in use."""
+        """Return the values for DLPack; they keep the tensor alive while they are in use."""
         datatype = self._datatype
         if datatype.variable_size:
             raise TritonModelException("DLPack does not have support for string tensors.")

@@ -146,7 +146,7 @@ async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator
 
 
 def as_triton_error(error: Exception) -> TritonError:
-    """The error for the client; an unexpected one is logged."""
+    """Return the error for the client; an unexpected one is logged."""
     if isinstance(error, TritonError):
         return error
     logger.error("an RPC failed unexpectedly", exc_info=error)

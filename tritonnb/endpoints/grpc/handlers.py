@@ -52,18 +52,18 @@ class RpcHandlers:
         return {**self._engine.model_metadata(request.name, version_number(request.version))}
 
     async def ModelConfig(self, request: pb.ModelConfigRequest) -> Message:
-        """The model's configuration."""
+        """Return the model's configuration."""
         served = self._engine.model(request.name, version_number(request.version))
         return pb.ModelConfigResponse(config=served.config)
 
     async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> Json:
-        """The statistics extension."""
+        """Return the statistics extension."""
         return {**self._engine.statistics(request.name, version_number(request.version))}
 
     # --- repository -----------------------------------------------------------------------------
 
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> Json:
-        """Every model and its state."""
+        """Return every model and its state."""
         _refuse_repository(request.repository_name)
         return {"models": self._engine.index(request.ready)}
 
@@ -166,7 +166,7 @@ def _load_parameters(values: Mapping[str, pb.ModelRepositoryParameter]) -> dict[
 
 
 def _trace_changes(settings: dict[str, list[str]]) -> dict[str, TraceValue]:
-    """The options that a request changes; None for one that an empty list clears."""
+    """Return the options that a request changes; None for one that an empty list clears."""
     if "trace_file" in settings:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, TraceValue] = {}

@@ -67,7 +67,7 @@ class GrpcRequestCache:
     def find(
         self, message: bytes | bytearray, respond: Respond
     ) -> tuple[InferenceModel, InferRequest, ResponseFormat] | None:
-        """The request of a message; None if its head is not known.
+        """Return the request of a message; None if its head is not known.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class GrpcRequestCache:
 
 
 def _head_length(message: bytes | bytearray) -> int:
-    """The offset of the raw contents; the whole length if the fields are not in the usual order."""
+    """Return the offset of the raw contents; the whole length if the fields are not in the usual order."""
     offset, end = 0, len(message)
     while offset < end - 1:
         tag = message[offset]

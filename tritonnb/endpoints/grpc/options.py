@@ -70,7 +70,7 @@ class GrpcOptions:
     transport: str = "auto"
 
     def channel_arguments(self) -> list[tuple[str, int]]:
-        """The options under gRPC's names."""
+        """Return the options under gRPC's names."""
         arguments: list[tuple[str, int]] = [
             ("grpc.so_reuseport", int(self.reuse_port)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
@@ -89,7 +89,7 @@ class GrpcOptions:
         return arguments
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """The credentials for TLS; None without TLS.
+        """Return the credentials for TLS; None without TLS.
 
         Raises
         ------

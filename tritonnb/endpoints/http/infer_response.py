@@ -103,7 +103,7 @@ def _identity(name: str, version: int) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _describe(name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
-    """The beginning of an output; cached, because most responses of a model have the same few shapes."""
+    """Return the beginning of an output; cached, because most responses of a model have the same few shapes."""
     dims = ",".join(map(str, shape))
     quoted = write_string(name.encode()).decode()
     return f'{{"name":{quoted},"datatype":"{datatype.name}","shape":[{dims}],'.encode()

@@ -53,7 +53,7 @@ _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 
 def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[str, ...] = ()) -> bytes:
-    """A complete response: status line, headers, and body."""
+    """Return a complete response: status line, headers, and body."""
     lines = [*headers, f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
     return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
 

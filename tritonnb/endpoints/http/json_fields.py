@@ -16,35 +16,35 @@ _MISSING = object()
 
 
 def string(value: object) -> str:
-    """A string."""
+    """Return a string."""
     if type(value) is not str:
         raise InternalError("attempt to access JSON non-string as string")
     return value
 
 
 def boolean(value: object) -> bool:
-    """A boolean."""
+    """Return a boolean."""
     if type(value) is not bool:
         raise InternalError("attempt to access JSON non-boolean as boolean")
     return value
 
 
 def unsigned(value: object) -> int:
-    """An unsigned integer of 64 bits."""
+    """Return an unsigned integer of 64 bits."""
     if type(value) is not int or not 0 <= value < 2**64:
         raise InternalError("attempt to access JSON non-unsigned-integer as unsigned-integer")
     return value
 
 
 def array(value: object) -> list[object]:
-    """An array."""
+    """Return an array."""
     if type(value) is not list:
         raise InternalError("attempt to access JSON non-array as array")
     return value
 
 
 def member(value: object, name: str) -> object:
-    """A required member; a value that is not an object has none."""
+    """Return a required member; a value that is not an object has none."""
     result = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
     if result is _MISSING:
         raise InternalError(f"attempt to access non-existing object member '{name}'")
@@ -52,7 +52,7 @@ def member(value: object, name: str) -> object:
 
 
 def names(value: object) -> list[str]:
-    """The names of an object's members, in order; a name may occur several times."""
+    """Return the names of an object's members, in order; a name may occur several times."""
     if not isinstance(value, dict):
         raise InternalError("attempt to get members for non-object")
     return value.names if isinstance(value, RepeatedMembers) else list(value)

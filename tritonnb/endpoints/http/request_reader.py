@@ -18,7 +18,7 @@ from tritonnb.runtime.shared_memory import SharedMemory
 
 
 def header_length(value: str | None, body: bytes | bytearray) -> int:
-    """The number of bytes of a body that are JSON; 0 for a raw binary request.
+    """Return the number of bytes of a body that are JSON; 0 for a raw binary request.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class HttpRequestCache:
     def find(
         self, served: InferenceModel, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, ResponseFormat] | None:
-        """The request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
+        """Return the request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
         template = self._templates.get((served.name, served.version, bytes(body[:length])))
         if template is None or template.spec is not served.spec or len(body) != template.length:
             return None

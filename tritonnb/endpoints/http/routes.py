@@ -18,7 +18,7 @@ from tritonnb.endpoints.effects import Effect
 
 
 def routed_path(target: str) -> str:
-    """The path that is matched against routes: the target up to the query, decoded as UTF-8.
+    """Return the path that is matched against routes: the target up to the query, decoded as UTF-8.
 
     A path that is not UTF-8 has no route.
     """
@@ -38,7 +38,7 @@ class RawPath(routing.Matcher):
         self._pattern = pattern
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
-        """The arguments of the handler; None if the path has another route (Tornado's interface)."""
+        """Return the arguments of the handler; None if the path has another route (Tornado's interface)."""
         match = self._pattern.fullmatch(routed_path(request.path))
         if match is None:
             return None
@@ -75,7 +75,7 @@ class Route:
         object.__setattr__(self, "pattern", re.compile(pattern))
 
     def paths(self) -> list[str]:
-        """The paths with each optional part absent and present."""
+        """Return the paths with each optional part absent and present."""
         parts = re.split(r"\[(.*?)\]", self.path)
         choices = [("", part) if number % 2 else (part,) for number, part in enumerate(parts)]
         return ["".join(chosen) for chosen in itertools.product(*choices)]
@@ -135,7 +135,7 @@ OPENAI_PATHS = OPENAI_ROUTES[-1].pattern
 
 
 def find_route(target: str, routes: Sequence[Route] = ROUTES) -> tuple[Route, dict[str, str]] | None:
-    """The route of a request and the groups of its path that are present; None for a path that has no route.
+    """Return the route of a request and the groups of its path that are present; None for a path that has no route.
 
     Parameters
     ----------

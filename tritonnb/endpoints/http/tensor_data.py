@@ -144,7 +144,7 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _flattened(data: list[Any], prefix: str) -> list[Any]:
-    """The elements of a list, nested in any way; ``prefix`` begins the error text."""
+    """Return the elements of a list, nested in any way; ``prefix`` begins the error text."""
     depth = 1
     types = set(map(type, data))
     while types == {list}:

@@ -81,7 +81,7 @@ _GPU = {
 
 
 def cache_families(cache: ResponseCache) -> Iterator[Metric]:
-    """The families of the cache as a whole."""
+    """Yield the families of the cache as a whole."""
     counts = cache.counts
     values = (
         cache.used / cache.size,
@@ -100,7 +100,7 @@ def cache_families(cache: ResponseCache) -> Iterator[Metric]:
 
 
 def cached_model_families(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
-    """The families of the models that use the cache."""
+    """Yield the families of the models that use the cache."""
     metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
     for served, labels in models:
         if served.uses_cache:
@@ -156,7 +156,7 @@ class Families(Collector):
             self._engine.stream.detach(self._latencies.fold)
 
     def collect(self) -> Iterator[Metric]:
-        """All families, in Triton's order."""
+        """Yield all families, in Triton's order."""
         models = [(served, self._labels(served)) for served in self._engine.models()]
         yield from _counts(models)
         if self._options.counter_latencies:
@@ -277,7 +277,7 @@ def _family(name: str, documentation: str, kind: str, samples: Sequence[tuple[di
 
 
 def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
-    """The families that models define themselves (``pb_utils.MetricFamily``)."""
+    """Yield the families that models define themselves (``pb_utils.MetricFamily``)."""
     for family in families:
         metric = Metric(family.name, family.description, family.kind.value)
         for sample in family.samples:

@@ -33,12 +33,12 @@ Models = Sequence[tuple[ServedModel, dict[str, str]]]
 
 
 def duration_family(name: str) -> str:
-    """The name of the family of a duration, such as ``queue``."""
+    """Return the name of the family of a duration, such as ``queue``."""
     return f"nv_inference_{name}_duration_histogram_us"
 
 
 def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
-    """The histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
+    """Return the histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
     buckets = {
         control.metric_identifier.family: tuple(control.histogram_options.buckets)
         for control in config.model_metrics.metric_control
@@ -52,7 +52,7 @@ def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
 
 
 def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]:
-    """The families that ``--metrics-config histogram_latencies=true`` enables."""
+    """Yield the families that ``--metrics-config histogram_latencies=true`` enables."""
     first = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
     durations = {name: Metric(duration_family(name), text, "histogram") for name, text in _DURATIONS.items()}
     for served, labels in models:
@@ -66,7 +66,7 @@ def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]
 
 
 def batch_families(models: Models) -> Iterator[Metric]:
-    """The number of batches by rule, and the distribution of their sizes; ensembles have no batches."""
+    """Yield the number of batches by rule, and the distribution of their sizes; ensembles have no batches."""
     batches = Metric(BATCHES, "Number of batches that were sent to an instance, by the rule that sent them", "counter")
     sizes = Metric(BATCH_SIZE, "Histogram of the sizes of executed batches in rows", "histogram")
     for served, labels in models:
@@ -82,7 +82,7 @@ def batch_families(models: Models) -> Iterator[Metric]:
 
 
 def lost_instances(models: Models) -> Metric:
-    """The number of times that instances failed with all that they keep, such as by the end of their process."""
+    """Return the number of times that instances failed with all that they keep, such as by the end of their process."""
     lost = Metric(LOST, "Number of times that an instance failed and was started again", "counter")
     for served, labels in models:
         for instance, (count, _) in sorted(served.statistics.lost_instances.items()):

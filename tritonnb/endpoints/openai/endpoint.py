@@ -29,7 +29,7 @@ _HANDLERS: Mapping[str, type[handlers.OpenAiHandler]] = {
 
 
 def rules(engine: Engine, max_input_size: int, admission: Admission, options: OpenAiOptions) -> list[routing.Rule]:
-    """The rules of a Tornado application.
+    """Return the rules of a Tornado application.
 
     Parameters
     ----------

@@ -44,22 +44,22 @@ class OpenAiError(Exception):
         return {"WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else {}
 
     def body(self) -> dict[str, object]:
-        """The JSON of the response, or of an event of a stream."""
+        """Return the JSON of the response, or of an event of a stream."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 def from_triton(error: TritonError) -> OpenAiError:
-    """The error of a model, or of the server, in OpenAI's form."""
+    """Return the error of a model, or of the server, in OpenAI's form."""
     message = client_text(error)
     status = HTTPStatus.INTERNAL_SERVER_ERROR if error.status is Status.UNKNOWN else HTTPStatus(error.status.http)
     return OpenAiError(message, status=status)
 
 
 def unknown_model(name: str) -> OpenAiError:
-    """The error of a request for a model that does not exist, or that this API cannot use."""
+    """Return the error of a request for a model that does not exist, or that this API cannot use."""
     return OpenAiError(f"The model '{name}' does not exist", "model", status=_NOT_FOUND, code="model_not_found")
 
 
 def error_bytes(error: OpenAiError) -> bytes:
-    """The JSON of an error."""
+    """Return the JSON of an error."""
     return json.dumps(error.body(), ensure_ascii=False).encode("utf-8", "surrogateescape")

@@ -188,7 +188,7 @@ class Fields:
         return name in self._values
 
     def value(self, name: str, types: tuple[type, ...], default: Any = None) -> Any:
-        """A field of one of some types; the default if it is absent.
+        """Return a field of one of some types; the default if it is absent.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Fields:
         return value
 
     def required(self, name: str, types: tuple[type, ...]) -> Any:
-        """A field that must be there.
+        """Return a field that must be there.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class Fields:
         return self.value(name, types)
 
     def integer(self, name: str, low: int, high: int, default: int | None = None) -> int | None:
-        """An integer in a range.
+        """Return an integer in a range.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class Fields:
         return None if value is None else int(value)
 
     def number(self, name: str, low: float, high: float) -> float | None:
-        """A number in a range.
+        """Return a number in a range.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class Fields:
         return None if value is None else float(value)
 
     def strings(self, name: str, most: int) -> list[str]:
-        """A string, or a list of strings.
+        """Return a string, or a list of strings.
 
         Raises
         ------

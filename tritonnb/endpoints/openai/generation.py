@@ -43,7 +43,7 @@ def embeds(spec: ModelSpec) -> bool:
 
 
 def vector_output(spec: ModelSpec) -> str | None:
-    """The name of the output that is a vector; None if there is not exactly one."""
+    """Return the name of the output that is a vector; None if there is not exactly one."""
     names = [name for name, output in spec.outputs.items() if output.datatype in (FP16, FP32, FP64)]
     return names[0] if len(names) == 1 and len(spec.outputs) == 1 else None
 
@@ -56,7 +56,7 @@ def _text_input(spec: ModelSpec) -> TensorSpec | None:
 def generation_requests(
     served: ServedModel, asked: GenerationRequest, prompts: list[str], respond: Respond
 ) -> list[InferRequest]:
-    """The requests for all choices: ``n`` for each prompt.
+    """Return the requests for all choices: ``n`` for each prompt.
 
     Each choice of a prompt has its own seed, counted from that of the client.
 
@@ -103,7 +103,7 @@ def _generation_request(
 
 
 def embedding_request(served: ServedModel, text: str, respond: Respond) -> InferRequest:
-    """The request for the vector of one text; the model's scheduler batches those of several texts.
+    """Return the request for the vector of one text; the model's scheduler batches those of several texts.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def embedding_request(served: ServedModel, text: str, respond: Respond) -> Infer
 
 
 def _tensor(spec: ModelSpec, tensor: TensorSpec, value: object) -> Tensor:
-    """A tensor with one element."""
+    """Return a tensor with one element."""
     datatype: DataType = tensor.datatype
     shape = (*((1,) if spec.max_batch_size > 0 else ()), *(1 for _ in tensor.dims))
     array: Any = np.empty(shape, BOOL.numpy if datatype is BOOL else np.object_)

@@ -42,7 +42,7 @@ _EVENTS = "text/event-stream; charset=utf-8"
 
 
 def chat_prompt(template: ChatTemplate | None, messages: list[Json]) -> str:
-    """The prompt that a model completes with the next message of the assistant.
+    """Return the prompt that a model completes with the next message of the assistant.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class OpenAiHandler(Handler):
             super().log_exception(kind, error, trace)
 
     def served(self, name: str) -> ServedModel:
-        """The newest version of a model.
+        """Return the newest version of a model.
 
         Raises
         ------
@@ -170,12 +170,12 @@ class OpenAiHandler(Handler):
             raise from_triton(error) from None
 
     def trace(self, model: str) -> Trace | None:
-        """The trace of a request to a model, if requests are traced."""
+        """Return the trace of a request to a model, if requests are traced."""
         tracer = self.engine.tracer
         return tracer.sample(model, self.request.headers) if tracer.active else None
 
     def listed(self) -> list[str]:
-        """The names of the models that this API can use."""
+        """Return the names of the models that this API can use."""
         names = dict.fromkeys(model.name for model in self.engine.models())
         specs = {name: self.engine.model(name).spec for name in names}
         return [name for name, spec in specs.items() if generates(spec) or embeds(spec)]

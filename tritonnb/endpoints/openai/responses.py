@@ -26,18 +26,18 @@ class ResponseForm(ABC):
 
     @abstractmethod
     def response(self, choices: Sequence[Choice]) -> Json:
-        """The complete response."""
+        """Return the complete response."""
 
     def first_chunks(self, count: int) -> list[Json]:
-        """The chunks of a stream before the first text of each of ``count`` choices."""
+        """Return the chunks of a stream before the first text of each of ``count`` choices."""
         return []
 
     @abstractmethod
     def chunk(self, delta: Choice) -> Json:
-        """A chunk of a stream."""
+        """Return a chunk of a stream."""
 
     def usage_chunk(self, choices: Sequence[Choice]) -> Json:
-        """The chunk with the usage of the whole request, which has no choices."""
+        """Return the chunk with the usage of the whole request, which has no choices."""
         return {**self._head, "choices": [], **_usage(choices)}
 
     def _chunk(self, choice: Json) -> Json:
@@ -53,11 +53,11 @@ class CompletionForm(ResponseForm):
         self._lengths: dict[int, int] = {}
 
     def response(self, choices: Sequence[Choice]) -> Json:
-        """The complete response."""
+        """Return the complete response."""
         return {**self._head, "choices": [self._choice(choice) for choice in choices], **_usage(choices)}
 
     def chunk(self, delta: Choice) -> Json:
-        """A chunk of a stream."""
+        """Return a chunk of a stream."""
         return self._chunk(self._choice(delta))
 
     def _choice(self, choice: Choice) -> Json:
@@ -78,7 +78,7 @@ class ChatForm(ResponseForm):
         super().__init__(asked, "chatcmpl", "chat.completion.chunk" if asked.stream else "chat.completion")
 
     def response(self, choices: Sequence[Choice]) -> Json:
-        """The complete response."""
+        """Return the complete response."""
         written = [
             self._choice(choice, message={"role": "assistant", "content": choice.text, "refusal": None})
             for choice in choices
@@ -86,12 +86,12 @@ class ChatForm(ResponseForm):
         return {**self._head, "choices": written, **_usage(choices)}
 
     def first_chunks(self, count: int) -> list[Json]:
-        """The role of each choice."""
+        """Return the role of each choice."""
         role = {"role": "assistant", "content": "", "refusal": None}
         return [self._chunk(self._choice(Choice(index), delta=role)) for index in range(count)]
 
     def chunk(self, delta: Choice) -> Json:
-        """A chunk of a stream."""
+        """Return a chunk of a stream."""
         return self._chunk(self._choice(delta, delta={"content": delta.text} if delta.text else {}))
 
     def _choice(self, choice: Choice, **content: Json) -> Json:
@@ -100,12 +100,12 @@ class ChatForm(ResponseForm):
 
 
 def model_object(name: str, created: int) -> Json:
-    """A model of the list of models."""
+    """Return a model of the list of models."""
     return {"id": name, "object": "model", "created": created, "owned_by": "tritonnb"}
 
 
 def _usage(choices: Sequence[Choice]) -> Json:
-    """The sum over all choices, as their model counted them; nothing if it does not count.
+    """Return the sum over all choices, as their model counted them; nothing if it does not count.
 
     The prompt counts once for each choice, because each is a separate request.
     """
@@ -119,7 +119,7 @@ def _usage(choices: Sequence[Choice]) -> Json:
 
 
 def _tokens(entry: Json) -> list[tuple[str, float]]:
-    """The chosen token and the most probable ones, with their log probabilities."""
+    """Return the chosen token and the most probable ones, with their log probabilities."""
     return [(str(token["decoded_token"]), float(token["logprob"])) for token in entry.values()]
 
 

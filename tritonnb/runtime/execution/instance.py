@@ -315,7 +315,7 @@ class Instance:
 
 
 def instance_of_this_thread() -> Instance | None:
-    """The instance whose model runs on the current thread; None on other threads."""
+    """Return the instance whose model runs on the current thread; None on other threads."""
     return getattr(_this_thread, "instance", None)
 
 

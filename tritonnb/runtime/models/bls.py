@@ -28,7 +28,7 @@ class EngineApi(Protocol):
     tracer: Tracer
 
     def model(self, name: str, version: int = -1) -> ServedModel:
-        """A model version that is ready."""
+        """Return a model version that is ready."""
 
     async def model_ready(self, name: str, version: int = -1) -> bool:
         """Return whether a model version is ready."""

@@ -88,7 +88,7 @@ class EnsembleDriver:
         self._carry_out(self._scheduler.start_run(execution, inputs))
 
     def needed_models(self) -> list[ServedModel]:
-        """The models of the steps."""
+        """Return the models of the steps."""
         return [self._lookup(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def cancel(self, request: InferRequest) -> None:
@@ -106,7 +106,7 @@ class EnsembleDriver:
         self._stopping = True
 
     def queue_depth(self) -> int:
-        """The number of requests that are queued: none, since the steps are queued by their models."""
+        """Return the number of requests that are queued: none, since the steps are queued by their models."""
         return 0
 
     async def wait_until_sequences_end(self) -> None:
@@ -286,7 +286,7 @@ class _EnsembleExecution(EnsembleRun):
     def tensors_of(
         self, step: EnsembleStep, request: InferRequest, response: InferResponse
     ) -> dict[str, EnsembleTensor]:
-        """The outputs of a step by the names that its model uses."""
+        """Return the outputs of a step by the names that its model uses."""
         model = self.models[step.index]
         sequence = SequenceFlags.from_request(request).overridden(response.parameters)
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
@@ -366,7 +366,7 @@ class _StepRequest:
 
 
 def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
-    """An output of the ensemble as clients receive it: with ``dims``, where the steps have ``reshape``."""
+    """Return an output of the ensemble as clients receive it: with ``dims``, where the steps have ``reshape``."""
     if spec.reshape is None:
         return value.renamed(spec.name, spec.dims, batching)
     tensor = value.renamed(spec.name, spec.reshape, batching)

@@ -28,7 +28,7 @@ class SequenceFlags:
 
     @classmethod
     def from_request(cls, request: InferRequest) -> SequenceFlags:
-        """The sequence of a request."""
+        """Return the sequence of a request."""
         correlation_id, flags = request.correlation_id, request.flags
         return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
 
@@ -58,7 +58,7 @@ class SequenceFlags:
         return SequenceFlags(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:
-        """The parameters of every response of an ensemble; an integer is written as a signed 64-bit integer."""
+        """Return the parameters of every response of an ensemble; an integer is written as a signed 64-bit integer."""
         correlation_id = self.correlation_id
         if isinstance(correlation_id, int) and correlation_id >= _IDS // 2:
             correlation_id -= _IDS
@@ -96,7 +96,7 @@ class EnsembleTensor:
         self.sequence = sequence
 
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
-        """The tensor as the input of a model.
+        """Return the tensor as the input of a model.
 
         Between a model that batches and one that does not, a batch dimension of 1 is added or removed. The array is
         read-only, since other steps may read it, too.

@@ -97,7 +97,7 @@ class InstanceSet:
         return self._by_number.keys() - self._removed
 
     def key(self, number: int) -> InstanceKey:
-        """The key of an instance in the rate limiter, which all models share."""
+        """Return the key of an instance in the rate limiter, which all models share."""
         return self._served.load_number, number
 
     # --- creation -----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class InstanceSet:
         self._count_memory()
 
     def _match(self, config: pb.ModelConfig) -> tuple[set[int], list[InstanceSpec]]:
-        """The instances that ``instance_group`` does not require, and the required ones that do not exist.
+        """Return the instances that ``instance_group`` does not require, and the required ones that do not exist.
 
         Instances match by name first; the others match if they differ in the name only.
         """
@@ -248,7 +248,7 @@ class InstanceSet:
 
 
 def instance_specs(config: pb.ModelConfig) -> Iterator[InstanceSpec]:
-    """The instances that a normalised ``instance_group`` requires, passive ones last."""
+    """Yield the instances that a normalised ``instance_group`` requires, passive ones last."""
     index = 0
     for group in sorted(config.instance_group, key=lambda group: bool(group.passive)):
         kind = type(group).Kind.Name(group.kind)

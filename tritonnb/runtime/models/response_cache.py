@@ -60,7 +60,7 @@ class ResponseCache:
         return len(self._responses)
 
     def look_up(self, key: Key) -> InferResponse | None:
-        """A copy of a stored response; None if there is none."""
+        """Return a copy of a stored response; None if there is none."""
         began = time.monotonic_ns()
         entry = self._responses.get(key)
         if entry is None:
@@ -96,7 +96,7 @@ class ResponseCache:
 
 
 def key_of(model: int, request: InferRequest) -> Key:
-    """A digest of everything that a response can depend on.
+    """Return a digest of everything that a response can depend on.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def key_of(model: int, request: InferRequest) -> Key:
 
 
 def _packed_size(response: InferResponse) -> int:
-    """The size of a response as Triton packs it: numbers, and for each output name, datatype, shape and data."""
+    """Return the size of a response as Triton packs it: numbers, and for each output name, datatype, shape and data."""
     return 4 + sum(
         28 + len(output.name) + len(output.datatype.name) + 8 * len(output.shape) + _size(output.array)
         for output in response.outputs

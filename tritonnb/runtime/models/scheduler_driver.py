@@ -162,7 +162,7 @@ class SchedulerDriver:
             instance.backend_instance.cancel(request)
 
     def queue_depth(self) -> int:
-        """The number of requests that are queued."""
+        """Return the number of requests that are queued."""
         return self.scheduler.queue_depth()
 
     @property
@@ -237,7 +237,7 @@ class SchedulerDriver:
         self._carry_out([decision for decision in decisions if type(decision) is not Execute], now)
 
     def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
-        """The execution of a batch, and the instance that will run it."""
+        """Return the execution of a batch, and the instance that will run it."""
         instance = self.instances[decision.instance]
         number = next(batch_numbers)
         waiting = self.scheduler.queue_depth()

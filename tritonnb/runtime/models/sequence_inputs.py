@@ -119,7 +119,7 @@ class SequenceInputs:
         self._slots: dict[tuple[int, int], States] = {}
 
     def prepare(self, decision: Execute) -> list[InferRequest]:
-        """The requests of a batch with their controls and states, including null requests.
+        """Return the requests of a batch with their controls and states, including null requests.
 
         The inputs and states of a null request are zeros with the shapes of the first real request
         (``DirectSequenceBatch::BatcherThread``): the scheduler compares the inputs of a batch, and not the states.
@@ -180,7 +180,7 @@ class _Controls:
         self._by_id = functools.lru_cache(maxsize=1024)(self._id_tensor)
 
     def tensors(self, request: InferRequest) -> dict[str, Tensor]:
-        """The control tensors of one request."""
+        """Return the control tensors of one request."""
         # READY does not correspond to a request flag: it is true for every real request.
         return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
 

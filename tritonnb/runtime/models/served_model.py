@@ -46,7 +46,7 @@ class Driver(RequestHandler, Protocol):
         """Queue or start a valid request; raises TritonError if it is rejected."""
 
     def queue_depth(self) -> int:
-        """The number of requests that are queued."""
+        """Return the number of requests that are queued."""
 
     def stop(self) -> None:
         """Reject new requests, because the server is stopping."""
@@ -125,7 +125,7 @@ class ServedModel:
     # --- queries ------------------------------------------------------------------------------
 
     def metadata(self, versions: Sequence[int] | None = None) -> ModelMetadata:
-        """The model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
+        """Return the model metadata of the v2 protocol; ``versions`` are the versions to list, ascending."""
         return {
             "name": self.config.name,
             "versions": [str(version) for version in versions or [self.version]],
@@ -142,11 +142,11 @@ class ServedModel:
         ]
 
     def config_json(self) -> str:
-        """The response to ``GET /v2/models/NAME/config``."""
+        """Return the response to ``GET /v2/models/NAME/config``."""
         return config_to_json(self.config)
 
     def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None if it has none."""
+        """Return the lines of an output's ``label_filename``; None if it has none."""
         return self.output_labels.get(output_name)
 
     @property
@@ -159,7 +159,7 @@ class ServedModel:
         await asyncio.gather(*[instance.check_ready() for instance in self.instances])
 
     def queue_depth(self) -> int:
-        """The number of requests that are queued."""
+        """Return the number of requests that are queued."""
         return self.driver.queue_depth()
 
     @property

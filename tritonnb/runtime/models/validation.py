@@ -210,7 +210,7 @@ class RequestValidator:
         return (*names, *sorted(shapes))
 
     def _batch_hint(self, inputs: _Inputs) -> str:
-        """The shapes of inputs that disagree on the batch size."""
+        """Return the shapes of inputs that disagree on the batch size."""
         shapes = ", ".join(
             f"'{name}' expected {shape_text((-1, *self._spec.inputs[name].dims))}, got {shape_text(tensor.shape)}"
             for name, tensor in reversed(inputs)
@@ -253,7 +253,7 @@ class RequestValidator:
 
 
 def _hash_order(request: InferRequest) -> _Inputs:
-    """The inputs in the order of Triton's hash map: the last one first, apart from collisions."""
+    """Return the inputs in the order of Triton's hash map: the last one first, apart from collisions."""
     items = list(request.unchecked_inputs.items())
     items.reverse()
     return items

@@ -64,7 +64,7 @@ class WarmupSample:
 
 
 def warmup_samples(context: ModelContext) -> list[WarmupSample]:
-    """The samples of a model, validated like other requests.
+    """Return the samples of a model, validated like other requests.
 
     Raises
     ------
@@ -146,7 +146,7 @@ async def _execute(
 
 
 def _sample_error(sample: WarmupSample, messages: list[str]) -> InvalidArgumentError:
-    """The error for a failed sample, with a message for every request that failed."""
+    """Return the error for a failed sample, with a message for every request that failed."""
     failures = "".join(f"{message}; " for message in messages)
     return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': {failures}")
 

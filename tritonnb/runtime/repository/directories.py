@@ -59,7 +59,7 @@ class ModelSource:
     config_text: str | None = None
 
     def with_config(self, override: str | None) -> ModelSource:
-        """A source that does not come from a directory, with another configuration; ``override`` is JSON."""
+        """Return a source that does not come from a directory, with another configuration; ``override`` is JSON."""
         return self if override is None else dataclasses.replace(self, config=parse_json(override))
 
 
@@ -79,7 +79,7 @@ class ModelDirectories:
         return sorted(self.counts())
 
     def counts(self) -> Counter[str]:
-        """The number of repositories that contain each model.
+        """Return the number of repositories that contain each model.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class ModelDirectories:
         return self.read_directory(name, self.find(name), override)
 
     def find(self, name: str) -> Path:
-        """The directory of a model.
+        """Return the directory of a model.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class ModelDirectories:
         return directories[0]
 
     def _hint(self, name: str, directories: Sequence[Path]) -> str:
-        """The remedy if a model is not in exactly one repository."""
+        """Return the remedy if a model is not in exactly one repository."""
         if directories:
             return f"keep one of {', '.join(map(str, directories))}"
         if not self._options.model_repositories:
@@ -136,7 +136,7 @@ class ModelDirectories:
         return similar_name_hint(name, self.counts()) or f"expected the folder '{name}' in {repositories}"
 
     def step_names(self, name: str) -> list[str]:
-        """The models of an ensemble's steps; empty if the ensemble is not in the repositories."""
+        """Return the models of an ensemble's steps; empty if the ensemble is not in the repositories."""
         try:
             config = self.read(name).config
         except TritonError:

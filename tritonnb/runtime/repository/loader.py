@@ -153,7 +153,7 @@ class ModelLoader:
         self.pool.shutdown(wait=False)
 
     def find_library(self, source: ModelSource, version: int) -> Path | None:
-        """The library of the backend, if it is a native one.
+        """Return the library of the backend, if it is a native one.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class ModelLoader:
         return context, backend_model, strategy
 
     def _open_strategy(self, context: ModelContext) -> BatchingStrategy | None:
-        """The custom batching of a model, if there is a library for it."""
+        """Return the custom batching of a model, if there is a library for it."""
         backends = self._options.backend_directory or _BACKENDS
         path = find_batch_strategy(context.config, context.directory, context.version, backends)
         return None if path is None else open_strategy(path, context)

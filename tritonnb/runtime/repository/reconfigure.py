@@ -69,7 +69,7 @@ class Reconfiguration:
             return pb.ModelConfig()
 
     async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
-        """The effective configuration of a model if it had another configuration; nothing is loaded.
+        """Return the effective configuration of a model if it had another configuration; nothing is loaded.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Reconfiguration:
         return effect
 
     async def _read_source(self, name: str, config: pb.ModelConfig) -> ModelSource:
-        """The source of a model with another configuration."""
+        """Return the source of a model with another configuration."""
         source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
             requested = source.with_config(override)
@@ -132,7 +132,7 @@ class Reconfiguration:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
     async def _effective_config(self, name: str, requested: ModelSource) -> pb.ModelConfig:
-        """The effective configuration of a model, as far as it is known without loading the model."""
+        """Return the effective configuration of a model, as far as it is known without loading the model."""
         source = self._current_source(name)
         if source is None:
             return await self._with_tensors(requested, requested.config, self.config(name))
@@ -154,7 +154,7 @@ class Reconfiguration:
     async def _with_tensors(
         self, requested: ModelSource, config: pb.ModelConfig, before: pb.ModelConfig
     ) -> pb.ModelConfig:
-        """A configuration with the inputs and outputs that it omits, as far as the backend completes them.
+        """Return a configuration with the inputs and outputs that it omits, as far as the backend completes them.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class Reconfiguration:
             model.files = frozenset()  # so that the next load reads the file
 
     def _current_source(self, name: str) -> ModelSource | None:
-        """The source of the served model; None if the last attempt to load it failed."""
+        """Return the source of the served model; None if the last attempt to load it failed."""
         if self._table.failure(name):
             return None
         self._table.get(name)

@@ -322,7 +322,7 @@ class ModelRepository:
                 await self.unload(step_model, unload_dependents=True)
 
     def _ensembles_being_loaded_with(self, step_model: str) -> list[RepositoryModel]:
-        """The ensembles that are being loaded and contain a model, directly or through other ensembles."""
+        """Return the ensembles that are being loaded and contain a model, directly or through other ensembles."""
         ensembles: dict[str, RepositoryModel] = {}
         step_models = [step_model]
         for name in step_models:
@@ -346,7 +346,7 @@ class ModelRepository:
         self.loader.close()
 
     def unfinished(self) -> list[ServedModel]:
-        """The versions that `close` waits for."""
+        """Return the versions that `close` waits for."""
         return [*(served for served in self.table.served() if served.in_flight), *self._unloader.closing_versions()]
 
     # --- ensembles depend on the models of their steps -----------------------------------------

@@ -90,7 +90,7 @@ class RepositoryModel:
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def ready_versions(self) -> list[int]:
-        """The versions that are ready, ascending."""
+        """Return the versions that are ready, ascending."""
         return sorted(v for v, entry in self.versions.items() if entry.state is VersionState.READY)
 
     @property
@@ -99,13 +99,13 @@ class RepositoryModel:
         return bool(self.failure) and self.is_valid and not self.versions
 
     def step_models(self) -> list[str]:
-        """The models of the steps of a loaded ensemble; empty for other models."""
+        """Return the models of the steps of a loaded ensemble; empty for other models."""
         if self.ensemble is None:
             return []
         return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
 
     def as_step(self) -> StepModel | None:
-        """The state of the model as ensembles see it; None if its configuration could not be read."""
+        """Return the state of the model as ensembles see it; None if its configuration could not be read."""
         ready = self.ready_versions()
         if ready:
             served = self.versions[ready[-1]].served
@@ -129,11 +129,11 @@ class ModelTable:
         self._newest: dict[str, ServedModel] = {}
 
     def entry(self, name: str) -> RepositoryModel:
-        """The entry of a model, which is created if there is none."""
+        """Return the entry of a model, which is created if there is none."""
         return self.models.setdefault(name, RepositoryModel())
 
     def get(self, name: str, version: int = -1) -> ServedModel:
-        """A model version that is ready; version -1 is the newest one.
+        """Return a model version that is ready; version -1 is the newest one.
 
         Raises
         ------
@@ -172,23 +172,23 @@ class ModelTable:
             self._newest[name] = served
 
     def ready_versions(self, name: str) -> list[int]:
-        """The versions that are ready, ascending."""
+        """Return the versions that are ready, ascending."""
         model = self.models.get(name)
         return [] if model is None else model.ready_versions()
 
     def served(self) -> Iterable[ServedModel]:
-        """Every version that is ready, by name and version."""
+        """Return every version that is ready, by name and version."""
         for name in sorted(self.models):
             for version in self.ready_versions(name):
                 yield self.get(name, version)
 
     def failure(self, name: str) -> str:
-        """The error of the last attempt to load a model without ready versions; empty if there is none."""
+        """Return the error of the last attempt to load a model without ready versions; empty if there is none."""
         model = self.models.get(name)
         return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
     def failures(self) -> dict[str, str]:
-        """The errors of models without ready versions, by name."""
+        """Return the errors of models without ready versions, by name."""
         return {name: failure for name in sorted(self.models) if (failure := self.failure(name))}
 
     def all_ready(self) -> bool:
@@ -200,7 +200,7 @@ class ModelTable:
         ) and not any(model.lacks_version for model in self.models.values())
 
     def ensembles_of(self, step_model: str) -> list[str]:
-        """The loaded ensembles that contain a model."""
+        """Return the loaded ensembles that contain a model."""
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[IndexEntry]:

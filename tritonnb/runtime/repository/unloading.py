@@ -64,7 +64,7 @@ class Unloader:
         await asyncio.gather(*self._closing)
 
     def closing_versions(self) -> list[ServedModel]:
-        """The versions that were unloaded or replaced and are not closed yet."""
+        """Return the versions that were unloaded or replaced and are not closed yet."""
         return list(self._closing.values())
 
 

@@ -147,7 +147,7 @@ def stop_serve(name: str, exit_timeout: float) -> None:
 
 
 def deployment_error(name: str, text: str) -> TritonError:
-    """The error of an application that could not be deployed, with what its deployments say."""
+    """Return the error of an application that could not be deployed, with what its deployments say."""
     from ray import serve
 
     status: Any = serve.status().applications.get(name)
@@ -162,7 +162,7 @@ def _last_line(text: str) -> str:
 
 
 def free_port(service: str, host: str, port: int | None) -> int:
-    """The port, if nothing listens on it; without one, the first free one from 8000 on; for 0 any free one."""
+    """Return the port, if nothing listens on it; without one, the first free one from 8000 on; for 0 any free one."""
     for candidate in range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -156,7 +156,7 @@ class Serialized:
         self._message = message
 
     def SerializeToString(self) -> bytes:  # noqa: N802 -- the name in protobuf
-        """The bytes."""
+        """Return the bytes."""
         return self._message
 
 
@@ -199,7 +199,7 @@ _add_rpcs()
 
 
 def http_application() -> Any:
-    """The ASGI application of an ingress replica."""
+    """Return the ASGI application of an ingress replica."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

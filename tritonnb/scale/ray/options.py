@@ -41,7 +41,7 @@ class EngineSettings:
     direct: bool = False
 
     def engine_options(self) -> EngineOptions:
-        """The options of the engine.
+        """Return the options of the engine.
 
         Raises
         ------
@@ -51,13 +51,13 @@ class EngineSettings:
         return EngineOptions(tuple(map(Path, self.repositories)), **self.options)
 
     def node_id(self) -> str:
-        """The node that this process runs on."""
+        """Return the node that this process runs on."""
         import ray
 
         return str(ray.get_runtime_context().get_node_id())
 
     def direct_host(self) -> str:
-        """The address of this node."""
+        """Return the address of this node."""
         import ray
 
         return str(ray.util.get_node_ip_address())
@@ -149,7 +149,7 @@ class DeploymentPlan:
 
 
 def model_names(repositories: Sequence[Path]) -> list[str]:
-    """The models in repositories, by name."""
+    """Return the models in repositories, by name."""
     return sorted({entry.name for path in repositories for entry in path.iterdir() if entry.is_dir()})
 
 
@@ -166,7 +166,7 @@ def _check_models(placed: Mapping[str, Mapping[str, Any]], repositories: Sequenc
 
 
 def _with_models(options: Mapping[str, Any], repositories: Sequence[Path], placed: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the models that the default group loads."""
+    """Return the options with the models that the default group loads."""
     options = {"model_control_mode": "explicit", **options}
     if options["model_control_mode"] != "explicit":
         if placed:

@@ -66,7 +66,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
     async def _choose_replica_for_request(
         self, pending_request: PendingRequest, *, is_retry: bool = False
     ) -> RunningReplica:
-        """The replica for a request (Ray's interface to its router; `choose_replicas` is behind it).
+        """Return the replica for a request (Ray's interface to its router; `choose_replicas` is behind it).
 
         Ray's own method queues requests for a few tasks, which find them again by the ID of the client's request. Calls
         that the ingress makes for one request, to all replicas, share that ID, and Ray 2.60 routes one of them forever.
@@ -82,7 +82,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The replicas that may get a request (Ray's interface)."""
+        """Return the replicas that may get a request (Ray's interface)."""
         target = pending_request.args[0] if pending_request is not None and pending_request.args else ""
         if target:
             named = [replica for replica in candidate_replicas if _id(replica) == target]

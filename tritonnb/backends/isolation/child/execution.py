@@ -67,7 +67,7 @@ class ChildExecution(Execution):
         super().answer(index, response)
 
     def sender(self, index: int) -> ResponseSender:
-        """The response sender of request ``index``."""
+        """Return the response sender of request ``index``."""
         if index not in self.senders:
             self.senders[index] = ResponseSender(self.requests[index], functools.partial(self._deliver_from, index))
         return self.senders[index]
@@ -79,11 +79,11 @@ class ChildExecution(Execution):
         self.updates.append([index, self.packer.add(state)])
 
     def used_senders(self, is_decoupled: bool) -> list[int]:
-        """The requests whose response senders the model has used, or may use later."""
+        """Return the requests whose response senders the model has used, or may use later."""
         return list(range(len(self.requests))) if is_decoupled else sorted(self.senders)
 
     def result(self, senders: list[int]) -> list[Any]:
-        """The result as a part of a message; its tensors are in `packer`."""
+        """Return the result as a part of a message; its tensors are in `packer`."""
         return [
             self._encoded,
             sorted(self.rescheduled),

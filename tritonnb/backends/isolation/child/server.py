@@ -149,7 +149,7 @@ class _Metric(CustomMetric):
         self._outbox = family._outbox
 
     def value(self) -> float:
-        """The value in the server, to which other instances contribute."""
+        """Return the value in the server, to which other instances contribute."""
         super().value()
         return float(self._outbox.ask("metric_value", *self._address))
 

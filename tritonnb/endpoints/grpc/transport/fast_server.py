@@ -235,7 +235,7 @@ class _Call:
         self._connection.send(self, head, body, _DONE)
 
     def _framed(self, message: bytes) -> tuple[bytes, bytes]:
-        """The header block of the response, and the message with its prefix."""
+        """Return the header block of the response, and the message with its prefix."""
         if self._wants_gzip:
             message = gzip.compress(message, 1)
             return _HEAD_GZIP, _PREFIX.pack(1, len(message)) + message

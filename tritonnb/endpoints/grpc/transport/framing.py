@@ -109,17 +109,17 @@ class FloodLimit:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes | bytearray) -> bytes:
-    """A complete frame."""
+    """Return a complete frame."""
     return frame_head(len(payload), kind, flags, stream) + payload
 
 
 def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """The header of a frame, nine bytes."""
+    """Return the header of a frame, nine bytes."""
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
 def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
-    """A payload without its padding, the length of which is in the first byte.
+    """Return a payload without its padding, the length of which is in the first byte.
 
     Raises
     ------
@@ -335,7 +335,7 @@ class Sender:
         self._starved.pop(stream, None)
 
     def _last(self, call: Call, trailers: bytes) -> list[bytes]:
-        """The frames that end a stream; a client that has not ended its side is asked to stop sending."""
+        """Return the frames that end a stream; a client that has not ended its side is asked to stop sending."""
         del self._calls[call.stream]
         limit = self.frame_limit
         pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]

@@ -124,7 +124,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def status_code(status: Status) -> grpc.StatusCode:
-    """The status of gRPC for one of Triton, as grpcio has it."""
+    """Return the status of gRPC for one of Triton, as grpcio has it."""
     return _STATUS_CODES[CODES[status]]
 
 

@@ -131,7 +131,7 @@ class _GenerateReader:
 
 
 def write_generate_response(request: InferRequest, response: InferResponse) -> bytes:
-    """One response as a JSON object, its members sorted by name.
+    """Return one response as a JSON object, its members sorted by name.
 
     Raises
     ------

@@ -59,7 +59,7 @@ class LoggingHandler(Handler):
 
 
 def _trace_changes(body: Mapping[str, object]) -> dict[str, TraceValue]:
-    """The options that a request changes; None for one that it clears."""
+    """Return the options that a request changes; None for one that it clears."""
     if "trace_file" in body:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, TraceValue] = {}

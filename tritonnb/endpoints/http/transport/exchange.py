@@ -26,12 +26,12 @@ class LightHeaders:
         self.route: object = None
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The value of a header, or the default."""
+        """Return the value of a header, or the default."""
         value = self._by_name.get(name.lower().encode("latin-1"))
         return default if value is None else value.decode("latin-1")
 
     def full(self) -> httputil.HTTPHeaders:
-        """All headers, as Tornado's class."""
+        """Return all headers, as Tornado's class."""
         headers = httputil.HTTPHeaders()
         for name, value in self._by_name.items():
             headers[name.decode("latin-1")] = value.decode("latin-1")

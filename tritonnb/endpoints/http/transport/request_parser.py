@@ -66,7 +66,7 @@ class HeadCache:
         self._heads: BoundedCache[bytes, Head] = BoundedCache(limit)
 
     def find(self, data: bytes) -> tuple[Head, bytes] | None:
-        """The head and the body of a complete request; None if its head is not known."""
+        """Return the head and the body of a complete request; None if its head is not known."""
         end = data.find(_END) + len(_END)
         head = self._heads.get(data[:end])
         if head is None or len(data) - end != head.length:
@@ -222,7 +222,7 @@ class RequestParser:
         return remaining
 
     def _rewritten(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> bytes:
-        """The data with another method or target in its request line."""
+        """Return the data with another method or target in its request line."""
         line = _LINE.match(data) if possible else None
         if line is None or target == line.group(2):
             raise MalformedRequestError
@@ -335,6 +335,6 @@ class RequestParser:
 
 
 def _as_own_error(error: BaseException) -> MalformedRequestError | DelegateError:
-    """The error for an exception that was raised while a request was passed to its receiver."""
+    """Return the error for an exception that was raised while a request was passed to its receiver."""
     is_malformed = isinstance(error, (MalformedRequestError, httputil.HTTPInputError))
     return MalformedRequestError() if is_malformed else DelegateError()
