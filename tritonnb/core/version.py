@@ -1,6 +1,6 @@
 """The version of this package, and of the Triton release that it reproduces."""
 
-#: A version in development ends in `.dev0`; a released one is that of a tag (*docs/releasing.md*).
+#: A version in development ends in `.dev0`; a released one is that of a tag (*RELEASING.md*).
 VERSION = "0.1.0.dev0"
 __version__ = VERSION
 
