@@ -67,11 +67,11 @@ def test_held_batches_stay_for_a_second(view: ViewPage) -> None:
     view.open(history)
     view.receive(sent[:10])
     view.settle()
-    picture = view.run("view.svg()")
+    picture = view.run("(view.window.heldAt = performance.now() + 1e6, view.svg())")
     view.receive(sent[10:])
     view.run("view.draw()")
     assert view.run("view.svg()") == picture
-    view.run("(view.window.heldAt -= 1000, view.draw())")
+    view.run("(view.window.heldAt = performance.now() - 1000, view.draw())")
     assert view.run("view.svg()") != picture
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.notebook.view_page import COVERED, ViewPage, deliveries
+from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.recording import Recording
 
 DENSE = 'name: "dense" max_batch_size: 64 dynamic_batching { }'
@@ -29,6 +30,10 @@ def busy_share(rec: Recording, begin_ms: float, end_ms: float) -> float:
     begin, end = (rec.span_ns[0] + round(time * 1e6) for time in (begin_ms, end_ms))
     busy = sum(max(0, min(batch.exec_end_ns, end) - max(batch.exec_start_ns, begin)) for batch in rec.batches)
     return busy / (end - begin) / len(rec.instances)
+
+
+def joined(rec: Recording) -> list[tuple[Batch, list[RequestRecord]]]:
+    return list(batches_of(rec.events))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +206,50 @@ def test_history_fills_gaps_of_lost_deliveries(view: ViewPage) -> None:
     complete = dict(rec.view().history)
     view.page.evaluate("(history) => window.replaceHistory(history)", {**complete, "number": sent[-1]["number"]})
     assert view.run("view.received.gaps") == []
+
+
+def test_the_longest_wait_is_drawn_up_to_the_longest_in_sight(view: ViewPage) -> None:
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }'
+    rec = tnb.simulate(config, tnb.poisson(rate=600, duration=2, seed=1), tnb.fixed(20))
+    view.open(rec.view().history, live=False)
+    longest_ms = (
+        max(batch.sent_ns - min(request.queued_ns for request in requests) for batch, requests in joined(rec)) / 1e6
+    )
+    assert view.run("view.frame.maxWait") == pytest.approx(longest_ms, rel=0.01)
+    assert f"{longest_ms:.0f} ms" in [text for text, *_ in view.labels()]
+
+
+def test_marks_of_waiting_requests_are_no_longer_than_a_third_of_the_waits(view: ViewPage) -> None:
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1500 }'
+    view.open(
+        tnb.simulate(config, tnb.poisson(rate=140, duration=2, seed=1), tnb.fixed(0.5)).view().history, live=False
+    )
+    for span, dots in ((100, True), (1500, False)):
+        view.run(f"Object.assign(view.window, {{ from: 200, span: {span} }})")
+        circles = view.run(
+            """[...new DOMParser().parseFromString(view.svg(), "image/svg+xml").querySelectorAll("circle")]
+                .map((circle) => Number(circle.getAttribute("r")))"""
+        )
+        assert bool(circles) == dots
+        assert all(2 * radius <= 1.5 / span * view.run("view.frame.scale.width") for radius in circles)
+
+
+def test_a_sequence_that_waits_is_in_the_backlog_of_every_moment(view: ViewPage) -> None:
+    arrivals = tnb.sequences([12] * 12, every_ms=120, stagger_ms=60)
+    history, sent = deliveries(tnb.simulate(DIRECT, arrivals, tnb.fixed(20)))
+    view.open(history)
+    state = {"owners": [], "backlog": ["9", "10"], "omitted": 0}
+    view.receive([delivery | {"slot_state": state} for delivery in sent[:8]])
+    view.do("pause")
+    pending = view.run("view.timeline.pending.map(({ sequence, queued }) => [String(sequence), queued])")
+    waiting = {name: time for name, time in reversed(pending) if name in {"9", "10"}}
+    assert set(waiting) == {"9", "10"}
+    view.run(
+        f"(view.timeline.slotState.backlog = view.timeline.pending.map(({{ sequence }}) => sequence)"
+        f".filter((one, at, all) => all.indexOf(one) === at && ['9', '10'].includes(String(one))),"
+        f" view.cursor = {max(waiting.values())} + 1, view.textUpdatedAt = -1e6, view.draw())"
+    )
+    assert "backlog: 9, 10" in view.text("slots")
 
 
 def test_queue_columns_show_peaks(view: ViewPage) -> None:

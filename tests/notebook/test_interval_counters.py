@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.core.packed_events import pack
+from tritonnb.notebook.activity import Activity
 from tritonnb.notebook.interval_counters import (
     LANE_COUNTERS,
     Counters,
@@ -17,7 +18,6 @@ from tritonnb.notebook.interval_counters import (
     QueueDepth,
     merge_into,
 )
-from tritonnb.notebook.server_monitor import Activity
 from tritonnb.notebook.view_session import ViewSession
 
 WIDTH = 10
@@ -129,7 +129,7 @@ def test_requests_are_counted_when_they_end() -> None:
     counters = Counters(0, WIDTH)
     for request in ((3, 9, 4, 2), (8, 7, 1, 2), (12, 5, 0, 5)):
         counters.add_request(*request)
-    assert counters.requests == {0: [2, 5, 4, array("q", [9, 7])], 1: [1, 0, 5, array("q", [5])]}
+    assert counters.requests == {0: [0, 0, 2, 5, 4, array("q", [9, 7])], 1: [0, 0, 1, 0, 5, array("q", [5])]}
 
 
 def test_time_before_the_begin_is_not_counted() -> None:

@@ -113,7 +113,7 @@ class ViewPage:
     def settle(self) -> None:
         """Draw the newest state without an animation, as while requests arrive."""
         self.run(
-            "(view.pace.lag = 0, view.pace.receivedAt = performance.now(), view.window.heldAt = -1e6, "
+            "(view.pace.lag = 0, view.pace.receivedAt = view.activeAt = performance.now(), view.window.heldAt = -1e6, "
             "view.textUpdatedAt = -1e6, view.draw())"
         )
 

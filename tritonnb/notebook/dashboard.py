@@ -21,9 +21,10 @@ import traitlets
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import Json
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
-from tritonnb.notebook.live_batch_view import LiveBatchView
+from tritonnb.notebook.live_batch_view import LiveBatchView, open_batch_views, watch
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
@@ -36,7 +37,7 @@ from tritonnb.server.server import Server
 _POLL_S, _END_S = 0.25, 5.0
 #: The share of time that may be spent on the picture for notebooks without a kernel.
 _PICTURE_SHARE = 0.01
-W = TypeVar("W", ConfigEditor, Traffic)
+W = TypeVar("W", ConfigEditor, LiveBatchView, Traffic)
 
 #: The open dashboards, by server and the model with which they were opened.
 open_dashboards: OpenViews[Dashboard] = OpenViews()
@@ -87,8 +88,9 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._model: ModelHandle | None = None
         self._served = False
         self._editor: ConfigEditor | None = None
-        self._own: list[ConfigEditor | Traffic] = []
+        self._own: list[ConfigEditor | LiveBatchView | Traffic] = []
         self._view: LiveBatchView | None = None
+        self._busy_tiles: list[Json] = []  # those of the last seconds in which requests were answered
         self._picture = ""
         self._picture_after_s = 0.0
         self._live, self._configuration = widgets.VBox(), widgets.VBox()
@@ -137,7 +139,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Return the last state of server, model and configuration as HTML, and the batches as a picture."""
         tiles = "".join(
             f"<li>{tile['label']}: <b>{tile['value']}</b> {tile['unit']} ({html.escape(tile['note'])})</li>"
-            for tile in self._tiles.tiles
+            for tile in self._busy_tiles or self._tiles.tiles
         )
         config = "" if self._editor is None else f"<pre>{html.escape(self._editor.text)}</pre>"
         name = "" if self._model is None else f"<p><b>{html.escape(self._model.name)}</b></p>"
@@ -215,7 +217,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._statistics.value = model_card(self._model)
 
     def _show_activity(self, model: ModelHandle) -> None:
+        self._charts.recent = self._monitor.recent(model.name)
         self._tiles.tiles = self._monitor.tiles(model.name)
+        if self._charts.recent["n"]:
+            self._busy_tiles = self._tiles.tiles
         self._charts.series = self._monitor.series(model.name)
         self._charts.marks = self._monitor.marks(model.name)
         if self._graph in self._live.children:
@@ -249,6 +254,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Show traffic and batches of the model, or the reason why it failed to load."""
         assert self._model is not None
         self._close_view()
+        self._busy_tiles = []
         model = self._model
         if self._is_failed(model.name):
             self._served = False
@@ -261,7 +267,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             picture = self._graph
             self._graph.graph = self._monitor.graph(model.name)
         else:
-            picture = self._view = LiveBatchView(model)
+            picture = self._view = self._open_part(open_batch_views, watch)
         self._show_activity(model)
         self._live.children = (traffic, picture, self._charts)
         self._served = True  # last: if the model is not available yet, the next poll tries again
@@ -280,7 +286,8 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         view, self._view = self._view, None
         self._picture = ""
         self._live.children = ()
-        if view is not None:
+        if view in self._own:
+            self._own.remove(view)
             view.close()
 
 
@@ -290,8 +297,8 @@ class ModelList(anywidget.AnyWidget):
     Attributes
     ----------
     models : list of dict
-        ``name``, ``state``, ``reason``, ``scheduling``, ``rate`` (requests/s) and ``curve``, the rates of the last
-        intervals.
+        ``name``, ``state``, ``reason``, ``scheduling``, ``rate`` and ``errors`` (requests/s), ``problem``, and
+        ``curve``, the rates of the last intervals.
     selected : str
         The model that was selected in the browser, or by `Dashboard.show`.
     shown : str
@@ -307,7 +314,10 @@ class ModelList(anywidget.AnyWidget):
 
 
 class Tiles(anywidget.AnyWidget):
-    """The most important numbers: a list of ``label``, ``value``, ``unit`` and ``note``."""
+    """The most important numbers: a list of ``label``, ``value``, ``unit``, ``note`` and ``level``.
+
+    The level is empty, ``"warning"`` or ``"error"``.
+    """
 
     _esm = javascript("tiles")
     tiles = traitlets.List(traitlets.Dict()).tag(sync=True)
@@ -319,13 +329,16 @@ class Charts(anywidget.AnyWidget):
     Attributes
     ----------
     series : dict
-        ``time`` (seconds since the epoch), ``rate``, ``p50_ms``, ``p99_ms``, ``n`` and ``busy`` by interval.
+        By interval: ``time`` (seconds since the epoch), ``rate``, ``errors``, ``p50_ms``, ``p99_ms``, ``n``, ``busy``.
+    recent : dict
+        The same of the last seconds together, as the tiles show them.
     marks : list of dict
         ``time`` and ``text`` of each applied configuration.
     """
 
     _esm = javascript("charts")
     series = traitlets.Dict().tag(sync=True)
+    recent = traitlets.Dict().tag(sync=True)
     marks = traitlets.List(traitlets.Dict()).tag(sync=True)
 
 

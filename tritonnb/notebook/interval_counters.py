@@ -30,10 +30,11 @@ SLOT_COUNTERS: dict[str, Merge] = {"busy": operator.add, "nulls": operator.add}
 #: The counters of the queue: its maximum depth, request-ns waited, requests refused, and the longest wait (ns) of the
 #: requests that were sent.
 QUEUE_COUNTERS: dict[str, Merge] = {"depth": max, "waited": operator.add, "refused": operator.add, "wait": max}
-#: The counters of the requests that succeeded, when they end: their number, ns waited and ns executed, and their
-#: latencies (ns) as an array.
+#: The counters of requests: those that arrived; those that failed in an execution; and of those that succeeded, when
+#: they end, their number, ns waited and ns executed, and their latencies (ns) as an array.
 REQUEST_COUNTERS: dict[str, Merge] = {
-    "requests": operator.add, "queue": operator.add, "compute": operator.add, "latencies": operator.add,
+    "arrived": operator.add, "failed": operator.add, "requests": operator.add, "queue": operator.add,
+    "compute": operator.add, "latencies": operator.add,
 }  # fmt: skip
 
 
@@ -127,12 +128,26 @@ class Counters:
 
     def add_request(self, time_ns: int, latency_ns: int, queue_ns: int, compute_ns: int) -> None:
         """Count a request that succeeded: its latency, and the part of it that it waited and was executed."""
+        values = self._requests_at(time_ns)
+        values[2] += 1
+        values[3] += queue_ns
+        values[4] += compute_ns
+        values[5].append(latency_ns)
+
+    def add_arrival(self, time_ns: int) -> None:
+        """Count a request that arrived."""
+        self._requests_at(time_ns)[0] += 1
+
+    def add_failure(self, time_ns: int) -> None:
+        """Count a request that failed."""
+        self._requests_at(time_ns)[1] += 1
+
+    def _requests_at(self, time_ns: int) -> list[Any]:
         at = (time_ns - self.begin_ns) // self.width_ns
-        values = self.requests.setdefault(at, [0, 0, 0, array("q")])
-        values[0] += 1
-        values[1] += queue_ns
-        values[2] += compute_ns
-        values[3].append(latency_ns)
+        values = self.requests.get(at)
+        if values is None:
+            values = self.requests[at] = [0, 0, 0, 0, 0, array("q")]
+        return values
 
     def _since_begin(self, time_ns: int) -> int:
         return time_ns - self.begin_ns if time_ns > self.begin_ns else 0
@@ -281,6 +296,9 @@ class QueueDepth:
 class MonitorInterval:
     """Counters of a model in one interval: requests count when they end, batches when they begin, busy time exactly."""
 
+    arrived: int = 0
+    failed: int = 0
+    refused: int = 0
     requests: int = 0
     rows: int = 0
     batches: int = 0
@@ -331,8 +349,11 @@ class ModelIntervals:
     def _interval(self, at: int) -> MonitorInterval:
         lanes = [values for lane in self._lanes.values() if (values := lane.at(at))]
         busy_ns, batches, rows = (sum(values[number] for values in lanes) for number in range(3))
-        requests, queue_ns, compute_ns, latencies_ns = self._requests.at(at) or (0, 0, 0, ())
-        return MonitorInterval(requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns)
+        arrived, failed, requests, queue_ns, compute_ns, latencies_ns = self._requests.at(at) or (0, 0, 0, 0, 0, ())
+        refused = (self._queue.at(at) or (0, 0, 0))[2]
+        return MonitorInterval(
+            arrived, failed, refused, requests, rows, batches, busy_ns, queue_ns, compute_ns, latencies_ns
+        )
 
     def encode(self) -> Json:
         """Return all counters of the picture, with longer intervals where they are old."""

@@ -19,10 +19,10 @@ from tritonnb.core.events import BatchSent, InstanceStateChanged, ModelStateChan
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.activity import EventQueue, ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.open_views import OpenViews
-from tritonnb.notebook.server_monitor import EventQueue
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
 from tritonnb.profile.load import load
@@ -71,6 +71,7 @@ class LiveBatchView(BatchView):
         self._server = model.server
         self._name = model.name
         self._session = self._begin()
+        self._activity = ServerActivity.follow(model.server)
         self._stateful = self._session.config.HasField("sequence_batching")
         self._stop = threading.Event()
         self._encoding = threading.Lock()  # deliveries are made on the view's thread and at the end of a cell
@@ -187,8 +188,8 @@ class LiveBatchView(BatchView):
         served = self._server.engine.model(self._name)
         changed = {"meta": self._session.meta} if self._session.reconfigure(served.config) else {}
         sequences = served.driver.sequences
-        if sequences is None:
-            return changed
+        if sequences is None or served.config.sequence_batching.iterative_sequence:
+            return changed  # the view names generations by their requests, and knows their slots from the steps
         names = {instance.spec.index: instance.spec.name for instance in served.instances}
         in_slots, backlog = sequences.table.snapshot(time.monotonic_ns())
         owners = [
@@ -218,6 +219,7 @@ class LiveBatchView(BatchView):
         sent_ns = saved_ns = read_ns = figure_ns = counted = 0
         unsaved = undrawn = False
         slots: Json = {}
+        numbers: Json = {}
         while not self._stop.wait(self._tick_s):
             now = time.monotonic_ns()
             before, state = slots, {}
@@ -227,8 +229,12 @@ class LiveBatchView(BatchView):
                 except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
                 read_ns, slots = now, state.get("slot_state", {})
+            known, numbers = numbers, self._recent_numbers()
+            if numbers != known:
+                state = {**state, "recent": numbers}
             # The idle time of sequences goes on without events.
-            if not self._session.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
+            is_new = "meta" in state or "recent" in state or (slots != before and now - sent_ns > _IDLE_NS)
+            if is_new or not self._session.quiet:
                 undrawn = undrawn or not self._session.quiet
                 self.send({**self._delivery(), **state})
                 batches, now = self._session.tracker.counts.batches, self._session.now_ns
@@ -241,6 +247,12 @@ class LiveBatchView(BatchView):
             if unsaved and now - saved_ns > _HISTORY_NS:
                 self._save_history(slots)
                 saved_ns, unsaved = now, False
+
+    def _recent_numbers(self) -> Json:
+        """The numbers of the last seconds, which change once a second, and what is wrong."""
+        self._activity.update()
+        numbers = self._activity.recent(self._name, self._session.config)
+        return {**numbers, "problem": self._activity.problem(self._name)}
 
     def _delivery(self) -> Json:
         with self._encoding:
@@ -266,6 +278,7 @@ class LiveBatchView(BatchView):
             self._save_history()
             self.live = False
             self.keep_last_state(at_once=True)
+        self._activity.close()
         open_batch_views.remove(self._server, self)
         atexit.unregister(self._stop_at_exit)
         self.ended.set()

@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat, starmap
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import changed_fields
-from tritonnb.notebook.interval_counters import Counters, ModelIntervals, MonitorInterval
+from tritonnb.notebook.activity import INTERVAL_NS, KEPT, RECENT, ServerActivity, measures, measures_of
 from tritonnb.recording.ensemble_graph import StepGraph, ensemble_graph
 from tritonnb.scheduling.from_config import describe_scheduling
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.server import Server
 from tritonnb.simulation.run import instance_count
-from tritonnb.telemetry.quantiles import quantile
 
 #: Intervals without a request after which a model is idle.
 _IDLE = 3
@@ -28,14 +24,8 @@ _IDLE = 3
 _MARKS = 20
 #: Characters of a value in the description of a change.
 _VALUE = 60
-#: Events that wait to be taken; of more, the oldest are lost. A thread takes them several times a second.
-_MOST_EVENTS = 1_000_000
-INTERVAL_NS = 1_000_000_000
-#: Intervals that are kept, and those that tiles and the ensemble graph are computed from.
-KEPT, RECENT = 120, 5
 #: Intervals of the curve of a model in a list.
 CURVE = 40
-_KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit)}
 
 
 class ServerMonitor:
@@ -46,24 +36,19 @@ class ServerMonitor:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._events = EventQueue()
-        self._begin_ns = time.monotonic_ns()
-        self._begin_s = time.time()
-        self._activity = Activity(self._begin_ns)
+        self._activity = ServerActivity.follow(server)
         self._end = 0  # the number of the interval that is not over yet
         self._configs: dict[str, pb.ModelConfig] = {}
         self._marks: dict[str, deque[Json]] = {}
-        server.call(server.engine.stream.attach, self._events.append)
 
     def close(self) -> None:
-        """Stop following; the server must run."""
-        self._server.call(self._server.engine.stream.detach, self._events.append)
+        """Stop following."""
+        self._activity.close()
 
     def update(self) -> bool:
         """Count what happened; return whether another interval is over."""
-        self._activity.fold(self._events.take())
+        end = self._activity.update()
         self._follow_configs()
-        end = self._activity.number_at(time.monotonic_ns())
         is_over, self._end = end != self._end, end
         return is_over
 
@@ -77,11 +62,16 @@ class ServerMonitor:
         """Return the most important numbers of a model over the last seconds."""
         config = self._configs.get(model, pb.ModelConfig())
         instances = instance_count(config)
-        numbers = measures(self._activity.of(model).last(self._end, RECENT), instances)
+        numbers = self.recent(model)
         window = f"last {RECENT} s"
+        unit = "steps" if config.sequence_batching.iterative_sequence else "requests"
         n = f"n = {numbers['n']:,}, {window}"
+        problem = self._activity.problem(model)
+        errors = {"note": problem, "level": "error"} if numbers["errors"] else {"note": f"none, {window}"}
+        growth = {"note": problem, "level": "warning"} if problem and not numbers["errors"] else {"note": window}
         tiles = [
-            _tile("throughput", _number(numbers["rate"], ",.0f"), "requests/s", window),
+            _tile("throughput", _number(numbers["rate"], ",.0f"), f"{unit}/s", **growth),
+            _tile("errors", _number(numbers["errors"], ",.3g"), "requests/s", **errors),
             _tile("latency p50", _number(numbers["p50_ms"]), "ms", n),
             _tile("latency p99", _number(numbers["p99_ms"]), "ms", n),
         ]
@@ -98,15 +88,17 @@ class ServerMonitor:
 
     def series(self, model: str) -> Json:
         """Return the intervals of a model, the oldest first; times in seconds since the epoch."""
-        count = min(KEPT, self._end)
-        instances = instance_count(self._configs.get(model, pb.ModelConfig()))
-        first = self._end - count
-        columns = [measures([interval], instances) for interval in self._activity.of(model).last(self._end, count)]
-        if self._is_ensemble(model):
-            columns = [{**column, "busy": None} for column in columns]  # its steps are busy, not the ensemble
-        names = ("rate", "p50_ms", "p99_ms", "n", "busy")
-        times = [self._begin_s + number * INTERVAL_NS / 1e9 for number in range(first, self._end)]
+        end = self._activity.end
+        count = min(KEPT, end)
+        config = self._configs.get(model, pb.ModelConfig())
+        columns = [measures_of([interval], config) for interval in self._activity.last(model, count)]
+        names = ("rate", "errors", "p50_ms", "p99_ms", "n", "busy")
+        times = [self._activity.begin_s + number * INTERVAL_NS / 1e9 for number in range(end - count, end)]
         return {"time": times, **{name: [column[name] for column in columns] for name in names}}
+
+    def recent(self, model: str) -> Json:
+        """Return the numbers of a model over the last seconds: see `measures_of`."""
+        return self._activity.recent(model, self._configs.get(model, pb.ModelConfig()))
 
     def marks(self, model: str) -> list[Json]:
         """Return when configurations were applied, and what changed; times in seconds since the epoch."""
@@ -136,7 +128,7 @@ class ServerMonitor:
 
     def is_idle(self, model: str) -> bool:
         """Return whether no request of a model was executed in the last intervals."""
-        return not any(interval.requests for interval in self._activity.of(model).last(self._end + 1, _IDLE))
+        return not any(interval.requests for interval in self._activity.last(model, _IDLE))
 
     def _is_ensemble(self, model: str) -> bool:
         return bool(self._configs.get(model, pb.ModelConfig()).HasField("ensemble_scheduling"))
@@ -151,19 +143,22 @@ class ServerMonitor:
         self._configs = {name: copy.deepcopy(config) for name, config in configs.items()}
 
     def _model(self, name: str, state: str, failures: Mapping[str, str]) -> Json:
-        intervals = self._activity.of(name).last(self._end, CURVE)
+        intervals = self._activity.last(name, CURVE)
+        numbers = measures(intervals[-RECENT:], 1)
         config = self._configs.get(name)
         return {
             "name": name,
             "state": "FAILED" if name in failures else state or "READY",
             "reason": failures.get(name, ""),
             "scheduling": "" if config is None else describe_scheduling(config),
-            "rate": measures(intervals[-RECENT:], 1)["rate"],
+            "rate": numbers["rate"],
+            "errors": numbers["errors"],
+            "problem": self._activity.problem(name),
             "curve": [interval.requests for interval in intervals],
         }
 
     def _step(self, model: str) -> Json:
-        intervals = self._activity.of(model).last(self._end, RECENT)
+        intervals = self._activity.last(model, RECENT)
         requests = sum(interval.requests for interval in intervals)
         queue_ms = sum(interval.queue_ns for interval in intervals) / max(1, requests) / 1e6
         compute_ms = sum(interval.compute_ns for interval in intervals) / max(1, requests) / 1e6
@@ -200,8 +195,8 @@ def _value(value: object) -> str:
     return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
 
 
-def _tile(label: str, value: str, unit: str, note: str) -> Json:
-    return {"label": label, "value": value, "unit": unit, "note": note}
+def _tile(label: str, value: str, unit: str, note: str, level: str = "") -> Json:
+    return {"label": label, "value": value, "unit": unit, "note": note, "level": level}
 
 
 def _number(value: float | None, form: str = ".3g") -> str:
@@ -224,88 +219,3 @@ def _graph_in_words(ensemble: str, graph: StepGraph, steps: Mapping[str, Json]) 
     parts = [f"{node.label}: {', '.join(_step_texts(steps[node.label]))}" for node in graph.nodes if node.step >= 0]
     count = pluralize(len(parts), "step")
     return f"Ensemble {ensemble} with {count} in {graph.layers - 2} layers, means of {RECENT} s. {'; '.join(parts)}."
-
-
-class EventQueue:
-    """Keeps packed events until they are taken.
-
-    Attributes
-    ----------
-    append : callable
-        The sink, called on the server's loop; it does nothing but append.
-
-    Examples
-    --------
-    >>> events = EventQueue()
-    >>> events.append(("RequestArrived", 0))
-    >>> events.take(), events.take()
-    ([('RequestArrived', 0)], [])
-    """
-
-    def __init__(self) -> None:
-        self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
-        self.append = self._events.append
-
-    def take(self) -> list[Packed]:
-        """Return and forget the events so far; called on one other thread."""
-        return list(starmap(self._events.popleft, repeat((), len(self._events))))
-
-
-class Activity:
-    """The intervals of all models, numbered from ``begin_ns``."""
-
-    def __init__(self, begin_ns: int) -> None:
-        self._begin_ns = begin_ns
-        self._models: dict[str, ModelIntervals] = {}
-
-    def number_at(self, time_ns: int) -> int:
-        """Return the number of the interval of a time."""
-        return (time_ns - self._begin_ns) // INTERVAL_NS
-
-    def of(self, model: str) -> ModelIntervals:
-        """Return the intervals of a model; they are kept for `KEPT` seconds."""
-        if model not in self._models:
-            self._models[model] = ModelIntervals(self._begin_ns, INTERVAL_NS, KEPT, levels=1)
-        return self._models[model]
-
-    def fold(self, packed: Iterable[Packed]) -> None:
-        """Count packed events of executions; others are ignored."""
-        counted: dict[str, Counters] = {}
-        for event in (unpack(one) for one in packed if one[0] in _KINDS):
-            counters = counted.get(event.model)
-            if counters is None:
-                counters = counted[event.model] = self.of(event.model).counters()
-            if isinstance(event, BatchExecuted):
-                start, end = event.exec_start_ns, event.exec_end_ns
-                rows = sum(request_rows for _, request_rows, *_ in event.requests)  # without null requests
-                counters.add_execution(event.instance, start, end, rows)
-                for _, _, received_ns, queued_ns, failed in event.requests:
-                    if not failed:
-                        counters.add_request(end, end - received_ns, start - queued_ns, end - start)
-            elif isinstance(event, CacheHit) or (isinstance(event, EnsembleExecuted) and not event.failed):
-                counters.add_request(event.time_ns, event.time_ns - event.received_ns, 0, 0)
-        for model, counters in counted.items():
-            self.of(model).add(counters)
-
-
-def measures(intervals: list[MonitorInterval], instances: int) -> Json:
-    """Return rate (requests/s), p50 and p99 (ms, None without requests), busy share and mean batch size of intervals.
-
-    Examples
-    --------
-    >>> second = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=[10**6, 3 * 10**6])
-    >>> measures([second], 1)
-    {'rate': 2.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
-    """
-    seconds = len(intervals) * INTERVAL_NS / 1e9
-    latencies_ms = sorted(latency / 1e6 for interval in intervals for latency in interval.latencies_ns)
-    batches = sum(interval.batches for interval in intervals)
-    busy_ns = sum(interval.busy_ns for interval in intervals)
-    return {
-        "rate": sum(interval.requests for interval in intervals) / seconds,
-        "n": len(latencies_ms),
-        "p50_ms": quantile(latencies_ms, 0.5) if latencies_ms else None,
-        "p99_ms": quantile(latencies_ms, 0.99) if latencies_ms else None,
-        "busy": busy_ns / (seconds * 1e9 * max(1, instances)),
-        "rows": sum(interval.rows for interval in intervals) / batches if batches else None,
-    }

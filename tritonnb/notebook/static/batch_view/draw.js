@@ -5,7 +5,7 @@ import { columnLevel, drawColumnDepth, drawColumnLanes, drawColumnWaits } from "
 import { AXIS, BAND, LABELS, Scale, TOP, gutterWidth, lanesOf, layoutOf, maximum, niceRows } from "./layout.js";
 import { drawQueue } from "./queue.js";
 import { drawBacklog, drawSlots } from "./slots.js";
-import { formatLength, pluralize } from "./words.js";
+import { formatDuration, formatLength, pluralize } from "./words.js";
 
 const WIDE = 4; // px: a batch that is so wide is drawn, narrower ones are columns
 const STILL_WIDE = 3; // px: if batches were drawn before
@@ -54,6 +54,7 @@ function drawTimeline(surface, timeline, shown) {
   frame.columns = shown.batches ? null : columnLevel(timeline, scale);
   frame.rows ??= rowScale(timeline, maximum(timeline.batches.values(), (batch) => batch.rows, 1));
   frame.maxDepth = maxDepth(frame);
+  frame.maxWait = maxWait(frame);
   drawLabels(frame);
   surface.clip(scale.left, 0, scale.width, surface.height - AXIS + 2, () => {
     if (timeline.sequences) {
@@ -88,6 +89,18 @@ function maxDepth({ timeline, scale, columns }) {
   return maximum(depths, ([, depth]) => depth, Math.max(1, timeline.depthAt(scale.from)));
 }
 
+// The longest wait in sight, in ms, and at least the limit.
+function maxWait({ timeline, scale, columns, batches, end }) {
+  const { delay } = timeline.meta;
+  if (columns) {
+    const { counters } = timeline;
+    const [first, last] = [scale.from, scale.to].map((time) => counters.indexAt(Math.max(0, time), columns.level));
+    return Math.max(delay, (counters.queue.total(columns.level, first, last)?.wait ?? 0) / 1e6);
+  }
+  const waits = timeline.pending.filter(({ queued }) => queued <= scale.to).map(({ queued }) => end - queued);
+  return maximum([...waits, ...batches.map(({ sent, oldest }) => sent - oldest)], (wait) => wait, delay);
+}
+
 // As much of the end of a name as fits: the end distinguishes instances.
 function endOf(surface, name, width) {
   let text = name;
@@ -118,8 +131,12 @@ function drawLabels(frame) {
   label(String(frame.maxDepth), depthTop + 5, true);
   label("0", depthTop + BAND - 3, true);
   if (!timeline.sequences && timeline.meta.delay) {
-    label(columns ? "longest wait" : "delay budget", budgetTop + BAND / 2);
-    label(`${timeline.meta.delay} ms`, budgetTop + 5, true);
+    const { delay } = timeline.meta;
+    const limitTop = budgetTop + BAND - (delay / frame.maxWait) * (BAND - 6);
+    const hasRoom = limitTop - budgetTop > 16 && Math.abs(limitTop - budgetTop - BAND / 2) > 9;
+    label("longest wait", budgetTop + BAND / 2);
+    label(formatDuration(frame.maxWait), budgetTop + 5, true);
+    if (hasRoom) label(`limit ${formatDuration(delay)}`, Math.min(limitTop, budgetTop + BAND - 3), true);
   }
 }
 
@@ -161,24 +178,20 @@ function drawDepth(frame) {
   surface.line(scale.left, top + BAND, scale.right, top + BAND, { stroke: surface.theme.line });
 }
 
-// How much of max_queue_delay the oldest request of each batch had used while the batch was formed.
+// How long, beside max_queue_delay, the oldest request of each batch had waited while the batch was formed.
 function drawDelayBudget(frame) {
   const { surface, timeline, scale, batches, end, columns, layout, targets } = frame;
   const { queue, limit, line } = surface.theme;
   const { delay } = timeline.meta;
   const bottom = layout.budgetTop + BAND;
-  const used = (waited) => bottom - Math.min(1.15, waited / delay) * (BAND - 6);
+  const used = (waited) => bottom - Math.min(1, waited / frame.maxWait) * (BAND - 6);
   surface.line(scale.left, used(delay), scale.right, used(delay), { stroke: limit, dash: [4, 4] });
   if (columns) drawColumnWaits(frame, bottom, used);
   for (const batch of batches) {
     const { sent, oldest } = batch;
-    const full = Math.min(sent, oldest + 1.15 * delay);
-    const shape = [
-      [scale.x(oldest), bottom], [scale.x(full), used(full - oldest)],
-      [scale.x(sent), used(sent - oldest)], [scale.x(sent), bottom],
-    ];
+    const shape = [[scale.x(oldest), bottom], [scale.x(sent), used(sent - oldest)], [scale.x(sent), bottom]];
     surface.path(shape, { fill: queue, alpha: 0.3 });
-    surface.path(shape.slice(0, 3), { stroke: queue });
+    surface.path(shape.slice(0, 2), { stroke: queue });
     const [x, width] = [scale.x(oldest), scale.x(sent) - scale.x(oldest)];
     targets.push({ kind: "budget", batch, x: x - 1, y: layout.budgetTop, width: width + 2, height: BAND });
   }

@@ -1,11 +1,14 @@
 // The batches that a draft of the configuration would have formed, drawn behind those that ran.
 
+import { maximum } from "./layout.js";
+
 // The trait `ghost`: a string, and boxes of [instance, begin, end, rows] with times in ticks.
 class Ghost {
   constructor(ghost, ticks) {
     this.text = ghost.text ?? "";
     this.boxes = (ghost.boxes ?? []).map(([instance, begin, end, rows]) =>
       ({ instance, begin: begin / ticks, end: end / ticks, rows }));
+    this.end = maximum(this.boxes, (box) => box.end, 0) || Infinity;
   }
 }
 

@@ -1,21 +1,17 @@
-// The pace of deliveries: how far the picture is behind, so that it moves steadily, and the rate of requests. In ms.
+// The pace of deliveries: how far the picture is behind, so that it moves steadily. In ms.
 
 const DELIVERY_INTERVAL = 100;
 const LAG_MARGIN = 30;
 
 class Pace {
   constructor() {
-    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN, rate: null });
+    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN });
   }
 
-  // Since the delivery before, `passed` ms have passed and `requests` requests have arrived.
-  received(passed, requests) {
+  // Since the delivery before, `passed` ms have passed.
+  received(passed) {
     this.receivedAt = performance.now();
     if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
-    if (passed > 50 && passed < 1500) {
-      const rate = (requests / passed) * 1000;
-      this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
-    }
   }
 
   get sinceDelivery() {

@@ -16,26 +16,41 @@ function element(tag, className, ...children) {
 const note = (text) => element("span", "tnb-note", text);
 
 // The counts, what the picture shows of them, and what it does not.
-function headline(timeline, { live, rate, frame, received }) {
+function headline(timeline, { live, following, frame, received }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
   const facts = [
     [requests, "requests"], [batches, "batches"], [mean, "rows in a batch (mean)"], [timeline.depth, "waiting"],
   ];
   if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
-  if (refused) facts.push([refused, "refused"]);
-  if (failed) facts.push([failed, "failed"]);
+  if (refused) facts.push([refused, "refused", "tnb-lost"]);
+  if (failed) facts.push([failed, "failed", "tnb-lost"]);
   if (cached) facts.push([cached, "from the cache"]);
-  if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
-  const busy = frame ? busyShare(timeline, frame.from, Math.min(frame.from + frame.span, frame.end)) : null;
+  const until = frame && Math.min(frame.from + frame.span, frame.end);
+  const busy = until === null || following ? null : busyShare(timeline, frame.from, until);
   if (busy !== null) facts.push([percent(busy), "busy in sight"]);
-  const nodes = facts.map(([value, label]) =>
-    element("span", "tnb-fact", element("b", "", String(value)), ` ${label}`));
+  const nodes = facts.map(([value, label, style = ""]) =>
+    element("span", `tnb-fact ${style}`, element("b", "", String(value)), ` ${label}`));
+  const recent = following ? received.recent : timeline.recent;
+  if (live && recent) nodes.push(recentNumbers(recent, timeline.meta));
   const later = received.counts.requests - requests;
-  if (later) nodes.push(note(`paused at ${(timeline.now / 1000).toFixed(1)} s; ${pluralize(later, "request")} since`));
+  if (later && !following) {
+    nodes.push(note(`paused at ${(timeline.now / 1000).toFixed(1)} s; ${pluralize(later, "request")} since`));
+  }
   if (!live) nodes.push(note(timeline.meta.simulated ? "simulated" : "recorded"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
+}
+
+// The numbers of the last seconds, as a dashboard shows them.
+function recentNumbers({ rate, errors, p50_ms: p50, p99_ms: p99, busy, problem }, { iterative }) {
+  const parts = [`${rate.toFixed(rate < 10 ? 1 : 0)} ${iterative ? "steps" : "requests"}/s`];
+  if (errors) parts.push(`${errors.toFixed(errors < 10 ? 1 : 0)} lost/s`);
+  if (p50 !== null) parts.push(`p50 ${formatDuration(p50)}`, `p99 ${formatDuration(p99)}`);
+  if (busy !== null) parts.push(`${percent(busy)} busy`);
+  const node = element("span", "tnb-recent", note("last 5 s: "), parts.join(" · "));
+  if (problem) node.append(element("span", errors ? "tnb-lost" : "tnb-warning", ` ⚠ ${problem}`));
+  return node;
 }
 
 function legendKey(colour, label) {
@@ -139,15 +154,19 @@ function slotGrid(timeline, theme, time, live) {
 
 function slotCell(timeline, theme, name, owner) {
   if (!owner) return element("div", "tnb-cell", note(name), note("free"));
+  const sequence = element("b", "", String(owner.sequence));
+  const cell = element("div", "tnb-cell tnb-held", note(name), sequence);
+  cell.style.borderColor = sequenceColour(theme, timeline, owner.sequence);
+  if (timeline.meta.iterative) { // it has no idle time: the model continues it
+    cell.append(element("span", "", pluralize(owner.executed, "step")));
+    return cell;
+  }
   const left = Math.max(0, owner.left);
   const bar = element("span", "tnb-bar");
   bar.style.width = `${Math.min(100, (100 * left) / (timeline.meta.idle || 1))}%`;
   bar.title = `loses the slot if no request arrives within ${formatDuration(left)}`;
-  const sequence = element("b", "", String(owner.sequence));
   const executed = element("span", "", `${owner.executed} run`);
-  const idle = note(`times out in ${formatDuration(left)}`);
-  const cell = element("div", "tnb-cell tnb-held", note(name), sequence, executed, idle, bar);
-  cell.style.borderColor = sequenceColour(theme, timeline, owner.sequence);
+  cell.append(executed, note(`times out in ${formatDuration(left)}`), bar);
   return cell;
 }
 

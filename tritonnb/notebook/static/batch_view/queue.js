@@ -44,10 +44,13 @@ function drawWaits(frame, waits, top) {
     if (!rows.has(row)) rows.set(row, []);
     rows.get(row).push([begin, end, member.label, y]);
   }
-  const radius = Math.min(waits.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36));
+  const lengths = waits.map(([member, until]) => scale.clamp(until) - scale.clamp(member.queued));
+  const median = lengths.sort((one, other) => one - other)[lengths.length >> 1] ?? 0;
+  const radius = Math.min(waits.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36), median / 3);
   for (const [colour, [lines, begins]] of byColour) {
     surface.lines(lines, { stroke: colour, line: Math.min(2, Math.max(0.5, step * 0.6)) });
-    surface.dots(begins, radius, colour);
+    if (radius > 1) surface.dots(begins, radius, colour);
+    else surface.lines(begins.map(([x, y]) => [x, y - 3, x, y + 3]), { stroke: colour, line: 1 }); // waits hardly seen
   }
   if (step >= 10 && waits.length < 200) [...rows.values()].forEach((row) => labelRow(frame, row));
 }

@@ -147,16 +147,9 @@ function drawBacklog(frame, top) {
 
 // The sequences that waited or wait in the backlog, each in the first row that is free, and how many rows there are.
 function backlogWaits({ timeline, scale, end }) {
-  const past = timeline.occupancyBetween(scale.from - 1e9, scale.to)
-    .filter(({ arrived, assigned }) => assigned > arrived && assigned >= scale.from);
-  // Of those that still wait, the sequences whose first request is known.
-  const current = (timeline.slotState.backlog ?? []).flatMap((sequence) => {
-    const first = timeline.pending.find((request) => request.sequence === sequence);
-    const inSight = first && first.queued <= Math.min(end, scale.to);
-    return inSight ? [{ sequence, arrived: first.queued, assigned: end }] : [];
-  });
   const freeFrom = []; // when each row is free
-  const waits = [...past, ...current].map(({ sequence, arrived, assigned }) => {
+  const waits = timeline.backlogBetween(scale.from, scale.to).map(({ sequence, arrived, assigned: until }) => {
+    const assigned = Math.min(until, Math.max(end, arrived));
     let row = freeFrom.findIndex((time) => time <= arrived);
     if (row < 0) row = freeFrom.length;
     freeFrom[row] = assigned + (40 / scale.width) * scale.span;

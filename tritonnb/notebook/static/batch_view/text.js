@@ -21,8 +21,8 @@ function showText(view) {
   showControls(view, live);
   showEmpty(view, live);
   view.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
-  const rate = live && window.follow ? pace.rate : null;
-  fill(part("head"), headline(timeline, { live, rate, frame, received }));
+  const following = live && window.follow;
+  fill(part("head"), headline(timeline, { live, following, frame, received }));
   fill(part("legend"), legend(timeline, theme, frame.columns));
   const isAtEnd = window.follow || window.to >= timeline.now - pace.lag;
   const isNewest = live && cursor === null && isAtEnd;

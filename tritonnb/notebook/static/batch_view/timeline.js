@@ -31,6 +31,7 @@ class Timeline {
     this.now = 0;
     this.firstArrival = Infinity;
     this.slotState = {};
+    this.recent = null; // the numbers of the last seconds
     this.knownEvents = null;
   }
 
@@ -71,6 +72,7 @@ class Timeline {
     if (delivery.now >= this.now) {
       const { pending, running, depth, counts, now } = delivery;
       Object.assign(this, { pending, running, depth, counts, now });
+      if (delivery.recent) this.recent = delivery.recent;
       if (delivery.slot_state) this.slotState = delivery.slot_state;
       for (const [, instance, slot] of this.slotState.owners ?? []) this.useSlot(instance, slot);
     }
@@ -221,10 +223,10 @@ class Timeline {
   // The sequences in slots, each with the requests executed and the idle time left in ms, and the backlog.
   slotsAt(time) {
     const slots = new Map();
-    const backlog = [];
+    const waits = this.backlogBetween(time, time).filter(({ assigned }) => time < assigned);
+    const backlog = waits.map(({ sequence }) => sequence);
     for (const held of this.occupancy.values()) {
-      const { sequence, instance, slot, arrived, assigned, released } = held;
-      if (arrived <= time && time < assigned) backlog.push(sequence);
+      const { sequence, instance, slot, assigned, released } = held;
       if (assigned > time || (released ?? Infinity) <= time) continue;
       const members = this.membersOf(held, time);
       const last = Math.max(assigned, ...members.map(([, member]) => member.queued).filter((queued) => queued <= time));
@@ -233,6 +235,18 @@ class Timeline {
       slots.set(`${instance} ${slot}`, { sequence, executed, left: this.meta.idle - (time - last) });
     }
     return { slots, backlog };
+  }
+
+  // The sequences that waited for a slot; those that have none yet were not assigned at all.
+  backlogBetween(from, to) {
+    const past = [...this.occupancy.values()].filter(({ arrived, assigned }) =>
+      assigned > arrived && assigned >= from && arrived <= to);
+    const first = new Map(); // of each sequence, the first request that waits
+    for (const request of this.pending) if (!first.has(request.sequence)) first.set(request.sequence, request.queued);
+    const waiting = this.slotState.backlog ?? (this.meta.iterative ? [...first.keys()] : []);
+    const current = waiting.filter((sequence) => first.get(sequence) <= to)
+      .map((sequence) => ({ sequence, arrived: first.get(sequence), assigned: Infinity }));
+    return [...past, ...current];
   }
 
   // The requests that a sequence ran in its slot until a time: [batch, member].

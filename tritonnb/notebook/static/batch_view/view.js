@@ -28,7 +28,7 @@ const SILENCE = 1000;
 class View {
   constructor(model, root) {
     Object.assign(this, { model, root, name: String(Math.random()), closed: false, inSight: null });
-    Object.assign(this, { drawnAt: -Infinity, textUpdatedAt: -Infinity });
+    Object.assign(this, { drawnAt: -Infinity, textUpdatedAt: -Infinity, activeAt: -Infinity });
     this.received = new Timeline(); // everything up to now
     this.timeline = this.received; // what is shown: a copy while the view is paused
     this.window = new TimeWindow(model.get("live"));
@@ -84,9 +84,9 @@ class View {
     const { counts, now } = this.received;
     this.received.merge(delivery);
     clearTimeout(this.silenceTimer);
-    if (!delivery.levels) {
-      this.pace.received(this.received.now - now, this.received.counts.requests - counts.requests);
-    }
+    if (!delivery.levels) this.pace.received(this.received.now - now);
+    const isActive = ["requests", "batches", "refused"].some((name) => this.received.counts[name] !== counts[name]);
+    if (isActive && !delivery.levels) this.activeAt = performance.now();
     if (delivery.meta) this.colours = null;
     this.requestFrame();
   }
@@ -118,8 +118,9 @@ class View {
 
   // Whether no request has come lately, and none waits or runs.
   get isSilent() {
-    const { pending, running } = this.received;
-    return this.pace.sinceDelivery > SILENCE && !pending.length && !running.length;
+    const { pending, running, slotState } = this.received;
+    const isIdle = !pending.length && !running.length && !slotState.owners?.length;
+    return isIdle && performance.now() - this.activeAt > SILENCE;
   }
 
   // While the view follows, show what was received, or hold the last batches.
@@ -127,7 +128,7 @@ class View {
     const now = performance.now();
     if (!this.window.follow) return;
     if (this.window.isDue(this.received, this.isSilent, now)) {
-      this.window.hold(this.received, this.drawnWidth, now);
+      this.window.hold(this.received, this.drawnWidth, now, this.ghost?.end);
       this.timeline = this.window.holds ? this.received.snapshot() : this.received;
     } else if (!this.window.holds) this.timeline = this.received;
   }
@@ -149,12 +150,7 @@ class View {
     if (!this.window.follow) return;
     const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (!reducedMotion && this.pace.sinceDelivery < ANIMATION_TIME) this.requestFrame();
-    else if (this.pace.rate) {
-      this.silenceTimer = setTimeout(() => {
-        this.pace.rate = 0;
-        this.requestFrame();
-      }, SILENCE);
-    }
+    else if (!this.isSilent) this.silenceTimer = setTimeout(() => this.requestFrame(), SILENCE);
   }
 
   get end() {

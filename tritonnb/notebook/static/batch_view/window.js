@@ -47,9 +47,9 @@ class TimeWindow {
     return false;
   }
 
-  // Hold the last batches of a timeline, as many as can be read.
-  hold(timeline, width, now) {
-    this.held = lastBatches(timeline, width) ?? this.held;
+  // Hold the last batches of a timeline until a time, as many as can be read.
+  hold(timeline, width, now, until = Infinity) {
+    this.held = lastBatches(timeline, width, until) ?? this.held;
     if (this.held) this.heldAt = now;
   }
 
@@ -117,8 +117,8 @@ class TimeWindow {
 }
 
 // The span of the last batches that can be read and of which everything is known; null if there are none.
-function lastBatches(timeline, width) {
-  const isDone = (batch, from, to) => batch.sent >= from && batch.end !== null && batch.end <= to;
+function lastBatches(timeline, width, until) {
+  const isDone = (batch, from, to) => batch.sent >= from && batch.end !== null && batch.end <= Math.min(to, until);
   for (const [from, to] of [...timeline.spans].reverse().slice(0, 20)) {
     const done = [...timeline.batches.values()].filter((batch) => isDone(batch, from, to));
     if (!done.length) continue;

@@ -14,8 +14,8 @@ const PLOT = { width: WIDTH - LEFT - 4, height: HEIGHT - TOP - BOTTOM };
 const CHARTS = [
   {
     title: "throughput, requests/s",
-    curves: [["rate", "tnb-line-1", ""]],
-    range: ({ rate }) => [0, niceCeiling(Math.max(...rate, 1))],
+    curves: [["rate", "tnb-line-1", "answered"], ["errors", "tnb-line-3", "lost"]],
+    range: ({ rate, errors }) => [0, niceCeiling(Math.max(...rate, ...errors, 1))],
   },
   {
     title: "latency, ms, log",
@@ -51,9 +51,11 @@ function createChart(chart) {
   const node = make("figure", { class: "tnb-chart" },
     make("figcaption", {}, chart.title, " ", ...names, value), svg);
 
-  function draw(series, marks, cursor) {
+  const scaledNumber = (number) => (number ?? null) === null ? null : number * (chart.scale ?? 1);
+
+  function draw(series, recent, marks, cursor) {
     const { time } = series;
-    const scaled = (name) => series[name].map((number) => (number === null ? null : number * (chart.scale ?? 1)));
+    const scaled = (name) => series[name].map(scaledNumber);
     const range = chart.range(series);
     const x = (index) => LEFT + (PLOT.width * index) / Math.max(1, time.length - 1);
     const share = (number) => (chart.isLog
@@ -78,10 +80,12 @@ function createChart(chart) {
     const pointer = cursor === null ? []
       : [makeSvg("line", { class: "tnb-pointer", x1: x(at), x2: x(at), y1: TOP, y2: TOP + PLOT.height })];
     svg.replaceChildren(...grid, ...lines, ...curves, ...ends, ...pointer);
-    const values = chart.curves.map(([name, , label]) => [label, formatNumber(scaled(name)[at] ?? null)]);
+    const numberOf = (name) => (cursor === null ? scaledNumber(recent[name]) : scaled(name)[at] ?? null);
+    const values = chart.curves.map(([name, , label]) => [label, formatNumber(numberOf(name))]);
     value.textContent = values.map(([, number]) => number).join(" / ");
     const words = values.map((pair) => pair.join(" ").trim()).join(", ");
-    svg.setAttribute("aria-label", `${chart.title}: ${words} at ${clock(time[at])}`);
+    const when = cursor === null ? "in the last 5 seconds" : `at ${clock(time[at])}`;
+    svg.setAttribute("aria-label", `${chart.title}: ${words} ${when}`);
   }
 
   return { node, svg, draw, indexAt: (left, count) => {
@@ -108,10 +112,11 @@ function render({ model, el }) {
     if (cursor !== null && cursor >= series.time.length) cursor = null;
     const marks = model.get("marks").map((mark, index) => ({ ...mark, number: index + 1 }));
     const shown = marks.filter(({ time }) => time >= series.time[0]);
-    for (const chart of charts) chart.draw(series, shown, cursor);
-    const at = cursor ?? series.time.length - 1;
-    note.textContent = `${clock(series.time[at])}: n = ${series.n[at].toLocaleString()} requests in this second` +
-      `${cursor === null ? "; point at a chart to read earlier values" : ""}.`;
+    const recent = model.get("recent");
+    for (const chart of charts) chart.draw(series, recent, shown, cursor);
+    note.textContent = cursor === null
+      ? `Numbers: last 5 s, n = ${(recent.n ?? 0).toLocaleString()}; curves: single seconds. Point at one to read it.`
+      : `${clock(series.time[cursor])}: n = ${series.n[cursor].toLocaleString()} requests in this second.`;
     list.replaceChildren(...shown.map(({ time, text, number }) =>
       make("li", { value: number }, `${clock(time)} ${text}`)));
   }

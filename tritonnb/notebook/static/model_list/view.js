@@ -17,9 +17,9 @@ function drawCurve(curve) {
   return makeSvg("svg", size, makeSvg("path", { class: "tnb-curve", d }));
 }
 
-function describe({ name, state, rate, scheduling, reason }) {
+function describe({ name, state, rate, problem, scheduling, reason }) {
   const requests = rate ? `, ${formatNumber(rate)} requests per second` : "";
-  return `${name}, ${state.toLowerCase()}${requests}. ${reason || scheduling}`;
+  return `${name}, ${state.toLowerCase()}${requests}. ${problem && `${problem}. `}${reason || scheduling}`;
 }
 
 let lists = 0;
@@ -57,15 +57,17 @@ function render({ model, el }) {
   }
 
   function drawRow(item, entry) {
-    const { name, state, rate, curve } = entry;
+    const { name, state, rate, errors, problem, curve } = entry;
     item.dataset.state = state;
+    item.classList.toggle("tnb-error", errors > 0);
+    item.classList.toggle("tnb-warning", Boolean(problem) && !errors);
     item.title = describe(entry);
     item.setAttribute("aria-label", describe(entry));
     item.replaceChildren(
       make("span", { class: "tnb-state", aria: { hidden: "true" } }, SYMBOLS[state] ?? "○"),
       make("span", { class: "tnb-name" }, name),
       drawCurve(curve) ?? "",
-      make("span", { class: "tnb-rate" }, rate ? `${formatNumber(rate)}/s` : ""),
+      make("span", { class: "tnb-rate" }, problem ? "⚠ " : "", rate || errors ? `${formatNumber(rate)}/s` : ""),
     );
   }
 

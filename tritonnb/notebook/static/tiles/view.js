@@ -6,8 +6,8 @@ function render({ model, el }) {
   const tiles = make("div", { class: "tnb-tiles tnb-controls", role: "list", aria: { label: "Numbers" } });
   el.append(tiles);
   return connect(model, {
-    "change:tiles": () => tiles.replaceChildren(...model.get("tiles").map(({ label, value, unit, note }) => make(
-      "div", { class: "tnb-tile", role: "listitem", title: note },
+    "change:tiles": () => tiles.replaceChildren(...model.get("tiles").map(({ label, value, unit, note, level }) => make(
+      "div", { class: `tnb-tile ${level && `tnb-${level}`}`, role: "listitem", title: note },
       make("span", { class: "tnb-label" }, label),
       make("span", { class: "tnb-number" }, make("b", {}, value), ` ${unit}`),
       make("small", {}, note),

@@ -1,0 +1,100 @@
+"""One window and one fold for the numbers of tiles, lists, charts and live views, with the requests that were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.core.packed_events import pack
+from tritonnb.notebook.activity import INTERVAL_NS, RECENT, Activity, ServerActivity, measures
+from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.server.server import Server
+
+LIMITED = """name: "m" max_batch_size: 4
+    dynamic_batching { default_queue_policy { max_queue_size: 4 } }"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8)
+        def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            if X[0, 0] < 0:
+                raise ValueError("no luck")
+            return X
+
+        yield server
+
+
+def test_refused_requests_are_counted_and_their_reason_is_said() -> None:
+    rec = tnb.simulate(LIMITED, tnb.poisson(rate=160, duration=5, seed=1), tnb.fixed(50))
+    begin, _ = rec.span_ns
+    activity = Activity(begin)
+    activity.fold(map(pack, rec.events))
+    intervals = activity.of("m").last(RECENT, RECENT)
+    numbers = measures(intervals, 1)
+    end = begin + RECENT * INTERVAL_NS
+    assert numbers["n"] == sum(request.exec_end_ns < end for request in rec.requests)
+    lost = round(numbers["errors"] * RECENT)
+    share = 100 * lost / (lost + numbers["n"])
+    assert share > 30
+    assert activity.problem("m", RECENT) == f"{share:.0f} % of the requests were refused: Exceeds maximum queue size"
+
+
+def test_a_queue_that_grows_is_a_problem_before_a_request_is_lost() -> None:
+    config = 'name: "m" max_batch_size: 4 dynamic_batching { }'
+    problems = {}
+    for rate in (40, 200):
+        rec = tnb.simulate(config, tnb.poisson(rate=rate, duration=5, seed=1), tnb.fixed(50))
+        activity = Activity(rec.span_ns[0])
+        activity.fold(map(pack, rec.events))
+        problems[rate] = activity.problem("m", RECENT)
+    assert problems[40] == ""
+    assert problems[200].startswith("the queue grows: ")
+
+
+def test_failed_requests_are_in_the_tiles_the_charts_and_the_list(server: Server) -> None:
+    monitor = ServerMonitor(server)
+    for value in (1.0, -1.0, -1.0, -1.0):
+        with suppress(tnb.TritonError):
+            server["fails"](X=[[value]])
+    while not monitor.update() or monitor.recent("fails")["errors"] == 0:
+        pass
+    numbers = monitor.recent("fails")
+    (errors,) = (tile for tile in monitor.tiles("fails") if tile["label"] == "errors")
+    (model,) = monitor.models()
+    assert (errors["value"], errors["level"], errors["note"]) == ("0.6", "error", "75 % of the requests failed")
+    assert (model["errors"], model["problem"]) == (numbers["errors"], errors["note"])
+    assert sum(monitor.series("fails")["errors"]) == 3
+    monitor.close()
+
+
+def test_all_views_of_a_server_read_the_same_numbers_and_leave_nothing_behind(server: Server) -> None:
+    server["fails"](X=[[1.0]])
+    first, second = ServerActivity.follow(server), ServerActivity.follow(server)
+    assert first is second
+    assert first.end >= 0
+    assert sinks(server) == 1
+    first.close()
+    assert sinks(server) == 1
+    second.close()
+    assert sinks(server) == 0
+
+
+def test_the_activity_begins_with_what_the_server_remembers(server: Server) -> None:
+    for _ in range(3):
+        server["fails"](X=[[1.0]])
+    activity = ServerActivity.follow(server)
+    while activity.update() < 1:
+        pass
+    assert sum(interval.requests for interval in activity.last("fails", activity.end)) == 3
+    activity.close()
+
+
+def sinks(server: Server) -> Any:
+    return server.call(lambda: len(server.engine.stream._sinks))
