@@ -14,7 +14,7 @@ from benchmarks.costs import costs
 from benchmarks.footprint import footprint
 from benchmarks.gpu import gpu
 from benchmarks.grpc import grpc
-from benchmarks.http import ensemble, image, small
+from benchmarks.http import ensemble, http
 from benchmarks.inprocess import inprocess
 from benchmarks.isolation import isolation
 from benchmarks.kernel import kernel
@@ -30,8 +30,7 @@ from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
 
 BENCHMARKS = {
-    "http": small,
-    "image": image,
+    "http": http,
     "ensemble": ensemble,
     "inprocess": inprocess,
     "models": models,

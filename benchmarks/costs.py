@@ -10,10 +10,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks import servers
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, floats, wrk
 from benchmarks.tricks import MODEL, Part, copy_package
 
 CONNECTIONS = 8
@@ -54,11 +52,11 @@ def _instructions(checkout: Path, repository: Path, seconds: int, scratch: Path)
     """Instructions in user mode per request, of all threads of the server."""
     counts = scratch / "callgrind"
     prefix = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={counts}")
-    request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    requests = Requests.binary(MODEL, "INPUT0", floats(16), "OUTPUT0")
     with servers.tritonnb(repository, MODEL, checkout=checkout, prefix=prefix) as url:
-        wrk(url, request, CONNECTIONS, 2, scratch)  # warm up
+        wrk(url, requests, CONNECTIONS, 2, scratch)  # warm up
         subprocess.run(["callgrind_control", "--instr=on"], check=True, capture_output=True)
-        requests = wrk(url, request, CONNECTIONS, seconds, scratch).rate * seconds
+        count = wrk(url, requests, CONNECTIONS, seconds, scratch).rate * seconds
         subprocess.run(["callgrind_control", "--instr=off"], check=True, capture_output=True)
     totals = [line.split()[1] for line in counts.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
-    return int(totals[-1]) / requests
+    return int(totals[-1]) / count

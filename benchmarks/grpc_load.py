@@ -1,46 +1,63 @@
-"""Load over gRPC: one request, sent repeatedly over several connections, with one request in flight on each.
+"""Load over gRPC: requests with their own IDs and data, over several connections with one request in flight on each.
 
 The client of grpcio takes more processor time than the servers that it measures. This client implements only as much of
 HTTP/2 as is needed to send an encoded request and to check the status of the response. It runs in its own process:
-``python -m benchmarks.grpc_load HOST PORT MODEL CONNECTIONS SECONDS``.
+``python -m benchmarks.grpc_load PORT MODELS VALUES CONNECTIONS SECONDS``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import statistics
 import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import cast
 
-import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.load import Measured
+from benchmarks.load import Measured, floats, permutations
 
 _DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
-_BIG_WINDOW = 2**31 - 1
+_INITIAL_WINDOW_SIZE, _INITIAL_WINDOW, _BIG_WINDOW, _FRAME = 4, 65535, 2**31 - 1, 16384
 
 
-def encoded_request(model: str) -> bytes:
-    """Return a gRPC message with one FP32 tensor of shape [1, 16]."""
+def messages(models: tuple[str, ...], values: int) -> Iterator[bytes]:
+    """Yield gRPC messages with an FP32 input of shape [1, values], without end; each has its own ID and data."""
+    heads = [_encoded_head(model, values) for model in models]
+    raws = [
+        pb.ModelInferRequest(raw_input_contents=[array.tobytes()]).SerializeToString()
+        for array in permutations(floats(values))
+    ]
+    for number in itertools.count():
+        # The fields of a message may have any order, so encoded parts can be joined.
+        parts = (
+            heads[number % len(heads)],
+            pb.ModelInferRequest(id=str(number)).SerializeToString(),
+            raws[number % len(raws)],
+        )
+        message = b"".join(parts)
+        yield struct.pack(">BI", 0, len(message)) + message
+
+
+def _encoded_head(model: str, values: int) -> bytes:
     request = pb.ModelInferRequest(model_name=model)
     tensor = request.inputs.add(name="INPUT0", datatype="FP32")
-    tensor.shape.extend([1, 16])
+    tensor.shape.extend([1, values])
     request.outputs.add(name="OUTPUT0")
-    request.raw_input_contents.append(np.arange(16, dtype=np.float32).tobytes())
-    message: bytes = request.SerializeToString()
-    return struct.pack(">BI", 0, len(message)) + message
+    encoded: bytes = request.SerializeToString()
+    return encoded
 
 
 class _Client(asyncio.Protocol):
     """One connection with one request in flight."""
 
-    def __init__(self, authority: str, body: bytes, latencies: list[float]) -> None:
+    def __init__(self, authority: str, bodies: Iterator[bytes], latencies: list[float]) -> None:
         self._headers = b"".join(
             _literal(name, value)
             for name, value in (
@@ -52,18 +69,20 @@ class _Client(asyncio.Protocol):
                 ("te", "trailers"),
             )
         )
-        self._body = body
+        self._bodies = bodies
         self._latencies = latencies
         self._buffer = b""
         self._stream = -1
+        self._unsent = memoryview(b"")
+        self._initial_window = self._window = self._stream_window = _INITIAL_WINDOW
         self._received = 0
         self._sent_s = 0.0
         self.failure = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
-        settings = struct.pack(">HI", 4, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
-        window = struct.pack(">I", _BIG_WINDOW - 65535)
+        settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, _BIG_WINDOW) + struct.pack(">HI", 1, 0)  # no dynamic table
+        window = struct.pack(">I", _BIG_WINDOW - _INITIAL_WINDOW)
         self._transport.write(
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW, 0, 0, window)
         )
@@ -72,8 +91,21 @@ class _Client(asyncio.Protocol):
     def _send(self) -> None:
         self._stream += 2
         self._sent_s = time.perf_counter()
-        head = _frame(_HEADERS, _END_HEADERS, self._stream, self._headers)
-        self._transport.write(head + _frame(_DATA, _END_STREAM, self._stream, self._body))
+        self._unsent = memoryview(next(self._bodies))
+        self._stream_window = self._initial_window
+        self._send_data(_frame(_HEADERS, _END_HEADERS, self._stream, self._headers))
+
+    def _send_data(self, head: bytes = b"") -> None:
+        """Send as much of the message as the windows of the connection and the stream permit, in one write."""
+        frames, position, end = [head], 0, min(len(self._unsent), self._window, self._stream_window)
+        while position < end:
+            piece = self._unsent[position : min(end, position + _FRAME)]
+            position += len(piece)
+            frames.append(_frame(_DATA, _END_STREAM if position == len(self._unsent) else 0, self._stream, piece))
+        self._window -= position
+        self._stream_window -= position
+        self._unsent = self._unsent[position:]
+        self._transport.write(b"".join(frames))
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer + data
@@ -82,12 +114,12 @@ class _Client(asyncio.Protocol):
             length = int.from_bytes(buffer[position : position + 3], "big")
             if len(buffer) - position < 9 + length:
                 break
-            kind, flags = buffer[position + 3], buffer[position + 4]
-            self._frame_received(kind, flags, buffer[position + 9 : position + 9 + length])
+            kind, flags, stream = struct.unpack_from(">BBI", buffer, position + 3)
+            self._frame_received(kind, flags, stream, buffer[position + 9 : position + 9 + length])
             position += 9 + length
         self._buffer = buffer[position:]
 
-    def _frame_received(self, kind: int, flags: int, payload: bytes) -> None:
+    def _frame_received(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == _DATA:
             self._received += len(payload)
             if self._received > 2**30:
@@ -100,14 +132,30 @@ class _Client(asyncio.Protocol):
             self._send()
         elif kind == _SETTINGS and not flags & _ACK:
             self._transport.write(_frame(_SETTINGS, _ACK, 0, b""))
+            for name, value in struct.iter_unpack(">HI", payload):
+                if name == _INITIAL_WINDOW_SIZE:
+                    self._stream_window += value - self._initial_window
+                    self._initial_window = value
+            self._send_unsent()
+        elif kind == _WINDOW:
+            (increment,) = struct.unpack(">I", payload)
+            if stream == 0:
+                self._window += increment
+            elif stream == self._stream:
+                self._stream_window += increment
+            self._send_unsent()
         elif kind == _PING and not flags & _ACK:
             self._transport.write(_frame(_PING, _ACK, 0, payload))
         elif kind in (_GOAWAY, _RST):
             self.failure = repr(payload)
 
+    def _send_unsent(self) -> None:
+        if self._unsent:
+            self._send_data()
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + payload
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes | memoryview) -> bytes:
+    return b"".join((len(payload).to_bytes(3, "big"), struct.pack(">BBI", kind, flags, stream), payload))
 
 
 def _literal(name: str, value: str) -> bytes:
@@ -115,11 +163,11 @@ def _literal(name: str, value: str) -> bytes:
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-async def _run(host: str, port: int, body: bytes, connections: int, seconds: float) -> dict[str, float]:
+async def _run(port: int, bodies: Iterator[bytes], connections: int, seconds: float) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     latencies: list[float] = []
     connections_and_clients = [
-        await loop.create_connection(lambda: _Client(f"{host}:{port}", body, latencies), host, port)
+        await loop.create_connection(lambda: _Client(f"127.0.0.1:{port}", bodies, latencies), "127.0.0.1", port)
         for _ in range(connections)
     ]
     latencies.clear()
@@ -134,9 +182,10 @@ async def _run(host: str, port: int, body: bytes, connections: int, seconds: flo
     return {"rate": count / elapsed, "p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
 
 
-def grpc_load(host: str, port: int, model: str, connections: int, seconds: float) -> Measured:
+def grpc_load(port: int, models: tuple[str, ...], values: int, connections: int, seconds: float) -> Measured:
     """Run this module in another process."""
-    command = [sys.executable, "-m", "benchmarks.grpc_load", host, str(port), model, str(connections), str(seconds)]
+    arguments = (str(port), ",".join(models), str(values), str(connections), str(seconds))
+    command = [sys.executable, "-m", "benchmarks.grpc_load", *arguments]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return Measured(**json.loads(printed))
 
@@ -144,7 +193,6 @@ def grpc_load(host: str, port: int, model: str, connections: int, seconds: float
 if __name__ == "__main__":
     import uvloop
 
-    arguments = sys.argv[1:]
-    request = encoded_request(arguments[2])
-    figures = uvloop.run(_run(arguments[0], int(arguments[1]), request, int(arguments[3]), float(arguments[4])))
-    print(json.dumps(figures))
+    port, models, values, connections, seconds = sys.argv[1:]
+    bodies = messages(tuple(models.split(",")), int(values))
+    print(json.dumps(uvloop.run(_run(int(port), bodies, int(connections), float(seconds)))))

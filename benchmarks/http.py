@@ -1,54 +1,148 @@
-"""HTTP against a real Triton's Python backend and PyTriton, one identity model, one load generator.
+"""HTTP against a real Triton's Python backend: identity models, requests as users send them, one load generator.
 
-The servers run one after the other in several rounds, so that changes in the speed of the machine affect all of them.
-The figures are medians of the rounds. This server is measured twice: by default, and with the same models with the
-parameter ``EXECUTE_ON_ANY_THREAD``.
+Each request has its own ID and data. The servers run one after the other in several rounds, each with all models, so
+that changes in the speed of the machine affect all of them. The figures are medians of the rounds. This server is
+measured twice: by default, and, in the cases that say so, with the same models with the parameter
+``EXECUTE_ON_ANY_THREAD``.
 """
 
 from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks import servers
-from benchmarks.load import Measured, Request, wrk
+from benchmarks.load import CLIENTS, Measured, Requests, floats, v2_json, wrk
 
 Start = Callable[[], AbstractContextManager[str]]
+Runs = dict[tuple[str, int], list[Measured]]
 #: This server, with Python models that permit the event loop to execute their quick batches.
 INLINE = "tritonnb, EXECUTE_ON_ANY_THREAD"
 _PARAMETER = 'parameters { key: "EXECUTE_ON_ANY_THREAD" value { string_value: "true" } }\n'
 
+#: FP32 values of an input: 64 bytes, an image of 600 KB, and 8 MB.
+SMALL, IMAGE, LARGE = 16, 3 * 224 * 224, 2 * 1024 * 1024
+#: Of an FP32 value.
+FLOAT_BYTES = 4
+_IDENTITY = "identity_fp32"
+_COPIES = tuple(f"copy_{number}" for number in range(8))
+_TWO_INSTANCES = "two_instances"
 
-def small(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """1x16 FP32 over 1, 8 and 32 connections: targets 2x Triton, and 10x PyTriton at 1."""
-    array = np.arange(16, dtype=np.float32).reshape(1, 16)
-    request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    identity = _starts(identity_repository(scratch, 16), "identity_fp32", scratch)
-    starts = {**identity, "pytriton": lambda: servers.pytriton(scratch)}
-    return _compare("1x16 FP32 identity", starts, request, array, (1, 8, 32), seconds, rounds, scratch)
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of request.
+
+    Attributes
+    ----------
+    models : tuple of str
+        The models, in turn.
+    values : int
+        FP32 values each way.
+    connections : tuple of int
+    is_json : bool
+    client : str
+        Whose headers the requests have, see `benchmarks.load.CLIENTS`.
+    inline : bool
+        Whether the models with ``EXECUTE_ON_ANY_THREAD`` are measured, too.
+    """
+
+    models: tuple[str, ...] = (_IDENTITY,)
+    values: int = SMALL
+    connections: tuple[int, ...] = (1, 8, 32)
+    is_json: bool = False
+    client: str = "tritonclient"
+    inline: bool = False
+
+    def requests(self) -> Requests:
+        """The HTTP requests."""
+        if self.is_json:
+            return Requests.json(f"/v2/models/{self.models[0]}/infer", v2_json, floats(self.values))
+        return Requests.binary(self.models, "INPUT0", floats(self.values), "OUTPUT0", client=self.client)
 
 
-def image(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
-    array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
-    request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    starts = _starts(identity_repository(scratch, array.size), "identity_fp32", scratch)
-    return _compare("1x3x224x224 FP32 identity", starts, request, array, (1, 8), seconds, rounds, scratch)
+CASES = {
+    "64 bytes each way": Case(inline=True),
+    "two models in turn": Case(_COPIES[:2]),
+    "eight models in turn": Case(_COPIES),
+    "two instances": Case((_TWO_INSTANCES,)),
+    "600 KB each way": Case(values=IMAGE, connections=(1, 8)),
+    "8 MB each way": Case(values=LARGE, connections=(1, 4)),
+    "64 bytes in JSON": Case(is_json=True),
+    **{f"headers of {name}": Case(client=name, connections=(8,)) for name in CLIENTS},
+}
+
+
+def http(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """Requests of several sizes and kinds to one, two and eight models."""
+    repository = users_repository(scratch)
+    models = (_IDENTITY, *_COPIES, _TWO_INSTANCES)
+    starts: dict[str, Start] = {
+        "triton": partial(servers.triton, repository, scratch),
+        "tritonnb": partial(servers.tritonnb, repository, *models),
+        INLINE: partial(servers.tritonnb, inline(repository), *models),
+    }
+    runs: dict[str, Runs] = {title: {} for title in CASES}
+    for number in range(rounds):
+        for server, start in starts.items():
+            with start() as url:
+                for title, case in measured_on(server, CASES).items():
+                    requests = case.requests()
+                    expected = case.values * FLOAT_BYTES
+                    assert case.is_json or len(requests.send(url)) == expected, f"{server}: {title}"
+                    wrk(url, requests, 8, 1, scratch)  # warm up
+                    for count in case.connections:
+                        measured = wrk(url, requests, count, seconds, scratch)
+                        runs[title].setdefault((server, count), []).append(measured)
+                        print(f"  round {number + 1}: {title}, {server} at {count}: {measured.rate:.0f}/s", flush=True)
+    return {title: report(title, runs[title]) for title in CASES}
+
+
+def measured_on(server: str, cases: Mapping[str, Case]) -> dict[str, Case]:
+    """The cases that are measured on a server: with ``EXECUTE_ON_ANY_THREAD``, only some."""
+    return {title: case for title, case in cases.items() if server != INLINE or case.inline}
+
+
+def users_repository(scratch: Path) -> Path:
+    """A repository with the identity model, eight copies of it, and one with two instances; all declare nothing."""
+    repository = scratch / "users"
+    if not repository.exists():
+        source = servers.ROOT / "model_repository" / _IDENTITY
+        for name in (_IDENTITY, *_COPIES, _TWO_INSTANCES):
+            shutil.copytree(source, repository / name)
+            config = repository / name / "config.pbtxt"
+            text = config.read_text().replace(f'"{_IDENTITY}"', f'"{name}"')
+            config.write_text(text.replace("count: 1", "count: 2") if name == _TWO_INSTANCES else text)
+    return repository
 
 
 def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Return an ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
-    starts = _starts(ensemble_repository(scratch), "two_steps", scratch)
-    array = np.arange(16, dtype=np.float32).reshape(1, 16)
-    request = Request.of("two_steps", "INPUT0", array, "OUTPUT0")
-    return _compare(
-        "ensemble of two 1x16 FP32 identities", starts, request, array, (1, 8, 32), seconds, rounds, scratch
-    )
+    """An ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
+    repository = ensemble_repository(scratch)
+    model = "two_steps"
+    starts: dict[str, Start] = {
+        "triton": partial(servers.triton, repository, scratch, model),
+        "tritonnb": partial(servers.tritonnb, repository, model),
+        INLINE: partial(servers.tritonnb, inline(repository), model),
+    }
+    case = Case((model,))
+    requests = case.requests()
+    runs: Runs = {}
+    for number in range(rounds):
+        for name, start in starts.items():
+            with start() as url:
+                assert requests.send(url) == requests.contents[0], f"{name}: expected the input as the output"
+                wrk(url, requests, 8, 2, scratch)  # warm up
+                for count in case.connections:
+                    measured = wrk(url, requests, count, seconds, scratch)
+                    runs.setdefault((name, count), []).append(measured)
+                    print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
+    return report("ensemble of two 1x16 FP32 identities", runs)
 
 
 _TWO_STEPS = """
@@ -71,24 +165,14 @@ ensemble_scheduling {
 def ensemble_repository(scratch: Path) -> Path:
     """Return a repository with the ensemble ``two_steps`` of two identity models."""
     repository = scratch / "ensemble"
-    source = servers.ROOT / "model_repository" / "identity_fp32"
-    for name in ("first", "second"):
-        shutil.copytree(source, repository / name)
-        config = repository / name / "config.pbtxt"
-        config.write_text(config.read_text().replace("identity_fp32", name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
-    (repository / "two_steps" / "1").mkdir(parents=True)
-    (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
-    return repository
-
-
-def identity_repository(scratch: Path, width: int) -> Path:
-    """Return a repository with the identity model, with fixed dims."""
-    repository = scratch / f"identity-{width}"
-    model = repository / "identity_fp32"
     if not repository.exists():
-        shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", model)
-        config = (model / "config.pbtxt").read_text()
-        (model / "config.pbtxt").write_text(config.replace("dims: [ -1 ]", f"dims: [ {width} ]"))
+        source = servers.ROOT / "model_repository" / _IDENTITY
+        for name in ("first", "second"):
+            shutil.copytree(source, repository / name)
+            config = repository / name / "config.pbtxt"
+            config.write_text(config.read_text().replace(_IDENTITY, name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
+        (repository / "two_steps" / "1").mkdir(parents=True)
+        (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
     return repository
 
 
@@ -104,50 +188,16 @@ def inline(repository: Path) -> Path:
     return copy
 
 
-def _starts(repository: Path, model: str, scratch: Path) -> dict[str, Start]:
-    """Start a model on a real Triton and on this server."""
-    return {
-        "triton": lambda: servers.triton(repository, scratch, model),
-        "tritonnb": lambda: servers.tritonnb(repository, model),
-        INLINE: lambda: servers.tritonnb(inline(repository), model),
-    }
-
-
-def _compare(
-    title: str,
-    starts: dict[str, Start],
-    request: Request,
-    array: np.ndarray,
-    connections: tuple[int, ...],
-    seconds: int,
-    rounds: int,
-    scratch: Path,
-) -> dict[str, object]:
-    runs: dict[tuple[str, int], list[Measured]] = {}
-    for number in range(rounds):
-        for name, start in starts.items():
-            with start() as url:
-                assert request.send(url) == array.tobytes(), f"{name}: expected the input as the output"
-                wrk(url, request, 8, 2, scratch)  # warm up
-                for count in connections:
-                    measured = wrk(url, request, count, seconds, scratch)
-                    runs.setdefault((name, count), []).append(measured)
-                    print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
-    return report(title, list(starts), connections, runs)
-
-
-def report(
-    title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
-) -> dict[str, object]:
-    """Print and return the medians, and the ratio of this server's rate to each."""
+def report(title: str, runs: Mapping[tuple[str, int], Iterable[Measured]]) -> dict[str, object]:
+    """Print and return the medians of each server and number of connections, and the ratio of this server's rate."""
     print(f"\n{title}\n{'connections':>12} {'server':>31} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
     figures: dict[str, object] = {}
-    for count in connections:
-        ours = statistics.median(run.rate for run in runs["tritonnb", count])
-        for name in names:
-            columns = zip(*((run.rate, run.p50, run.p99) for run in runs[name, count]), strict=True)
-            rate, p50, p99 = map(statistics.median, columns)
-            ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
-            print(f"{count:>12} {name:>31} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
-            figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
+    for (name, count), measured in sorted(runs.items(), key=lambda item: item[0][1]):
+        ratios = [own.rate / other.rate for own, other in zip(runs["tritonnb", count], measured, strict=True)]
+        columns = zip(*((run.rate, run.p50, run.p99) for run in measured), strict=True)
+        rate, p50, p99 = map(statistics.median, columns)
+        ratio = statistics.median(ratios)
+        shown = "" if name == "tritonnb" else f"{ratio:.2f}x"
+        print(f"{count:>12} {name:>31} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {shown}")
+        figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ratio}
     return figures

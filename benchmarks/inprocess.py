@@ -21,7 +21,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, wrk
 from benchmarks.servers import ROOT
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.server.model_handle import ModelHandle
@@ -40,12 +40,12 @@ def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     repository = ROOT / "model_repository"
     with Server(repository, port=0, model_control_mode="explicit", load_models=["identity_fp32"]) as server:
         model = server["identity_fp32"]
-        request = Request.of("identity_fp32", "INPUT0", X, "OUTPUT0")
+        requests = Requests.binary("identity_fp32", "INPUT0", X, "OUTPUT0")
         for kind, count in CALLERS:
             ways: dict[str, Callable[[], float]] = {
                 "in process": functools.partial(_in_process, model, kind, count, seconds),
                 "NVIDIA's client over HTTP": functools.partial(_client, server.url, seconds, kind, count),
-                "wrk": functools.partial(_wrk, server.url, request, count, seconds, scratch),
+                "wrk": functools.partial(_wrk, server.url, requests, count, seconds, scratch),
             }
             rates: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(rounds):
@@ -63,8 +63,8 @@ def _in_process(model: ModelHandle, kind: str, count: int, seconds: int) -> floa
     return _in_threads(model, count, seconds) if kind == "threads" else _in_tasks(model, count, seconds)
 
 
-def _wrk(url: str, request: Request, count: int, seconds: int, scratch: Path) -> float:
-    return wrk(url, request, count, seconds, scratch).rate
+def _wrk(url: str, requests: Requests, count: int, seconds: int, scratch: Path) -> float:
+    return wrk(url, requests, count, seconds, scratch).rate
 
 
 def _in_threads(model: ModelHandle, count: int, seconds: int) -> float:

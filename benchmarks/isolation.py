@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import servers
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, wrk
 from tritonnb.server.server import Server
 
 #: Connections at which identity is measured.
@@ -68,8 +68,8 @@ def _repository(scratch: Path, name: str, body: str, instances: int = 1) -> Path
     return repository
 
 
-def _request(name: str, size: int) -> Request:
-    return Request.of(name, "X", np.zeros((1, size), np.float32), "Y")
+def _request(name: str, size: int) -> Requests:
+    return Requests.binary(name, "X", np.zeros((1, size), np.float32), "Y")
 
 
 def _instances(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
@@ -190,7 +190,7 @@ def _server(repository: Path, model: str, options: Sequence[str] = ()) -> Callab
 
 def _in_turn(
     cases: dict[str, tuple[Callable[[ExitStack], str], int]],
-    request: Request,
+    requests: Requests,
     seconds: int,
     rounds: int,
     scratch: Path,
@@ -200,10 +200,10 @@ def _in_turn(
     with ExitStack() as stack:
         urls = {name: start(stack) for name, (start, _) in cases.items()}
         for name, (_, connections) in cases.items():
-            wrk(urls[name], request, connections, 1, scratch)
+            wrk(urls[name], requests, connections, 1, scratch)
         for _ in range(rounds):
             for name, (_, connections) in cases.items():
-                rates[name].append(wrk(urls[name], request, connections, seconds, scratch).rate)
+                rates[name].append(wrk(urls[name], requests, connections, seconds, scratch).rate)
     return rates
 
 

@@ -8,9 +8,7 @@ import statistics
 import time
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, floats, wrk
 from benchmarks.servers import ROOT
 from tritonnb.core.packed_events import unpack
 from tritonnb.server.server import Server
@@ -20,16 +18,16 @@ REQUESTS = 200_000
 
 def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """The resident set between portions of requests, target: at most 5 % more; a collection with a full history."""
-    request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    requests = Requests.binary("identity_fp32", "INPUT0", floats(16), "OUTPUT0")
     repository = ROOT / "model_repository"
     with Server(repository, port=0, model_control_mode="explicit", load_models=["identity_fp32"]) as server:
         # After the warm-up the buffer of recent events is full: there are three events per request.
         while server.stats("identity_fp32")["model_stats"][0]["inference_count"] < 40_000:
-            wrk(server.url, request, 8, 2, scratch)
+            wrk(server.url, requests, 8, 2, scratch)
         start = server.stats("identity_fp32")["model_stats"][0]["inference_count"]
         samples = [resident_mb()]
         while (sent := server.stats("identity_fp32")["model_stats"][0]["inference_count"] - start) < REQUESTS:
-            wrk(server.url, request, 32, 2, scratch)
+            wrk(server.url, requests, 32, 2, scratch)
             samples.append(resident_mb())
         collections_ms = {"history": _collection_ms()}
         objects = [unpack(event) for event in server.call(lambda: list(server.engine.stream.recent))]

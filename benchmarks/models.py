@@ -30,7 +30,7 @@ import psutil
 
 from benchmarks import frameworks, servers
 from benchmarks.baseline import SIZES, Baseline, RunBatch
-from benchmarks.load import Measured, Request, wrk
+from benchmarks.load import Measured, Requests, wrk
 
 REPOSITORY = servers.ROOT / "model_repository"
 CLIENTS = 32
@@ -57,9 +57,9 @@ def models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         baseline = Baseline(_session(model, name), row, (1, INSTANCES))
         for rows in TUNED[model]:
             datatype = "FP32" if row.dtype == np.float32 else "INT32"
-            request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
+            requests = Requests.binary(model, name, np.repeat(row, rows, axis=0), output, datatype)
             repository = _tuned(model, rows, scratch)
-            figures[f"{model}, {rows} rows"] = _compare(model, repository, rows, request, baseline, seconds, rounds)
+            figures[f"{model}, {rows} rows"] = _compare(model, repository, rows, requests, baseline, seconds, rounds)
     return figures | framework_models(scratch, seconds, rounds)
 
 
@@ -73,9 +73,9 @@ def framework_models(scratch: Path, seconds: int, rounds: int) -> dict[str, obje
             if baseline is None:
                 baseline = Baseline(case.load(repository / case.model), case.row, (1, INSTANCES))
             array = np.repeat(case.row, rows, axis=0)
-            request = Request.of(case.model, case.input, array, case.output, case.datatype)
+            requests = Requests.binary(case.model, case.input, array, case.output, case.datatype)
             label = f"{case.label}, {rows} rows"
-            figures[label] = _compare(case.label, repository, rows, request, baseline, seconds, rounds)
+            figures[label] = _compare(case.label, repository, rows, requests, baseline, seconds, rounds)
     return figures
 
 
@@ -87,10 +87,10 @@ def _session(model: str, name: str) -> Callable[[], RunBatch]:
 
 
 def _compare(
-    label: str, repository: Path, rows: int, request: Request, baseline: Baseline, seconds: int, rounds: int
+    label: str, repository: Path, rows: int, requests: Requests, baseline: Baseline, seconds: int, rounds: int
 ) -> dict[str, float]:
     """Measure the framework and the server in turn, for clients with a number of rows per request."""
-    scratch, model = repository.parent, request.path.split("/")[3]
+    scratch, model = repository.parent, requests.paths[0].split("/")[3]
     baselines = {
         f"{threads} threads, batches of {size}": (threads, size)
         for threads in (1, INSTANCES)
@@ -100,14 +100,14 @@ def _compare(
     served: list[Measured] = []
     rates: dict[str, list[float]] = {name: [] for name in baselines}
     with servers.tritonnb(repository, model) as url:
-        wrk(url, request, CLIENTS, 2, scratch)
+        wrk(url, requests, CLIENTS, 2, scratch)
         (server,) = psutil.Process().children()
         costs = Costs()
         for _ in range(rounds):
             for name, (threads, size) in baselines.items():
                 rates[name].append(baseline.rate(threads, size, seconds))
             with costs.measure(server):
-                served.append(wrk(url, request, CLIENTS, seconds, scratch))
+                served.append(wrk(url, requests, CLIENTS, seconds, scratch))
             costs.rows += served[-1].rate * seconds * rows
         costs.measure_framework(baseline, _mean_batch(url, model), seconds)
     rate, p50, p99 = (statistics.median(values) for values in zip(*map(astuple, served), strict=True))

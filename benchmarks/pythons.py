@@ -14,10 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks import servers
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, floats, wrk
 from benchmarks.tricks import CONNECTIONS, MODEL, copy_package
 
 
@@ -33,13 +31,13 @@ def pythons(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     interpreters = {own: sys.executable, **{_version(python): python for python in others}}
     packages = {version: copy_package(scratch / version, python=python) for version, python in interpreters.items()}
     rates: dict[str, dict[int, list[float]]] = {version: {n: [] for n in CONNECTIONS} for version in interpreters}
-    request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    requests = Requests.binary(MODEL, "INPUT0", floats(16), "OUTPUT0")
     for _ in range(rounds):
         for version, python in interpreters.items():
             with servers.tritonnb(repository, MODEL, checkout=packages[version], python=python) as url:
-                wrk(url, request, 8, 2, scratch)  # warm up
+                wrk(url, requests, 8, 2, scratch)  # warm up
                 for count in CONNECTIONS:
-                    rates[version][count].append(wrk(url, request, count, seconds, scratch).rate)
+                    rates[version][count].append(wrk(url, requests, count, seconds, scratch).rate)
     figures: dict[str, object] = {}
     for version in list(interpreters)[1:]:
         pairs = {count: zip(rates[version][count], rates[own][count], strict=True) for count in CONNECTIONS}

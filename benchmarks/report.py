@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import servers
+from benchmarks.http import INLINE
 from benchmarks.stages import STAGES, THREAD_TIMES
 from benchmarks.targets import below_target
 from tritonnb.compiled import STATE
@@ -26,9 +27,8 @@ _INTRODUCTION = """# Performance
 servers ran in turn, in several rounds, and figures are medians: rates vary with the machine, ratios less. All
 servers and the load generator share one machine. The last section lists what is below its target.
 
-Rows called `tritonnb` are of a model that declares nothing. `EXECUTE_ON_ANY_THREAD` is a parameter with which the event
-loop executes quick batches of a model; two of the example models have it. Each connection repeats one request byte for
-byte, which this server then reads from a cache; requests that differ cost more.
+Each request has its own ID and data. Rows called `tritonnb` are of a Python model that declares nothing.
+`EXECUTE_ON_ANY_THREAD` is a parameter with which the event loop executes quick batches of a model.
 """
 
 
@@ -88,14 +88,50 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
+def _cases(figures: dict[str, Any]) -> str:
+    """The ratios of all cases in one table, then the rates and latencies."""
+    ratios = [
+        (
+            case,
+            server,
+            *(f"{own['rate'] / triton['rate']:.2f}, {own['p99_ms'] / triton['p99_ms']:.2f}" for own, triton in pairs),
+        )
+        for case, measured in figures.items()
+        for server in ("tritonnb", INLINE)
+        if (pairs := _pairs(measured, server))
+    ]
+    longest = max(len(row) for row in ratios)
+    rows = [(*row, *[""] * (longest - len(row))) for row in ratios]
+    return (
+        "Requests per second, then the p99 of the latency, each divided by Triton's, over the fewest connections, more "
+        "and most.\n\n"
+        + table(("requests", "server", *("fewest", "more", "most")[: longest - 2]), rows)
+        + "\n"
+        + table(("requests", *_COLUMNS), [(case, *row) for case in figures for row in _rows(figures[case])])
+    )
+
+
+def _pairs(measured: dict[str, Any], server: str) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """The figures of a server and those of Triton, by number of connections."""
+    counts = [key.removeprefix(f"{server} at ") for key in measured if key.startswith(f"{server} at ")]
+    return [(measured[f"{server} at {count}"], measured[f"triton at {count}"]) for count in counts]
+
+
+_COLUMNS = ("connections", "server", "requests/s", "p50 ms", "p99 ms", "tritonnb is faster by")
+
+
 def _servers(figures: dict[str, Any]) -> str:
-    """Return the table of `benchmarks.http.report`."""
-    rows = []
+    """The table of `benchmarks.http.report`."""
+    return table(_COLUMNS, _rows(figures))
+
+
+def _rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for key, values in figures.items():
         name, _, count = key.rpartition(" at ")
         ratio = "" if name == "tritonnb" else f"{values['ratio']:.2f}"
         rows.append((count, name, f"{values['rate']:.0f}", f"{values['p50_ms']:.2f}", f"{values['p99_ms']:.2f}", ratio))
-    return table(("connections", "server", "requests/s", "p50 ms", "p99 ms", "tritonnb is faster by"), rows)
+    return rows
 
 
 def _accumulator(figures: dict[str, Any]) -> str:
@@ -270,10 +306,9 @@ def _models(figures: dict[str, Any]) -> str:
 
 #: By name of the benchmark: the title of its section, and the function that makes it.
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "http": ("HTTP: an identity model, 1x16 FP32, binary", _servers),
-    "grpc": ("gRPC: an identity model, 1x16 FP32", _servers),
+    "http": ("HTTP: identity models in Python", _cases),
+    "grpc": ("gRPC: identity models in Python", _cases),
     "ensemble": ("HTTP: an ensemble of two identity models", _servers),
-    "image": ("HTTP: an identity model, 600 KB each way", _servers),
     "accumulator": ("HTTP: sequences", _accumulator),
     "peers": ("Other servers of Python users: small JSON requests, batching on", _servers),
     "inprocess": ("In-process calls", _inprocess),

@@ -15,10 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.http import INLINE, ensemble_repository, identity_repository, inline
-from benchmarks.load import Request, wrk
+from benchmarks.http import INLINE, ensemble_repository, inline, users_repository
+from benchmarks.load import Requests, floats, wrk
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.packed_events import Packed, positions
 from tritonnb.server.server import Server
@@ -38,7 +36,7 @@ THREAD_TIMES = tuple(f"{name}, {mode}" for name in ("event loop", "instances") f
 
 def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """An identity model of 1x16 FP32 on its thread, on the event loop, in its own process, and an ensemble of two."""
-    identity = identity_repository(scratch, 16)
+    identity = users_repository(scratch)
     cases = {
         DEFAULT: (identity, "identity_fp32", False),
         INLINE: (inline(identity), "identity_fp32", False),
@@ -49,28 +47,28 @@ def stages(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     gc.set_threshold(10_000, 20, 50)  # as `tritonnb serve` does
     figures: dict[str, object] = {}
     for case, (repository, model, isolate) in cases.items():
-        request = Request.of(model, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+        requests = Requests.binary(model, "INPUT0", floats(16), "OUTPUT0")
         measured: list[dict[str, Any]] = []
         for _ in range(rounds):
             with Server(repository, port=0, isolate=isolate) as server:
-                wrk(server.url, request, 8, 2, scratch)  # warm up
+                wrk(server.url, requests, 8, 2, scratch)  # warm up
                 measured.append(
-                    {str(count): _measure(server, request, count, seconds, scratch) for count in CONNECTIONS}
+                    {str(count): _measure(server, requests, count, seconds, scratch) for count in CONNECTIONS}
                 )
         figures[case] = _medians(measured)
         print(f"{case}: {figures[case]}", flush=True)
     return figures
 
 
-def _measure(server: Server, request: Request, count: int, seconds: int, scratch: Path) -> dict[str, float]:
+def _measure(server: Server, requests: Requests, count: int, seconds: int, scratch: Path) -> dict[str, float]:
     events: list[Packed] = []
     server.call(server.engine.stream.attach, events.append)
     before = _processor_s()
-    rate = wrk(server.url, request, count, seconds, scratch).rate
+    rate = wrk(server.url, requests, count, seconds, scratch).rate
     spent = {name: after - before[name] for name, after in _processor_s().items()}
     server.call(server.engine.stream.detach, events.append)
     per_request = {name: seconds_spent / (rate * seconds) * 1e6 for name, seconds_spent in spent.items()}
-    is_one_after_the_other = count == 1 and "two_steps" not in request.path
+    is_one_after_the_other = count == 1 and "two_steps" not in requests.paths[0]
     return {"rate": rate, **per_request, **(_stages(events) if is_one_after_the_other else {})}
 
 

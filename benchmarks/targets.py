@@ -9,10 +9,27 @@ from typing import Any
 from benchmarks.http import INLINE
 from benchmarks.stages import DEFAULT, THREAD_TIMES
 
-#: Of a benchmark: how many times the requests per second of Triton.
-_RATES = {"http": 2.0, "grpc": 2.0, "ensemble": 1.5, "accumulator": 1.5}
+#: How many times the requests per second of Triton, by benchmark, case and connections.
+_SMALL, _IMAGE = "64 bytes each way", "600 KB each way"
+_SEVERAL = {"1": 1.2, "8": 1.2, "32": 1.4}
+_RATES: dict[str, dict[str, dict[str, float]]] = {
+    "http": {
+        _SMALL: {"1": 1.5, "8": 1.5, "32": 1.6},
+        "two models in turn": _SEVERAL,
+        "two instances": _SEVERAL,
+        _IMAGE: {"1": 1.2, "8": 1.2},
+    },
+    "grpc": {
+        _SMALL: {"1": 2.0, "8": 1.6, "32": 1.6},
+        "two models in turn": _SEVERAL,
+        "two instances": _SEVERAL,
+        _IMAGE: {"1": 1.2, "8": 1.2},
+    },
+}
+#: The same of models with EXECUTE_ON_ANY_THREAD, of an ensemble and of sequences.
+_INLINE_RATE, _ENSEMBLE_RATE, _SEQUENCES_RATE = 2.0, 1.5, 1.5
 #: In-process calls by the number of threads: how many times the requests per second of ``wrk`` over HTTP.
-_CALLS = {"1 threads": 2.0, "8 threads": 1.2}
+_CALLS = {"1 threads": 1.0}
 #: With a batch view, divided by those without one.
 _WATCHED_P99, _WATCHED_RATE = 1.05, 0.95
 #: Rows per second of dense from 32 clients with a row each, divided by those of bare threads with such batches.
@@ -47,19 +64,30 @@ def below_target(figures: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]]
 _Figures = Iterator[tuple[str, float, float, bool]]
 
 
-def _against_triton(name: str, figures: Mapping[str, Any]) -> _Figures:
+def _by_case(name: str, figures: Mapping[str, Any]) -> _Figures:
+    for case, targets in _RATES[name].items():
+        for what, target, got, is_most in _against_triton(figures[case], targets):
+            yield f"{case}: {what}", target, got, is_most
+
+
+def _ensemble(name: str, figures: Mapping[str, Any]) -> _Figures:
+    return _against_triton(figures, dict.fromkeys(("1", "8", "32"), _ENSEMBLE_RATE))
+
+
+def _against_triton(figures: Mapping[str, Any], targets: Mapping[str, float]) -> _Figures:
     for key, own in figures.items():
-        server, _, connections = key.rpartition(" at ")
+        server, _, count = key.rpartition(" at ")
         if server in _OWN:
-            triton, what = figures[f"triton at {connections}"], f"{_OWN[server]} at {connections}, times Triton's"
-            yield f"requests/s{what}", _RATES[name], own["rate"] / triton["rate"], False
+            triton, what = figures[f"triton at {count}"], f"{_OWN[server]} at {count}, times Triton's"
+            target = targets[count] if server == "tritonnb" else _INLINE_RATE
+            yield f"requests/s{what}", target, own["rate"] / triton["rate"], False
             yield f"p99{what}", 1.0, own["p99_ms"] / triton["p99_ms"], True
 
 
 def _sequences(name: str, figures: Mapping[str, Any]) -> _Figures:
     rates, latencies = figures["rate"], figures["p99_ms"]
     for server, what in _OWN.items():
-        yield f"requests/s{what}, times Triton's", _RATES[name], rates[server] / rates["triton"], False
+        yield f"requests/s{what}, times Triton's", _SEQUENCES_RATE, rates[server] / rates["triton"], False
         yield f"p99{what}, times Triton's", 1.0, latencies[server] / latencies["triton"], True
 
 
@@ -81,7 +109,7 @@ def _watched(name: str, figures: Mapping[str, Any]) -> _Figures:
 
 
 _MEASURED = {
-    "http": _against_triton, "grpc": _against_triton, "ensemble": _against_triton, "accumulator": _sequences,
+    "http": _by_case, "grpc": _by_case, "ensemble": _ensemble, "accumulator": _sequences,
     "inprocess": _in_process, "models": _compute_bound, "watch": _watched,
 }  # fmt: skip
 

@@ -14,12 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
-from benchmarks.http import inline
-from benchmarks.load import Request, wrk
+from benchmarks.http import SMALL, inline
+from benchmarks.load import Requests, floats, wrk
 
 CONNECTIONS = (1, 8, 32)
 MODEL = "identity_fp32"
@@ -120,13 +118,13 @@ def copy_package(
 def _rates(checkout: Path, repository: Path, part: Part, seconds: int, scratch: Path) -> dict[int, float]:
     """Requests per second by number of connections."""
     port = servers.free_port()
-    request = Request.of(MODEL, "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    requests = Requests.binary(MODEL, "INPUT0", floats(SMALL), "OUTPUT0")
     with servers.tritonnb(repository, MODEL, grpc=port, checkout=checkout) as url:
 
         def rate(count: int, duration: int) -> float:
             if part.grpc:
-                return grpc_load("127.0.0.1", port, MODEL, count, duration).rate
-            return wrk(url, request, count, duration, scratch).rate
+                return grpc_load(port, (MODEL,), SMALL, count, duration).rate
+            return wrk(url, requests, count, duration, scratch).rate
 
         rate(8, 2)  # warm up
         return {count: rate(count, seconds) for count in CONNECTIONS}

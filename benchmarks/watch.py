@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
-import numpy as np
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from benchmarks.kernel import CLIENT
-from benchmarks.load import Request, wrk
+from benchmarks.load import Requests, floats, wrk
 from benchmarks.servers import ROOT
 
 RATE = 1000
@@ -81,12 +80,12 @@ def _measure(url: str, pid: int, seconds: int, scratch: Path, front_end: _FrontE
     cpu_s = _cpu_s(pid) - before
     messages, size = front_end.messages - messages, front_end.bytes - size
     assert not summary["failed"], summary["errors"]
-    request = Request.of(MODEL, "X", np.zeros((1, 16), np.float32), "OUTPUT")
+    requests = Requests.binary(MODEL, "X", floats(16), "OUTPUT")
     return {
         "p50_ms": summary["latency_p50_ms"],
         "p99_ms": summary["latency_p99_ms"],
         "cpu_us": cpu_s / summary["requests"] * 1e6,
-        "rate": wrk(url, request, CONNECTIONS, seconds, scratch).rate,
+        "rate": wrk(url, requests, CONNECTIONS, seconds, scratch).rate,
         "messages": messages / seconds,
         "kB": size / seconds / 1e3,
     }

@@ -7,12 +7,11 @@ on first use.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +19,10 @@ from pathlib import Path
 
 from benchmarks import servers
 from benchmarks.http import Start, report
-from benchmarks.load import Measured, wrk_json
+from benchmarks.load import Measured, Requests, floats, v2_json, wrk
 
 SCRIPTS = Path(__file__).parent
 CONNECTIONS = (1, 8, 32)
-VALUES = [float(number) for number in range(16)]
-#: The request of the v2 protocol, which several of the servers understand.
-V2 = {"inputs": [{"name": "INPUT0", "shape": [1, 16], "datatype": "FP32", "data": VALUES}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +36,15 @@ class Peer:
         Below the environment's *bin*; ``{port}`` is replaced by the port of the server.
     ready, path : str
         What answers when the server is ready, and the path of requests.
-    body : object
-        The JSON of a request.
+    form : callable
+        From the values of a request to its JSON.
     """
 
     packages: tuple[str, ...]
     command: tuple[str, ...]
     ready: str
     path: str
-    body: object
+    form: Callable[[list[float]], object]
 
     @contextmanager
     def run(self, name: str, scratch: Path) -> Iterator[str]:
@@ -64,47 +60,54 @@ class Peer:
             yield url
 
 
+def _input(values: list[float]) -> object:
+    return {"input": values}
+
+
 PEERS = {
-    "litserve": Peer(("litserve",), ("python", "serve.py", "{port}"), "/health", "/predict", {"input": VALUES}),
+    "litserve": Peer(("litserve",), ("python", "serve.py", "{port}"), "/health", "/predict", _input),
     "mlserver": Peer(
-        ("mlserver",), ("mlserver", "start", "."), "/v2/models/identity/ready", "/v2/models/identity/infer", V2
+        ("mlserver",), ("mlserver", "start", "."), "/v2/models/identity/ready", "/v2/models/identity/infer", v2_json
     ),
     "bentoml": Peer(
         ("bentoml",),
         ("bentoml", "serve", "service:Identity", "--port", "{port}"),
         "/readyz",
         "/predict",
-        {"x": [VALUES]},
+        lambda values: {"x": [values]},
     ),
-    "ray serve": Peer(("ray[serve]",), ("python", "serve.py", "{port}"), "/-/healthz", "/", {"input": VALUES}),
+    "ray serve": Peer(("ray[serve]",), ("python", "serve.py", "{port}"), "/-/healthz", "/", _input),
 }
 
 
 def peers(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """JSON with 16 numbers over 1, 8 and 32 connections, batching on, against other servers of Python users."""
-    v2_path, body = "/v2/models/identity_fp32/infer", json.dumps(V2).encode()
-    repository = servers.ROOT / "model_repository"
     single = scratch / "peers"
-    shutil.copytree(repository / "identity_fp32", single / "identity_fp32")
-    runs: dict[str, tuple[Start, str, bytes]] = {
-        "triton": (partial(servers.triton, single, scratch), v2_path, body),
-        "pytriton": (partial(servers.pytriton, scratch), v2_path, body),
+    shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", single / "identity_fp32")
+    values = floats(16)
+    v2 = Requests.json("/v2/models/identity_fp32/infer", v2_json, values)
+    load: dict[str, tuple[Start, Requests]] = {
+        "triton": (partial(servers.triton, single, scratch), v2),
+        "pytriton": (partial(servers.pytriton, scratch), v2),
         **{
-            name: (partial(peer.run, name.replace(" ", "_"), scratch), peer.path, json.dumps(peer.body).encode())
+            name: (
+                partial(peer.run, name.replace(" ", "_"), scratch),
+                Requests.json(peer.path, peer.form, values, has_id=peer.form is v2_json),
+            )
             for name, peer in PEERS.items()
         },
-        "tritonnb": (partial(servers.tritonnb, single, "identity_fp32"), v2_path, body),
+        "tritonnb": (partial(servers.tritonnb, single, "identity_fp32"), v2),
     }
-    measured: dict[tuple[str, int], list[Measured]] = {}
+    runs: dict[tuple[str, int], list[Measured]] = {}
     for number in range(rounds):
-        for name, (start, path, request) in runs.items():
+        for name, (start, requests) in load.items():
             with start() as url:
-                wrk_json(url + path, request, 8, 2, scratch)  # warm up
+                wrk(url, requests, 8, 2, scratch)  # warm up
                 for count in CONNECTIONS:
-                    one = wrk_json(url + path, request, count, seconds, scratch)
-                    measured.setdefault((name, count), []).append(one)
-                    print(f"  round {number + 1}: {name} at {count}: {one.rate:.0f}/s", flush=True)
-    return report("JSON, 1x16 FP32 identity", list(runs), CONNECTIONS, measured)
+                    measured = wrk(url, requests, count, seconds, scratch)
+                    runs.setdefault((name, count), []).append(measured)
+                    print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
+    return report("JSON, 1x16 FP32 identity", runs)
 
 
 def _environment(name: str, packages: tuple[str, ...]) -> Path:
