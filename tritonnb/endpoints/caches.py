@@ -100,8 +100,8 @@ class RequestTemplate:
     length: int
     inputs: tuple[tuple[Any, ...], ...]
 
-    def fill(self, message: bytes | bytearray, respond: Respond) -> InferRequest:
-        """Return the request with the tensors of another message; they are views of it."""
+    def fill(self, message: bytes | bytearray | memoryview, respond: Respond) -> InferRequest:
+        """The request with the tensors of another message; they are views of it."""
         inputs = {
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
             for name, datatype, dtype, count, offset, shape in self.inputs

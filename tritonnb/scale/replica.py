@@ -330,6 +330,8 @@ class _ExchangeWriter:
         self._written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._written.set_result(None)
 
-    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
-        self.parts.put_nowait(data)
+    def write(
+        self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
+    ) -> asyncio.Future[None]:
+        self.parts.put_nowait(data if tensors is None else b"".join((data, *tensors)))
         return self._written

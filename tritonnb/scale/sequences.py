@@ -147,7 +147,7 @@ def http_sequence(
     """
     try:
         plain = decompress(body, encoding, limit)
-        plain = plain[: header_length(json_length, plain)]
+        plain = bytes(plain[: header_length(json_length, plain)])
         document = json_reader.parse(plain) if _MARK in plain else None
     except TritonError:
         return None

@@ -13,7 +13,9 @@ _LEADING_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
 
 
-def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> bytes | bytearray:
+def decompress(
+    body: bytes | bytearray | memoryview, encoding: str | None, limit: int
+) -> bytes | bytearray | memoryview:
     """Remove the content encoding of a request body.
 
     Corrupt data decompresses to the bytes before the error, possibly none, as on Triton.
@@ -50,7 +52,7 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     return plain
 
 
-def _decompress_corrupt(body: bytes | bytearray, limit: int) -> bytes:
+def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> bytes:
     """Decompress corrupt data as far as possible, but not more than ``limit`` bytes."""
     stream = zlib.decompressobj(_EITHER_HEADER)
     plain = bytearray()

@@ -33,7 +33,7 @@ _SOURCES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 def read_request(
     spec: ModelSpec,
     version: int,
-    body: bytes | bytearray,
+    body: bytes | bytearray | memoryview,
     length: int,
     max_input_size: int,
     shared_memory: SharedMemory,
@@ -46,7 +46,7 @@ def read_request(
     spec : ModelSpec
         Of the requested model.
     version : int
-    body : bytes
+    body : bytes, bytearray or memoryview
         Decompressed.
     length : int
         Bytes of the JSON part.
@@ -64,7 +64,7 @@ def read_request(
     """
     if not length:
         return _read_raw(spec, version, body, max_input_size, respond), ResponseFormat(binary=True)
-    raw = body if length == len(body) else body[:length]
+    raw = body if type(body) is bytes and length == len(body) else bytes(body[:length])
     request = InferRequest(spec.name, {}, respond, model_version=version)
     response_format = ResponseFormat()
     header = _decode_plain(raw) if len(raw) <= max_input_size else None
@@ -94,8 +94,8 @@ def read_request(
     return request, response_format
 
 
-def _decode_plain(raw: bytes | bytearray) -> Any:
-    """Return a plain request as a `PlainHeader`; None for any other, and for one with fields that exclude each other.
+def _decode_plain(raw: bytes) -> Any:
+    """A plain request as a `PlainHeader`; None for any other, and for one with fields that exclude each other.
 
     Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
     """
@@ -139,7 +139,7 @@ def _decode_plain(raw: bytes | bytearray) -> Any:
 def _read_inputs(
     entries: Iterable[Any],
     request: InferRequest,
-    body: bytes | bytearray,
+    body: bytes | bytearray | memoryview,
     length: int,
     max_input_size: int,
     shared_memory: SharedMemory,
@@ -176,7 +176,7 @@ def _read_inputs(
 
 
 def _read_raw(
-    spec: ModelSpec, version: int, body: bytes | bytearray, max_input_size: int, respond: Respond
+    spec: ModelSpec, version: int, body: bytes | bytearray | memoryview, max_input_size: int, respond: Respond
 ) -> InferRequest:
     """Read a raw binary request: its body is the contents of the model's only input, whose shape is deduced."""
     request = InferRequest(spec.name, {}, respond, model_version=version)
@@ -197,7 +197,7 @@ def _read_raw(
             raise InvalidArgumentError(
                 f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
             )
-        body = len(body).to_bytes(4, "little") + body
+        body = b"".join((len(body).to_bytes(4, "little"), body))
     elif tensor.dims.count(-1) > 1:
         raise InvalidArgumentError(
             f"{request.id_prefix}The shape of the raw input '{tensor.name}' can not be deduced because there "

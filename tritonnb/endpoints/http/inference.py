@@ -21,7 +21,7 @@ from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
-from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders, MessageDelegate
+from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
 from tritonnb.endpoints.protocols import Models, ResponseModel
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
@@ -131,13 +131,13 @@ class Inference:
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
-    def submit(self, chunks: list[bytes]) -> None:
+    def begin(self, chunks: list[bytes | memoryview]) -> None:
         """Read the request and submit it to its model; a refused request is answered at once.
 
         Parameters
         ----------
-        chunks : list of bytes
-            The body.
+        chunks : list of bytes or memoryview
+            The body; a large one is a single writeable `memoryview`.
         """
         services = self._services
         head = self._head
@@ -151,8 +151,11 @@ class Inference:
             if services.tracer.active:
                 self._start_trace()
             # Views of a bytearray are writable: a model that may write to its inputs does not need a copy.
-            is_json = head.json_length is None
-            body: bytes | bytearray = chunks[0] if is_json and len(chunks) == 1 else bytearray().join(chunks)
+            body: bytes | bytearray | memoryview
+            if len(chunks) == 1 and (head.json_length is None or type(chunks[0]) is memoryview):
+                body = chunks[0]
+            else:
+                body = bytearray().join(chunks)
             if head.content_encoding is not None:
                 body = decompress(body, head.content_encoding, services.max_input_size)
                 if len(body) > services.max_body_size:
@@ -199,8 +202,11 @@ class Inference:
             self._send_compressed(body, json_length, encoding)
             return
         length = sum(map(len, body))
-        head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
-        self._send(b"".join((head, *body)))
+        response_head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
+        if length < LARGE_BODY:
+            self._send(b"".join((response_head, *body)))
+        else:
+            self._send(response_head, body)
 
     def _send_compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> None:
         headers: tuple[str, ...] = (f"Content-Encoding: {encoding}",)
@@ -214,13 +220,13 @@ class Inference:
         headers = ("Accept-Encoding: gzip, deflate",) if error.message == "Unsupported compression type" else ()
         self._send(response_bytes(error.status.http, content_type, error_body(client_text(error)), headers))
 
-    def _send(self, response: bytes) -> None:
+    def _send(self, response: bytes, tensors: list[bytes | memoryview] | None = None) -> None:
         trace, self._trace = self._trace, None
         if trace is None:
-            self._exchange.respond(response)
+            self._exchange.respond(response, tensors)
             return
         trace.stamp("HTTP_SEND_START", time.monotonic_ns())
-        self._exchange.respond(response)
+        self._exchange.respond(response, tensors)
         trace.stamp("HTTP_SEND_END", time.monotonic_ns())
         trace.finish()
 
@@ -264,7 +270,7 @@ class HttpRequestHandler:
         self._services: InferenceServices = endpoint.services
         self._connection = connection
         self._exchange = exchange
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | memoryview] = []
         self._delegate: MessageDelegate | None = None  # of a request that is not an inference
         self._inference_head: InferRoute | None = None
         self._received_ns = 0
@@ -296,6 +302,7 @@ class HttpRequestHandler:
 
     def _expect_inference(self, head: InferRoute) -> None:
         self._inference_head = head
+        self._exchange.on_body = self._chunks.append
         if self._services.tracer.active:
             self._received_ns = time.monotonic_ns()
 

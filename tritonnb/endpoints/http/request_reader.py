@@ -17,14 +17,14 @@ from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory
 
 
-def header_length(value: str | None, body: bytes | bytearray) -> int:
-    """Return the number of bytes of a body that are JSON; 0 for a raw binary request.
+def header_length(value: str | None, body: bytes | bytearray | memoryview) -> int:
+    """The number of bytes of a body that are JSON; 0 for a raw binary request.
 
     Parameters
     ----------
     value : str or None
         ``Inference-Header-Content-Length``; its leading digits count.
-    body : bytes or bytearray
+    body : bytes, bytearray or memoryview
 
     Raises
     ------
@@ -60,7 +60,7 @@ class HttpRequestCache:
         self._templates: BoundedCache[tuple[str, int, bytes], RequestTemplate] = BoundedCache(limit)
 
     def find(
-        self, served: InferenceModel, body: bytes | bytearray, length: int, respond: Respond
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
     ) -> tuple[InferRequest, ResponseFormat] | None:
         """Return the request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
         template = self._templates.get((served.name, served.version, bytes(body[:length])))
@@ -71,7 +71,7 @@ class HttpRequestCache:
     def store(
         self,
         served: InferenceModel,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         length: int,
         request: InferRequest,
         response_format: ResponseFormat,
@@ -114,7 +114,7 @@ class RequestReader:
         self._cache = cache
 
     def read(
-        self, served: InferenceModel, body: bytes | bytearray, length: int, respond: Respond
+        self, served: InferenceModel, body: bytes | bytearray | memoryview, length: int, respond: Respond
     ) -> tuple[InferRequest, ResponseFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 

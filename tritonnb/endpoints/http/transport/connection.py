@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from tornado.iostream import StreamClosedError
 
 from tritonnb.endpoints.busy_poll import BusyPoller
-from tritonnb.endpoints.http.transport.exchange import Context, Exchange, MessageDelegate
+from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Body, Context, Exchange, MessageDelegate
 from tritonnb.endpoints.http.transport.request_parser import (
     DelegateError,
     Head,
@@ -75,6 +75,9 @@ class ConnectionOwner(Protocol):
     written: asyncio.Future[None]
     busy_poller: BusyPoller
 
+    def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
+        """Make the protocol that reads a body into the memory that the connection provides."""
+
 
 class Http1Connection:
     """One client's connection; has the methods of ``asyncio.Protocol``, which is not compiled."""
@@ -127,6 +130,43 @@ class Http1Connection:
         elif parser.heads != heads or not self._head_since:
             self._head_since = self._active_since
         self._update_reading()
+        if parser.may_skip_body and not self._closing and self._exchanges and self._exchanges[-1].body is not None:
+            self._change_protocol(self._server.body_protocol(self))
+
+    def missing_body(self) -> memoryview:
+        """The memory for the rest of a large body."""
+        return self._large_body().missing()
+
+    def body_received(self, size: int) -> None:
+        """Bytes of a large body are in its memory."""
+        self._active_since = self._time()
+        if self._closing:
+            return
+        self._keep_polling()
+        body = self._large_body()
+        body.received += size
+        if body.received == body.length:
+            self._change_protocol(cast(asyncio.BaseProtocol, self))
+            self._parser.skip_body()
+            try:
+                self.complete()
+            except Exception as error:
+                _log.error("a request's delegate failed", exc_info=error)
+                self.close()
+            self._update_reading()
+
+    def _large_body(self) -> Body:
+        body = self._exchanges[-1].body
+        assert body is not None
+        return body
+
+    def _change_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another protocol receive what comes next; transports ask for it when they begin to read."""
+        if self._reading:
+            self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        if self._reading:
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The client has stopped sending, but may still read."""
@@ -180,6 +220,8 @@ class Http1Connection:
                 self._transport.write(_CONTINUE)
         exchange.delegate = self._delegate.start_request(self, exchange)
         exchange.delegate.headers_received(head.line, head.headers)
+        if head.length >= LARGE_BODY and exchange.on_body is not None:
+            exchange.body = Body(head.length)
         return True
 
     def body(self, chunk: bytes) -> None:
@@ -190,6 +232,8 @@ class Http1Connection:
         self._body_size += len(chunk)
         if self._body_size > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
+        elif exchange.body is not None:
+            exchange.body.add(chunk)
         elif exchange.delegate is not None:
             exchange.delegate.data_received(chunk)
 
@@ -205,21 +249,34 @@ class Http1Connection:
         exchange = self._exchanges[-1]
         exchange.received = True
         self._closing = not exchange.keep_alive
+        if exchange.body is not None and exchange.on_body is not None:
+            exchange.on_body(exchange.body.contents())
+            exchange.body = None
         if exchange.delegate is not None:
             exchange.delegate.finish()
 
     # --- responses ----------------------------------------------------------------------------
 
-    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
-        """Send a part of a response, after all earlier responses; the future is done when more may be written."""
+    def write(
+        self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
+    ) -> asyncio.Future[None]:
+        """Send a part of a response, after all earlier responses; the future is done when more may be written.
+
+        Large tensors may follow in parts, which are not copied.
+        """
         if self._transport.is_closing():
             return self._failed()
         if not self._exchanges or exchange is not self._exchanges[0]:
             exchange.waiting.append(data)
+            if tensors is not None:
+                exchange.waiting += tensors
             return self._written
         if data:
             exchange.begun = True
-            self._transport.write(data)
+            if tensors is None:
+                self._transport.write(data)
+            else:
+                self._transport.writelines([data, *tensors])
             self._keep_polling()
         if exchange.done:
             self._next(exchange)

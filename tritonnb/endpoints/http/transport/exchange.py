@@ -6,7 +6,54 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+import numpy as np
 from tornado import httputil
+
+#: Bytes of a body from which on it is assembled in one buffer, and sent without being joined to its head.
+LARGE_BODY = 65_536
+_RESERVED = 64 << 20
+
+
+class Body:
+    """A large request body of known length, in one buffer into which it can be read directly.
+
+    Parameters
+    ----------
+    length : int
+        Its size in bytes.
+    reserved : int, optional
+        Bytes for which memory is reserved before they have arrived.
+    """
+
+    __slots__ = ("_buffer", "length", "received")
+
+    def __init__(self, length: int, reserved: int = _RESERVED) -> None:
+        self.length = length
+        self.received = 0
+        # Unlike a new bytearray, a new array is not filled with zeros.
+        self._buffer = np.empty(min(length, reserved), np.uint8).data
+
+    def missing(self) -> memoryview:
+        """The memory for the bytes that come next."""
+        size = len(self._buffer)
+        if self.received == size:
+            larger = np.empty(min(self.length, 2 * size), np.uint8).data
+            larger[:size] = self._buffer
+            self._buffer = larger
+        return self._buffer[self.received :]
+
+    def add(self, chunk: bytes) -> None:
+        """Copy bytes that have arrived."""
+        while chunk:
+            missing = self.missing()
+            size = min(len(missing), len(chunk))
+            missing[:size] = chunk[:size]
+            self.received += size
+            chunk = chunk[size:]
+
+    def contents(self) -> memoryview:
+        """The complete body, writeable."""
+        return self._buffer[: self.received]
 
 
 class LightHeaders:
@@ -69,7 +116,9 @@ class Writer(Protocol):
 
     context: Context
 
-    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
+    def write(
+        self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
+    ) -> asyncio.Future[None]:
         """Send a part of a response, after all earlier responses; the future is done when more may be written."""
 
 
@@ -86,7 +135,12 @@ class Exchange:
         Whether the request is complete; a part of the response is sent; the response is complete.
     expects_continue : bool
         Whether the client waits for ``100 Continue`` before it sends the body.
-    waiting : list of bytes
+    on_body : callable or None
+        Set by a delegate that wants a large body in one piece; called with it instead of the delegate's
+        ``data_received``.
+    body : Body or None
+        The large body of such a delegate.
+    waiting : list of bytes or memoryview
         The parts of the response that wait for earlier responses.
     """
 
@@ -100,19 +154,21 @@ class Exchange:
         self.expects_continue = False
         self.delegate: MessageDelegate | None = None
         self.on_close: Callable[[], None] | None = None
-        self.waiting: list[bytes] = []
+        self.on_body: Callable[[memoryview], None] | None = None
+        self.body: Body | None = None
+        self.waiting: list[bytes | memoryview] = []
         self._connection = connection
         self._chunked = False
 
-    def respond(self, response: bytes) -> None:
-        """Send a complete response: status line, headers, and body."""
+    def respond(self, response: bytes, tensors: list[bytes | memoryview] | None = None) -> None:
+        """Send a complete response: status line, headers, and body, of which large parts may follow separately."""
         self.done = True
-        self.on_close = self.delegate = None  # break reference cycles
+        self.on_close = self.on_body = self.delegate = None  # break reference cycles
         if self.http_1_0 and self.keep_alive:
             response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
         elif not self.keep_alive and not self.http_1_0:
             response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-        self._connection.write(self, response)
+        self._connection.write(self, response, tensors)
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
         """Set the function to call if the client disconnects before the response is complete."""
@@ -151,7 +207,7 @@ class Exchange:
     def finish(self) -> None:
         """End the response (Tornado's interface)."""
         self.done = True
-        self.on_close = self.delegate = None
+        self.on_close = self.on_body = self.delegate = None
         self._connection.write(self, b"0\r\n\r\n" if self._chunked else b"")
 
     def _format(self, chunk: bytes) -> bytes:

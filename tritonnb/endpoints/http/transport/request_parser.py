@@ -144,6 +144,17 @@ class RequestParser:
         """True if a head is incomplete."""
         return self._in_head or bool(self._line)
 
+    @property
+    def may_skip_body(self) -> bool:
+        """Whether the bytes that come next are the rest of a body of known length, and nothing else."""
+        return not self.between and not self.in_head and self._is_storable and self._head.length > 0
+
+    def skip_body(self) -> None:
+        """The receiver has read the rest of the body itself."""
+        self._parser = self._new_parser()
+        self.between = True
+        self._framing_bytes = 0
+
     def feed(self, data: bytes) -> None:
         """Parse bytes of a part of a request, of one, or of several.
 
@@ -192,7 +203,7 @@ class RequestParser:
                 rest = None
 
     def _parse(self, data: bytes, from_line: bool) -> bytes | None:
-        """ViewSession httptools; returns the bytes that remain to be fed, None if there are none."""
+        """Feed httptools; returns the bytes that remain to be fed, None if there are none."""
         heads, before = self.heads, self.heads + self._parts
         self._size = len(data)
         remaining: bytes | None = None

@@ -60,6 +60,37 @@ class _Message(httputil.HTTPMessageDelegate):
         return self._delegate.headers_received(start_line, full)
 
 
+class _BodyProtocol(asyncio.BufferedProtocol):
+    """Lets a transport read the rest of a large body into its memory."""
+
+    def __init__(self, connection: Http1Connection) -> None:
+        self._connection = connection
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The memory for the bytes that come next (asyncio's interface)."""
+        return self._connection.missing_body()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes are in it."""
+        self._connection.body_received(nbytes)
+
+    def eof_received(self) -> bool:
+        """The client has stopped sending."""
+        return self._connection.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has disconnected."""
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it gets responses."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has caught up with its responses."""
+        self._connection.resume_writing()
+
+
 class HttpServer:
     """Listens, and passes every request to a delegate.
 
@@ -94,6 +125,10 @@ class HttpServer:
         self._reuse_port = reuse_port
         self._server: asyncio.Server
         self._sweeper: asyncio.TimerHandle | None = None
+
+    def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
+        """Make the protocol that reads a body into the memory that the connection provides."""
+        return _BodyProtocol(connection)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; the system chooses one if it is 0.
