@@ -68,7 +68,9 @@ TRICKS = {
         ),
         grpc=True,
     ),
-    "known gRPC requests are not parsed again": Part(((f"{_GRPC}/inference.py", *_NO_CACHE),), grpc=True),
+    "plain gRPC requests are read without protobuf": Part(
+        ((f"{_GRPC}/dispatch.py", "read_plain(serialized) or RPC_OF", "RPC_OF"),), grpc=True
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport import connection
 from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.request_parser import HeadCache
+from tritonnb.endpoints.http.transport.server import BodyProtocol
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -64,6 +65,9 @@ class Server(httputil.HTTPServerConnectionDelegate):
     ) -> Message:
         self.messages.append(Message(self, request_conn))
         return self.messages[-1]
+
+    def body_protocol(self, connection: connection.Http1Connection) -> BodyProtocol:
+        return BodyProtocol(connection)
 
 
 class Socket:

@@ -15,7 +15,6 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.busy_poll import BusyPoller
 from tritonnb.endpoints.caches import BoundedCache
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher
-from tritonnb.endpoints.grpc.inference import GrpcRequestCache
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.framing import HeaderBlocks
@@ -155,7 +154,6 @@ class Endpoints:
             self._http.heads = HeadCache(limit=0)
             shared_memory = self.models.shared_memory
             endpoint.services.reader = RequestReader(shared_memory, http.max_input_size, HttpRequestCache(limit=0))
-            rpcs._request_cache = GrpcRequestCache(engine, limit=0)
             if endpoint.admission.host_origin_check is not None:
                 endpoint.admission.host_origin_check._accepted = BoundedCache(limit=0)
 

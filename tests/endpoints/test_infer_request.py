@@ -138,7 +138,7 @@ def test_an_output_is_requested_once() -> None:
     assert raised.value.message == "[request id: 7] output 'OUT' already exists in request"
 
 
-@pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62]])
+@pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62], [0, 1 << 62]])
 def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]) -> None:
     tensor = {"name": "A", "datatype": "FP32", "shape": shape, "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"causes total element count to exceed maximum size"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tools.fuzz.headers import compare
+from tools.fuzz.plain_requests import compare
 
 INTEGERS = st.sampled_from([0, 1, 2, 16, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400])
 VALUES = st.one_of(

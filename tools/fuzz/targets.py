@@ -11,7 +11,8 @@ Try = Callable[[bytes], None]
 
 TARGETS = {
     "http": "tools.fuzz.http:connections",
-    "header": "tools.fuzz.headers:plain_headers",
+    "header": "tools.fuzz.plain_requests:plain_headers",
+    "message": "tools.fuzz.plain_requests:plain_messages",
     "infer": "tools.fuzz.http:inference_bodies",
     "http2": "tools.fuzz.http2:connections",
     "hpack": "tools.fuzz.http2:header_blocks",

@@ -17,6 +17,8 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.runtime.shared_memory import Part, fill
 
 _MAX_INT64 = 2**63 - 1
+#: Bytes of an element in NumPy, at most.
+_LARGEST_ITEM = 8
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
         If the size overflows.
     """
     count = math.prod(shape)
-    if count > _MAX_INT64:
+    if count > _MAX_INT64 or (not count and _is_refused_by_numpy(shape)):
         raise InvalidArgumentError(
             f"invalid shape for input '{name}': shape {shape_text(shape)} causes total element count to exceed maximum "
             f"size of {_MAX_INT64}"
@@ -94,6 +96,11 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
             f"byte size overflow for input '{name}': element count ({count}) * data type size "
             f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
         )
+
+
+def _is_refused_by_numpy(shape: tuple[int, ...]) -> bool:
+    """Return whether NumPy refuses a shape for the dimensions beside those that are 0, which Triton does not."""
+    return math.prod([dim for dim in shape if dim]) * _LARGEST_ITEM > _MAX_INT64
 
 
 def contents(tensor: Tensor) -> bytes | memoryview:

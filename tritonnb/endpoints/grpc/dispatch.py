@@ -14,8 +14,9 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.handlers import RpcHandlers
-from tritonnb.endpoints.grpc.inference import GrpcRequestCache, Inference, OnResponse
+from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
@@ -34,7 +35,6 @@ class RpcDispatcher:
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._handlers = RpcHandlers(engine)
-        self._request_cache = GrpcRequestCache(engine.table)
         self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = Restrictions(options.restricted_protocol)
 
@@ -73,24 +73,12 @@ class RpcDispatcher:
         """
         self._restrictions.check(INFER, metadata)
         headers = self._forwarded_headers(metadata)
-        cache = None if headers or self._engine.tracer.active else self._request_cache
         request_id = ""
         try:
-            if cache is not None:
-                cached = Inference.submit_cached(cache, serialized, on_response)
-                if cached is not None:
-                    return cached
-            message = RPC_OF[INFER].read(serialized)
+            message = read_plain(serialized) or RPC_OF[INFER].read(serialized)
             request_id = message.id
             return Inference.submit(
-                self._engine,
-                message,
-                on_response,
-                streaming=False,
-                metadata=metadata,
-                headers=headers,
-                cache=cache,
-                serialized=serialized,
+                self._engine, message, on_response, streaming=False, metadata=metadata, headers=headers
             )
         except TritonError as error:
             log_failed(request_id, error)

@@ -1,7 +1,8 @@
 """A gRPC inference response: from an `InferResponse` to a ``ModelInferResponse``.
 
 Contents are always raw, one entry for each output in the order of the model; the entry of an output in shared memory
-is empty. The common response is written without protobuf: its head is the same each time, and the raw contents follow.
+is empty. The common response is written without protobuf: its head and the descriptions of its outputs are the same
+each time, and the raw contents follow.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified,
 
 #: Protobuf's wire type of fields with a length (strings, bytes, messages).
 LENGTH_DELIMITED = 2
-_RAW_OUTPUT = pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
-_RAW_OUTPUT_TAG = bytes([_RAW_OUTPUT])
+_FIELDS = pb.ModelInferResponse.DESCRIPTOR.fields_by_name
+_RAW_OUTPUT_TAG, _ID_TAG = (
+    bytes([_FIELDS[name].number << 3 | LENGTH_DELIMITED]) for name in ("raw_output_contents", "id")
+)
 _UNCHANGED = OutputFormat()
 
 
@@ -78,29 +81,37 @@ def common_response_bytes(
     Returns
     -------
     bytes or None
-        None if the response is an error or has an ID, parameters, classes, or outputs in shared memory.
+        None if the response is an error or has parameters, classes, or outputs in shared memory.
     """
-    if request.id or response.parameters or response.error is not None:
+    if response.parameters or response.error is not None:
         return None
     if any(output.classification or output.region is not None for output in response_format.outputs.values()):
         return None
-    outputs = tuple([(tensor.name, tensor.datatype.name, tensor.array.shape) for tensor in response.outputs])
-    parts: list[bytes | memoryview] = [_response_head(served.name, served.version, outputs)]
+    parts: list[bytes | memoryview] = [_identity(served.name, served.version)]
+    if request.id:
+        encoded = request.id.encode()
+        parts += (_ID_TAG, encode_varint(len(encoded)), encoded)
+    parts.append(_descriptions(tuple([(out.name, out.datatype.name, out.array.shape) for out in response.outputs])))
     for tensor in response.outputs:
         content = contents(tensor)
         parts += (_RAW_OUTPUT_TAG, encode_varint(len(content)), content)
     return b"".join(parts)
 
 
+@functools.lru_cache(maxsize=1024)
+def _identity(model_name: str, version: int) -> bytes:
+    encoded: bytes = pb.ModelInferResponse(model_name=model_name, model_version=str(version)).SerializeToString()
+    return encoded
+
+
 @functools.lru_cache(maxsize=4096)
-def _response_head(model_name: str, version: int, outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+def _descriptions(outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
     tensors = [
         pb.ModelInferResponse.InferOutputTensor(name=name, datatype=datatype, shape=shape)
         for name, datatype, shape in outputs
     ]
-    message = pb.ModelInferResponse(model_name=model_name, model_version=str(version), outputs=tensors)
-    head: bytes = message.SerializeToString()
-    return head
+    encoded: bytes = pb.ModelInferResponse(outputs=tensors).SerializeToString()
+    return encoded
 
 
 @functools.lru_cache(maxsize=1024)

@@ -131,7 +131,7 @@ class Inference:
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
 
-    def begin(self, chunks: list[bytes | memoryview]) -> None:
+    def submit(self, chunks: list[bytes | memoryview]) -> None:
         """Read the request and submit it to its model; a refused request is answered at once.
 
         Parameters

@@ -1,19 +1,24 @@
 """Inference requests over HTTP: from a body to a request that the model has accepted.
 
-Binary requests whose JSON was read before are known: only the bytes after it differ.
+Binary requests whose JSON was read before are known: only the bytes after it differ, and the tensors are views of them
+at known offsets.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Respond, discard_response
+from tritonnb.core.messages import InferRequest, Respond, Tensor, discard_response
 from tritonnb.core.strtol import leading_number
-from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache, RequestTemplate, is_repeatable
+from tritonnb.endpoints.caches import LONGEST_HEAD, MAX_HEADS, BoundedCache
 from tritonnb.endpoints.http.infer_request import read_request
 from tritonnb.endpoints.protocols import InferenceModel
 from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
 
@@ -44,6 +49,50 @@ def header_length(value: str | None, body: bytes | bytearray | memoryview) -> in
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTemplate:
+    """An accepted request without its tensors.
+
+    Attributes
+    ----------
+    spec : ModelSpec
+        Of the model as it was loaded when the request was accepted.
+    request : InferRequest
+    response_format : ResponseFormat
+    length : int
+        Bytes of the whole message.
+    inputs : tuple of tuple
+        Name, datatype, NumPy dtype, number of elements, offset in the message, and shape of each input.
+    """
+
+    spec: ModelSpec
+    request: InferRequest
+    response_format: ResponseFormat
+    length: int
+    inputs: tuple[tuple[Any, ...], ...]
+
+    def fill(self, message: bytes | bytearray | memoryview, respond: Respond) -> InferRequest:
+        """The request with the tensors of another message; they are views of it."""
+        inputs = {
+            name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
+            for name, datatype, dtype, count, offset, shape in self.inputs
+        }
+        return self.request.clone(inputs, respond)
+
+
+def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: ResponseFormat) -> bool:
+    """Return whether a request may come again with nothing but other tensor contents.
+
+    A request ID usually changes, a region may be unregistered, and the contents of a shape tensor decide which requests
+    may share a batch. BYTES tensors vary in size. An input without contents may be in shared memory.
+    """
+    if request.id or any(output.region is not None for output in response_format.outputs.values()):
+        return False
+    if any(tensor.shape_tensor for tensor in spec.inputs.values()):
+        return False
+    return all(tensor.datatype.itemsize and tensor.array.size for tensor in request.inputs.values())
 
 
 class HttpRequestCache:

@@ -260,10 +260,7 @@ class Http1Connection:
     def write(
         self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
     ) -> asyncio.Future[None]:
-        """Send a part of a response, after all earlier responses; the future is done when more may be written.
-
-        Large tensors may follow in parts, which are not copied.
-        """
+        """As `Writer.write`; large tensors are not copied."""
         if self._transport.is_closing():
             return self._failed()
         if not self._exchanges or exchange is not self._exchanges[0]:

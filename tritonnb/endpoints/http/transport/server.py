@@ -60,7 +60,7 @@ class _Message(httputil.HTTPMessageDelegate):
         return self._delegate.headers_received(start_line, full)
 
 
-class _BodyProtocol(asyncio.BufferedProtocol):
+class BodyProtocol(asyncio.BufferedProtocol):
     """Lets a transport read the rest of a large body into its memory."""
 
     def __init__(self, connection: Http1Connection) -> None:
@@ -128,7 +128,7 @@ class HttpServer:
 
     def body_protocol(self, connection: Http1Connection) -> asyncio.BufferedProtocol:
         """Make the protocol that reads a body into the memory that the connection provides."""
-        return _BodyProtocol(connection)
+        return BodyProtocol(connection)
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port; the system chooses one if it is 0.

@@ -1,4 +1,4 @@
-"""The JSON of inference requests: a plain one is read by another reader, which must make the same of it."""
+"""Plain inference requests are read by other readers than the rest, which must make the same of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2 as pb
+
 from tools.fuzz.targets import Try
 from tools.fuzz.unexpected import require
 from tritonnb.core.errors import TritonError
-from tritonnb.core.messages import Tensor, UndecodedTensor, discard_response
+from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, discard_response
+from tritonnb.endpoints.grpc import infer_request as grpc_request
+from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.http.infer_request import read_request
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
@@ -32,6 +38,29 @@ def plain_headers() -> Iterator[Try]:
     yield compare
 
 
+@contextmanager
+def plain_messages() -> Iterator[Try]:
+    """A serialized ``ModelInferRequest``."""
+    yield compare_message
+
+
+def compare_message(message: bytes) -> None:
+    """Read a message with both readers, if the one for plain messages reads it."""
+    plain = read_plain(message)
+    if plain is None:
+        return
+    quick = _described(*plain.to_infer_request(_SPEC, 1, discard_response))
+    try:
+        parsed = pb.ModelInferRequest.FromString(message)
+        read = grpc_request.read_request(parsed, _SPEC, 1, SharedMemory(), discard_response)
+    except (DecodeError, TritonError) as error:
+        raise AssertionError(f"expected an error: {error!r}, got {quick}") from error
+    strict = _described(*read)
+    require(quick == strict, f"the quick reader: {quick}, protobuf: {strict}")
+    names = (plain.model_name, plain.model_version) == (parsed.model_name, parsed.model_version)
+    require(names, f"{message!r}: the model or its version differs")
+
+
 def compare(header: bytes) -> None:
     """Read a header with both readers.
 
@@ -51,6 +80,10 @@ def _outcome(header: bytes) -> str:
         request, response_format = read_request(_SPEC, 1, body, len(header), _LIMIT, SharedMemory(), discard_response)
     except TritonError as error:
         return _OFFSET.sub("", repr(error))
+    return _described(request, response_format)
+
+
+def _described(request: InferRequest, response_format: ResponseFormat) -> str:
     inputs = [_contents(name, tensor) for name, tensor in request.unchecked_inputs.items()]
     fields = ("id", "parameters", "priority", "timeout_us", "correlation_id", "flags", "requested_outputs")
     return repr((inputs, {field: getattr(request, field) for field in fields}, response_format))
