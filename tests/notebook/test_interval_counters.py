@@ -156,7 +156,7 @@ def test_the_dashboard_and_the_view_count_the_same() -> None:
     packed = list(map(pack, rec.events))
     activity = Activity(begin)
     activity.fold(packed)
-    seconds = activity.of("m").last(activity.number_at(end) + 1, activity.number_at(end) + 1)
+    seconds = activity.for_model("m").last(activity.number_at(end) + 1, activity.number_at(end) + 1)
     session = ViewSession("m", rec.configs["m"], begin)
     session.fold(packed)
     lanes = session.flush(end)["counters"]["lanes"].values()

@@ -50,8 +50,8 @@ def least_rows(archive: Path) -> int | None:
     """
     with zipfile.ZipFile(archive) as files:
         sources = [files.read(name) for name in files.namelist() if name.endswith(".wrapper.cpp")]
-    found = [int(rows) for source in sources for rows in _ROWS_CHECK.findall(source)]
-    return max(found, default=1) if sources else None
+    row_counts = [int(rows) for source in sources for rows in _ROWS_CHECK.findall(source)]
+    return max(row_counts, default=1) if sources else None
 
 
 def check_program(

@@ -31,7 +31,7 @@ _BOX = 0.72
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.generations`."""
-    alt, generations, scale = describe(rec), rec.generations, TimeScale.of(rec)
+    alt, generations, scale = describe(rec), rec.generations, TimeScale.for_recording(rec)
     names = dict.fromkeys(sorted((generation.instance, generation.lane) for generation in generations))
     lanes = {name: -float(number) for number, name in enumerate(names)}
     ax = axes_for(ax, 1.6 + 0.34 * len(lanes), alt)

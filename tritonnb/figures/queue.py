@@ -30,7 +30,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 4.0, describe(rec))
     if not rec.requests:
         return draw_empty(ax)
-    scale = TimeScale.of(rec)
+    scale = TimeScale.for_recording(rec)
     times, depths = queue_depth(visible_waits(rec))
     width_ns = _column_width(rec, times)
     if width_ns:

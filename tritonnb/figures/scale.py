@@ -43,7 +43,7 @@ class TimeScale:
     unit: str
 
     @classmethod
-    def of(cls, rec: Recording) -> TimeScale:
+    def for_recording(cls, rec: Recording) -> TimeScale:
         """Return the scale for a recording."""
         begin, end = rec.span_ns
         unit_ns, unit = next((size, name) for size, name, least in _UNITS if end - begin >= least)

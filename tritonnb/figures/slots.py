@@ -30,7 +30,7 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    alt, occupancies, lanes, scale = describe(rec), rec.slot_occupancy, _lanes(rec), TimeScale.of(rec)
+    alt, occupancies, lanes, scale = describe(rec), rec.slot_occupancy, _lanes(rec), TimeScale.for_recording(rec)
     backlog = [
         occupancy
         for occupancy in occupancies

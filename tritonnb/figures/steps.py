@@ -30,7 +30,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 0.9 + 0.7 * len(lanes), alt)
     if not lanes:
         return draw_empty(ax)
-    scale = TimeScale.of(rec)
+    scale = TimeScale.for_recording(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     numbers = {step: number for number, request in enumerate(rec.ensemble_requests) for step in request.steps}

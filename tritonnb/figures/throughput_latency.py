@@ -33,7 +33,7 @@ class _Point:
     theory: Theory
 
     @classmethod
-    def of(cls, rec: Recording) -> _Point:
+    def for_recording(cls, rec: Recording) -> _Point:
         ordered = sorted(request.latency_ns / 1e6 for request in rec.requests)
         return cls(len(ordered), quantile(ordered, 0.99), theory(rec))
 
@@ -117,7 +117,7 @@ def draw_sweep(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 
 
 def _points(recordings: Sequence[Recording]) -> list[_Point]:
-    return sorted(map(_Point.of, recordings), key=lambda point: point.theory.throughput)
+    return sorted(map(_Point.for_recording, recordings), key=lambda point: point.theory.throughput)
 
 
 def _capacity(point: _Point) -> float:

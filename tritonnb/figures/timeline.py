@@ -45,7 +45,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     few = len(waits) <= _FEW
     if not rec.batches and not waits:
         return draw_empty(ax)
-    scale = TimeScale.of(rec)
+    scale = TimeScale.for_recording(rec)
     scale.frame(ax)
     colours = {wait.serial: series(number) for number, wait in enumerate(waits)} if few else {}
     levels = _priority_colours(rec, waits)

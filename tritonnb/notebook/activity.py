@@ -48,7 +48,7 @@ class EventQueue:
     --------
     >>> events = EventQueue()
     >>> events.append(("RequestArrived", 0))
-    >>> events.take(), events.take()
+    >>> events.take_events(), events.take_events()
     ([('RequestArrived', 0)], [])
     """
 
@@ -56,7 +56,7 @@ class EventQueue:
         self._events: deque[Packed] = deque(maxlen=_MOST_EVENTS)
         self.append = self._events.append
 
-    def take(self) -> list[Packed]:
+    def take_events(self) -> list[Packed]:
         """Return and forget the events so far; called on one other thread."""
         return list(starmap(self._events.popleft, repeat((), len(self._events))))
 
@@ -73,7 +73,7 @@ class Activity:
         """Return the number of the interval of a time."""
         return (time_ns - self.begin_ns) // INTERVAL_NS
 
-    def of(self, model: str) -> ModelIntervals:
+    def for_model(self, model: str) -> ModelIntervals:
         """Return the intervals of a model; they are kept for `KEPT` seconds."""
         if model not in self._models:
             self._models[model] = ModelIntervals(self.begin_ns, INTERVAL_NS, KEPT, levels=1)
@@ -87,13 +87,13 @@ class Activity:
                 continue
             counters = counted.get(event[MODEL])
             if counters is None:
-                counters = counted[event[MODEL]] = self.of(event[MODEL]).counters()
+                counters = counted[event[MODEL]] = self.for_model(event[MODEL]).counters()
             if event[0] == _ARRIVED:
                 counters.add_arrival(event[TIME])
             else:
                 self._count(unpack(event), counters)
         for model, counters in counted.items():
-            self.of(model).add(counters)
+            self.for_model(model).add(counters)
 
     def _count(self, event: object, counters: Counters) -> None:
         if isinstance(event, BatchExecuted):
@@ -119,7 +119,7 @@ class Activity:
 
     def problem(self, model: str, end: int) -> str:
         """Return why requests of the last intervals were lost, or that their queue grows; empty if all is well."""
-        numbers = measures(self.of(model).last(end, RECENT), 1)
+        numbers = measures(self.for_model(model).last(end, RECENT), 1)
         lost = numbers["errors"] * RECENT
         if lost:
             share = f"{100 * lost / (lost + numbers['n']):.0f} % of the requests"
@@ -129,7 +129,7 @@ class Activity:
             return (
                 f"{share} {'failed or were' if numbers['failed'] else 'were'} refused: {messages.most_common(1)[0][0]}"
             )
-        growth = sum(interval.arrived - interval.requests for interval in self.of(model).last(end, RECENT))
+        growth = sum(interval.arrived - interval.requests for interval in self.for_model(model).last(end, RECENT))
         if growth >= _GROWTH and growth > _GROWTH_SHARE * numbers["n"]:
             return f"the queue grows: {growth:,.0f} requests more have come than were answered"
         return ""
@@ -141,7 +141,7 @@ class ServerActivity:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._events = EventQueue()
-        self._lock = threading.Lock()  # views update it on threads of their own
+        self._lock = threading.Lock()  # views update it on their own threads
         self._users = 0
         remembered = list(server.call(self._attach))
         now_ns = time.monotonic_ns()
@@ -178,14 +178,14 @@ class ServerActivity:
     def update(self) -> int:
         """Count what happened; return the number of the interval that is not over yet."""
         with self._lock:
-            self._activity.fold(self._events.take())
+            self._activity.fold(self._events.take_events())
             self.end = self._activity.number_at(time.monotonic_ns())
             return self.end
 
     def last(self, model: str, count: int) -> list[MonitorInterval]:
         """Return the last intervals of a model that are over."""
         with self._lock:
-            return self._activity.of(model).last(self.end, count)
+            return self._activity.for_model(model).last(self.end, count)
 
     def problem(self, model: str) -> str:
         """See `Activity.problem`."""

@@ -266,7 +266,7 @@ class BatchTracker:
         left = len(arrivals)
         if None in arrivals:
             nulls = members.count(None)
-            again = 0 if self._iterative is None else self._iterative.known(members)
+            again = 0 if self._iterative is None else self._iterative.count_rescheduled(members)
             unseen = arrivals.count(None) - nulls - again
             before = min(self._earlier, unseen)
             self._earlier -= before
@@ -296,7 +296,7 @@ class BatchTracker:
             return
         if self._decoupled and not self._stateful:
             serials = [serial for serial, _ in batch.requests]
-            batch.generated = self._tokens.take(serials, packed[EXEC_END])
+            batch.generated = self._tokens.take_tokens(serials, packed[EXEC_END])
         batch.executed = packed
         if batch.taken:
             self._done.append(batch)

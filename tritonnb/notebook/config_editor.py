@@ -79,7 +79,7 @@ class _FileSnapshot:
     stamp: tuple[int, int] | None
 
     @classmethod
-    def of(cls, path: Path | None) -> _FileSnapshot:
+    def read(cls, path: Path | None) -> _FileSnapshot:
         try:
             assert path is not None
             status = path.stat()
@@ -123,7 +123,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def __init__(self, model: Model, path: Path | None) -> None:
         self._handle: Model | None = model
         self._path = path
-        self._file = _FileSnapshot.of(self._path)
+        self._file = _FileSnapshot.read(self._path)
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._not_saved: str | None = None
@@ -266,7 +266,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _poll(self) -> None:
         """Notice changes of the file and of the running configuration that were made elsewhere."""
         self._drafts.refresh()
-        snapshot = _FileSnapshot.of(self._path)
+        snapshot = _FileSnapshot.read(self._path)
         if snapshot.stamp != self._file.stamp:
             outside = snapshot.text != self._file.text and snapshot.text != self.text
             self._file = snapshot
@@ -335,12 +335,12 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
                 "nevertheless."
             )
         backup = write_text(self._path, text)
-        self._file = _FileSnapshot.of(self._path)
+        self._file = _FileSnapshot.read(self._path)
         previous = "" if backup is None else f" The previous text is in {backup.name}."
         self._show_outcome("good", f"Saved to {self._path.name}.{previous}")
 
     def _take_file(self) -> None:
-        self._file = _FileSnapshot.of(self._path)
+        self._file = _FileSnapshot.read(self._path)
         self.status = {**self.status, "outside": False}
         if self._file.text is not None:
             self.text = self._file.text

@@ -34,7 +34,7 @@ class IterativeRequests:
             del self._arrived[oldest], self._steps[oldest]
         return self._arrived[serial]
 
-    def known(self, serials: Iterable[int | None]) -> int:
+    def count_rescheduled(self, serials: Iterable[int | None]) -> int:
         """Count the requests that run again."""
         return sum(1 for serial in serials if serial is not None and self._steps.get(serial, 0) > 0)
 
@@ -62,7 +62,7 @@ class GeneratedTokens:
     >>> tokens = GeneratedTokens()
     >>> for time_ns, serial in [(10, 1), (10, 2), (20, 1)]:
     ...     tokens.responded(pack(ResponseSent(time_ns, "m", 1, serial, 0, "success", 0)))
-    >>> tokens.take([1, 2], end_ns=20)
+    >>> tokens.take_tokens([1, 2], end_ns=20)
     [[2, 10, 20], [1, 10, 10]]
     """
 
@@ -80,7 +80,7 @@ class GeneratedTokens:
         if len(self._responses) > _REMEMBERED:
             del self._responses[next(iter(self._responses))]
 
-    def take(self, serials: Sequence[int | None], end_ns: int) -> list[list[int]] | None:
+    def take_tokens(self, serials: Sequence[int | None], end_ns: int) -> list[list[int]] | None:
         """Return and forget number, first and last time of the tokens of each request of a batch.
 
         None if no request has several responses: then the model does not generate token by token. Times are not

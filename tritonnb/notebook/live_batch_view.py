@@ -176,7 +176,7 @@ class LiveBatchView(BatchView):
     def _take_over(self, tracker: BatchTracker, meanwhile: EventQueue) -> None:
         stream = self._server.engine.stream
         stream.detach(meanwhile.append)
-        for packed in meanwhile.take():
+        for packed in meanwhile.take_events():
             tracker.receive(packed)
         stream.attach(tracker.receive)
 

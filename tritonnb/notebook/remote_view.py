@@ -94,7 +94,7 @@ class RemoteBatchView(PolledView):
         if time.monotonic() - self._renewed_s > _RENEWAL_S:
             self._server.update_trace_settings(_TRACED, self.name)
             self._renewed_s = time.monotonic()
-        events = self._events.take()
+        events = self._events.take_events()
         if not events:
             self.status.value = self._text()
             return

@@ -249,6 +249,6 @@ def find_outliers(batches: Iterable[Batch]) -> list[Outlier]:
     for same in by_size.values():
         median_ns = statistics.median(batch.compute_ns for batch in same)
         if len(same) >= _LEAST_BATCHES and median_ns:
-            found = (Outlier(batch, batch.compute_ns / median_ns) for batch in same)
-            outliers += [outlier for outlier in found if outlier.factor >= _LEAST_FACTOR]
+            candidates = (Outlier(batch, batch.compute_ns / median_ns) for batch in same)
+            outliers += [outlier for outlier in candidates if outlier.factor >= _LEAST_FACTOR]
     return outliers

@@ -88,14 +88,14 @@ class Blame:
         remarks = {}
         for cause in _WITH_EXECUTIONS & self.parts.keys():
             spans = [(part.begin_ns, part.end_ns) for part in self.intervals if part.cause == cause]
-            found = [
+            outliers = [
                 outlier
                 for outlier in self._recording.outliers
                 if (outlier.batch.number == self.request.batch) == (cause == COMPUTE_INFER)
                 and any(outlier.batch.exec_start_ns < end and outlier.batch.exec_end_ns > begin for begin, end in spans)
             ]
-            if found:
-                worst = max(found, key=lambda outlier: outlier.batch.compute_ns)
+            if outliers:
+                worst = max(outliers, key=lambda outlier: outlier.batch.compute_ns)
                 subject = "this execution" if cause == COMPUTE_INFER else f"batch {worst.batch.number}"
                 remarks[cause] = f"{subject} took {worst}"
         return remarks

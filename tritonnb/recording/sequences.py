@@ -85,7 +85,7 @@ class SlotHistory:
         """Use changed configurations from now on."""
         self._configs = configs
         for slot in self._slots.values():
-            slot.rules = _Rules.of(configs.get(slot.model))
+            slot.rules = _Rules.from_config(configs.get(slot.model))
 
     def add_batch(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
         """Add a batch and the requests that ran in it."""
@@ -97,7 +97,7 @@ class SlotHistory:
             if serial in records:
                 key = (batch.instance, index)
                 if key not in self._slots:
-                    self._slots[key] = _Slot(batch.model, _Rules.of(self._configs.get(batch.model)), before)
+                    self._slots[key] = _Slot(batch.model, _Rules.from_config(self._configs.get(batch.model)), before)
                 self._slots[key].add_request(batch, index, records[serial])
         before.append(batch)
 
@@ -168,7 +168,7 @@ class _Rules:
     iterative: bool = False
 
     @classmethod
-    def of(cls, config: pb.ModelConfig | None) -> _Rules:
+    def from_config(cls, config: pb.ModelConfig | None) -> _Rules:
         if config is None:
             return cls(None, True)
         settings = sequence_batcher_settings(config, {})

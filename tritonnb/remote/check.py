@@ -62,8 +62,8 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
     """
     names = ready_models(remote.server) if "model_repository" in remote.extensions else []
     models = [remote.address_of(model) for model in names if name in (None, model)]
-    found = find_tracing(remote.server, models) if "trace" in remote.extensions else []
-    return found + (find_configs(models) if "model_configuration" in remote.extensions else [])
+    traced = find_tracing(remote.server, models) if "trace" in remote.extensions else []
+    return traced + (find_configs(models) if "model_configuration" in remote.extensions else [])
 
 
 def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Finding]:
@@ -71,8 +71,8 @@ def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Findi
     shared = server.trace_settings()
     settings = _for_each(lambda model: server.trace_settings(model.name), models)
     texts = [describe_model_tracing(model.name, own, shared) for model, own in zip(models, settings, strict=True)]
-    found = [Finding(text) for text in filter(None, [describe_server_tracing(shared)])]
-    return found + [
+    of_server = [Finding(text) for text in filter(None, [describe_server_tracing(shared)])]
+    return of_server + [
         Finding(text, model.name, partial(clear_settings, server, model.name), "its trace settings are the server's")
         for model, text in zip(models, texts, strict=True)
         if text

@@ -328,10 +328,10 @@ class Remote(NamedModels):
             If something could not be put back.
         """
         self.require_open()
-        found = findings(self, model)
-        for finding in found:
+        changes = findings(self, model)
+        for finding in changes:
             self.changed_configs.keep(finding.model)
-        return put_back(found)
+        return put_back(changes)
 
     def close(self) -> None:
         """Restore the configurations that were changed; a second call has no effect.

@@ -52,7 +52,7 @@ class LiveEvents:
             self.requests.append(request)
             self._received += 1
 
-    def take(self) -> list[Event]:
+    def take_events(self) -> list[Event]:
         """Return the events of the batches that are complete and were not taken before, in the order of time."""
         requests = list(self.requests)
         quiet, self._seen = self._received == self._seen, self._received

@@ -122,10 +122,10 @@ class HttpIngress:
 
     async def _respond(self, request: HttpRequest) -> bytes | AsyncIterator[bytes]:
         """Return the complete response, or its parts."""
-        found = find_route(request.target, self.routes)
-        if found is None:  # the replicas do not know the path, either
+        match = find_route(request.target, self.routes)
+        if match is None:  # the replicas do not know the path, either
             return await self._read(request, self._groups.default)
-        route, groups = found
+        route, groups = match
         model = groups.get("model", "")
         if route.effect is Effect.MERGE:
             return await self.merges[route.name](request, model)
