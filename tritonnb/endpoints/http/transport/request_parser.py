@@ -146,7 +146,7 @@ class RequestParser:
 
     @property
     def may_skip_body(self) -> bool:
-        """Whether the bytes that come next are the rest of a body of known length, and nothing else."""
+        """True if the next bytes can only be the rest of a body of known length."""
         return not self.between and not self.in_head and self._is_storable and self._head.length > 0
 
     def skip_body(self) -> None:
