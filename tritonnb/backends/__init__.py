@@ -1,1 +1,1 @@
-"""Running models: the backend contract and the backends."""
+"""Backends, which load and run models, and their contract."""

@@ -1,1 +1,1 @@
-"""Doors into the engine."""
+"""Network endpoints: HTTP, gRPC, metrics and OpenAI's API."""

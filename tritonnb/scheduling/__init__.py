@@ -1,1 +1,1 @@
-"""Schedulers: pure state machines. Stimuli with a time go in, decisions with a reason come out."""
+"""Schedulers: pure state machines. They turn timed stimuli into decisions with reasons."""
