@@ -76,7 +76,7 @@ def test_comparison_keeps_its_table(outputs: Outputs) -> None:
 def test_a_last_state_begins_with_when_it_was_saved(outputs: Outputs, name: str) -> None:
     _, still = outputs[name]
     body = still["text/html"].partition("<div class='tnb-last-state'>")[2]
-    assert re.match(r"<p class='tnb-saved'><b>Saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d; the kernel is gone", body)
+    assert re.match(r"<p class='tnb-saved'><b>Picture saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.</b> Run the cell", body)
 
 
 def test_a_dashboard_has_a_picture_of_the_batches(outputs: Outputs) -> None:

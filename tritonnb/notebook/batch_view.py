@@ -72,7 +72,7 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     ghost : dict
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     notice : str
-        Why something that the user wanted was not done.
+        Why something that the user wanted was not done, or why a live view has ended.
     """
 
     _esm = join_modules(STATIC / "batch_view" / "view.js")

@@ -150,7 +150,9 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         """Read the counters of the server and the model again, and draw the batches if no browser shows them."""
         if self._server.alive:
             self._show_counters()
-        if self._view is not None and self._view.refresh_last_state():
+        view = self._view
+        # A view that has an output of its own is flushed for that one.
+        if view is not None and (view.refresh_last_state() if view in self._own else not view.is_displayed):
             self._draw_picture()
         return True
 

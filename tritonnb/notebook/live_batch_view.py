@@ -115,12 +115,17 @@ class LiveBatchView(BatchView):
         if ghost != self.ghost:
             self.ghost = ghost
 
+    @property
+    def is_displayed(self) -> bool:
+        """Whether a browser shows the view, in sight or not."""
+        return bool(self._in_sight)
+
     def refresh_last_state(self) -> bool:
         """Send and save in ``history`` what happened up to now; return whether anything did.
 
         Not necessary if a browser shows the view: then the view's thread does it between cells.
         """
-        if self._in_sight:
+        if self.is_displayed:
             return False
         if not self._server.alive:
             self.stop()  # the view's thread would send its last state after the cell, perhaps while the kernel exits
@@ -276,6 +281,8 @@ class LiveBatchView(BatchView):
         if not self._exits:
             self.send(self._delivery())
             self._save_history()
+            if not self._stop.is_set():
+                self.notice = f"Ended at {time.strftime('%H:%M:%S')}: the server was stopped, or the model unloaded."
             self.live = False
             self.keep_last_state(at_once=True)
         self._activity.close()

@@ -81,6 +81,18 @@ class StaticFallback:
             self._kept = self._kept_in_cell = data["text/html"]
             self._show(data, update=True)
 
+    def close(self) -> None:
+        """Close the widget; its output shows the last state from now on."""
+        if self._display_id:
+            with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
+                self._show(self.last_data(), update=True, how="Closed")
+            self._display_id = ""
+        super().close()  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        model = getattr(self, "model", "")
+        return f"<{type(self).__name__}{f' of {model!r}' if model else ''}>"
+
     def _ipython_display_(self, **options: Any) -> None:
         bundle = self._repr_mimebundle_(**options)  # type: ignore[attr-defined]
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
@@ -92,15 +104,15 @@ class StaticFallback:
             self._show(data, update=False)
             _keep_at_end_of_cells(self, InteractiveShell.instance())
 
-    def _show(self, data: dict[str, str], *, update: bool) -> None:
-        state = f"{_STYLE}<div class='tnb-last-state'>{banner(time.time())}{data['text/html']}</div>"
+    def _show(self, data: dict[str, str], *, update: bool, how: str = "Picture saved") -> None:
+        state = f"{_STYLE}<div class='tnb-last-state'>{banner(time.time(), how)}{data['text/html']}</div>"
         display(data | {"text/html": state}, raw=True, display_id=self._display_id, update=update)
 
 
-def banner(saved_s: float) -> str:
+def banner(saved_s: float, how: str = "Picture saved") -> str:
     """Return the remark above a last state, as HTML: when it was saved, in seconds since the epoch."""
     saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(saved_s))
-    return f"<p class='tnb-saved'><b>Saved at {saved}; the kernel is gone.</b> This last state cannot change.</p>"
+    return f"<p class='tnb-saved'><b>{how} at {saved}.</b> Run the cell for the live view.</p>"
 
 
 def as_text(markup: str) -> str:

@@ -16,7 +16,7 @@ function element(tag, className, ...children) {
 const note = (text) => element("span", "tnb-note", text);
 
 // The counts, what the picture shows of them, and what it does not.
-function headline(timeline, { live, following, frame, received }) {
+function headline(timeline, { live, following, notice, frame, received }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
   const facts = [
@@ -34,10 +34,12 @@ function headline(timeline, { live, following, frame, received }) {
   const recent = following ? received.recent : timeline.recent;
   if (live && recent) nodes.push(recentNumbers(recent, timeline.meta));
   const later = received.counts.requests - requests;
-  if (later && !following) {
-    nodes.push(note(`paused at ${(timeline.now / 1000).toFixed(1)} s; ${pluralize(later, "request")} since`));
+  if (live && !following) {
+    const since = later ? `; ${pluralize(later, "request")} since` : "";
+    nodes.push(element("span", "tnb-life", `paused at ${(timeline.now / 1000).toFixed(1)} s${since}`));
   }
-  if (!live) nodes.push(note(timeline.meta.simulated ? "simulated" : "recorded"));
+  if (!live && notice) nodes.push(element("span", "tnb-life", `${notice} This is its last picture.`));
+  else if (!live) nodes.push(note(timeline.meta.simulated ? "simulated" : "recorded"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
 }

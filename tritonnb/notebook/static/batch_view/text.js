@@ -22,7 +22,7 @@ function showText(view) {
   showEmpty(view, live);
   view.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
   const following = live && window.follow;
-  fill(part("head"), headline(timeline, { live, following, frame, received }));
+  fill(part("head"), headline(timeline, { live, following, notice: view.model.get("notice"), frame, received }));
   fill(part("legend"), legend(timeline, theme, frame.columns));
   const isAtEnd = window.follow || window.to >= timeline.now - pace.lag;
   const isNewest = live && cursor === null && isAtEnd;

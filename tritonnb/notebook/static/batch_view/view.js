@@ -1,5 +1,6 @@
 // The view: what is shown and what the user can do. Everything here works without the kernel.
 
+import { followKernel } from "../shared/kernel.js";
 import { BlamePanel } from "./blame.js";
 import { drawTimeline } from "./draw.js";
 import { nextEvent } from "./events.js";
@@ -381,6 +382,7 @@ function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);
   const view = new View(model, root);
+  const stopFollowingKernel = followKernel(model, el, () => view.liveEnded());
   const listeners = {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
@@ -393,6 +395,7 @@ function render({ model, el }) {
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   return () => {
     view.close();
+    stopFollowingKernel();
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
 }

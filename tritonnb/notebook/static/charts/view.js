@@ -144,7 +144,7 @@ function render({ model, el }) {
 
   el.append(make("section", { class: "tnb-charts tnb-controls",
     aria: { label: "Throughput, latency and utilization over time" } }, row, note, list));
-  return connect(model, { "change:series": draw, "change:marks": draw });
+  return connect(model, { "change:series": draw, "change:marks": draw }, el);
 }
 
 export default { render };

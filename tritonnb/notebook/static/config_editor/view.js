@@ -139,7 +139,7 @@ function render({ model, el }) {
   const disconnect = connect(model, {
     "change:text": drawText, "change:report": drawReport, "change:status": drawStatus,
     "change:preview": drawPreview,
-  });
+  }, el);
   return () => {
     clearTimeout(waiting);
     disconnect();

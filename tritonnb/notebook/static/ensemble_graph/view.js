@@ -49,7 +49,7 @@ function render({ model, el }) {
     width = picture.clientWidth;
   });
   observer.observe(picture);
-  const disconnect = connect(model, { "change:graph": show });
+  const disconnect = connect(model, { "change:graph": show }, el);
   return () => {
     observer.disconnect();
     disconnect();

@@ -103,7 +103,8 @@ function render({ model, el }) {
 
   const root = { class: "tnb-model-list tnb-controls" };
   el.append(make("div", root, list, hint.node));
-  return connect(model, { "change:models": draw, "change:selected": drawSelection, "change:shown": drawSelection });
+  const listeners = { "change:models": draw, "change:selected": drawSelection, "change:shown": drawSelection };
+  return connect(model, listeners, el);
 }
 
 export default { render };

@@ -1,5 +1,7 @@
 // Creates elements of HTML and SVG, and connects a view to the traits of its widget.
 
+import { followKernel } from "./kernel.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 const CONTROLS = ["button", "input", "select", "summary", "textarea"];
@@ -25,13 +27,16 @@ function makeSvg(tag, attributes = {}, ...children) {
   return node;
 }
 
-// Calls `listeners` by event now and later; returns a function that disconnects them.
-function connect(model, listeners) {
+// Calls `listeners` by event now and later; returns a function that disconnects them. Without its kernel, nothing can
+// be done with the elements in `el`.
+function connect(model, listeners, el) {
+  const stopFollowing = followKernel(model, el, () => { for (const child of el.children) child.inert = true; });
   for (const [event, listener] of Object.entries(listeners)) {
     model.on(event, listener);
     listener();
   }
   return () => {
+    stopFollowing();
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
 }

@@ -12,7 +12,7 @@ function render({ model, el }) {
       make("span", { class: "tnb-number" }, make("b", {}, value), ` ${unit}`),
       make("small", {}, note),
     ))),
-  });
+  }, el);
 }
 
 export default { render };

@@ -155,7 +155,7 @@ function render({ model, el }) {
   ));
   return connect(model, {
     "change:settings": drawSettings, "change:sending": drawSending, "change:status": drawStatus,
-  });
+  }, el);
 }
 
 export default { render };
