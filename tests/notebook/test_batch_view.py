@@ -120,7 +120,7 @@ def test_view_that_is_open_at_exit_sends_nothing(
     view, _ = watched
     shown: list[Any] = []
     monkeypatch.setattr(view, "_display_id", "displayed")
-    monkeypatch.setattr(view, "_show", lambda data, update: shown.append(data))
+    monkeypatch.setattr(view, "_show", lambda data, **how: shown.append(data))
     server["double"](X=[[1]])
     view._stop_at_exit()
     assert view.ended.is_set()
