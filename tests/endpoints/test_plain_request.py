@@ -16,7 +16,7 @@ from tools.fuzz.engines import mutate
 from tools.fuzz.plain_requests import compare_message
 from tritonnb.core.datatypes import BYTES, FP32, INT32
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
+from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import read_plain
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat
 from tritonnb.runtime.shared_memory import SystemPart
@@ -132,9 +132,9 @@ def test_response_in_bytes_is_the_message(outputs: list[tuple[str, list[int], in
         array = np.full(shape, b"ab", object) if datatype is BYTES else np.ones(shape, datatype.numpy)
         tensors.append(Tensor(name, datatype, array))
     request, response = InferRequest("echo", {}, lambda request, response: None, id=request_id), InferResponse(tensors)
-    written = common_response_bytes(served, request, response, ResponseFormat())
+    written = common_response_parts(served, request, response, ResponseFormat())
     assert written is not None
-    parsed = pb.ModelInferResponse.FromString(written)
+    parsed = pb.ModelInferResponse.FromString(b"".join(written))
     assert parsed == response_message(served, request, response, ResponseFormat())
 
 
@@ -150,4 +150,4 @@ def test_response_in_bytes_is_the_message(outputs: list[tuple[str, list[int], in
 def test_uncommon_responses_are_left_to_protobuf(response: InferResponse, response_format: ResponseFormat) -> None:
     request = InferRequest("echo", {}, lambda request, response: None)
     served: Any = OneModel().echo
-    assert common_response_bytes(served, request, response, response_format) is None
+    assert common_response_parts(served, request, response, response_format) is None

@@ -221,7 +221,7 @@ class Replica:
         try:
             if name == INFER:
                 inference, answer = await self._rpcs.infer_one(message, metadata)
-                serialized = inference.response_bytes(answer)
+                serialized = b"".join(inference.response_parts(answer))
                 inference.sent(final=True)
                 return RpcReply(serialized)
             request = RPC_OF[name].read(message) if name in RPC_OF else message

@@ -17,7 +17,7 @@ from tritonnb.endpoints.grpc.handlers import RpcHandlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.plain_request import read_plain
-from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions
+from tritonnb.endpoints.grpc.rpcs import HEALTH, INFER, RPC_OF, STREAM_INFER, Restrictions, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.request_rules import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
@@ -43,9 +43,7 @@ class RpcDispatcher:
         """True if the metadata of a call can change its inference."""
         return self._forward_pattern is not None or self._restrictions.apply_to(INFER)
 
-    async def call(
-        self, name: str, request: Message | bytes | bytearray, metadata: Mapping[str, str]
-    ) -> Message | bytes:
+    async def call(self, name: str, request: Message | Serialized, metadata: Mapping[str, str]) -> Message | bytes:
         """Run an RPC that is not an inference, and return its response.
 
         Raises
@@ -63,7 +61,7 @@ class RpcDispatcher:
         ignores_unknown = name == "ModelStatistics"
         return json_format.ParseDict(response or {}, RPC_OF[name].response(), ignore_unknown_fields=ignores_unknown)
 
-    def infer(self, serialized: bytes | bytearray, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
+    def infer(self, serialized: Serialized, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
 
         Raises
@@ -84,9 +82,7 @@ class RpcDispatcher:
             log_failed(request_id, error)
             raise
 
-    async def infer_one(
-        self, serialized: bytes | bytearray, metadata: Mapping[str, str]
-    ) -> tuple[Inference, InferResponse]:
+    async def infer_one(self, serialized: Serialized, metadata: Mapping[str, str]) -> tuple[Inference, InferResponse]:
         """Run a ``ModelInfer`` and wait for its response; cancelling the task cancels it.
 
         Raises
@@ -107,7 +103,7 @@ class RpcDispatcher:
             inference.cancel()
             raise
 
-    def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> InferStream:
+    def stream(self, messages: AsyncIterator[Serialized], metadata: Mapping[str, str]) -> InferStream:
         """Begin a ``ModelStreamInfer``; a message that cannot be parsed ends it, like the end of the client's stream.
 
         Raises
@@ -127,7 +123,7 @@ class RpcDispatcher:
         return {key: value for key, value in metadata.items() if self._forward_pattern.search(key)}
 
 
-async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[pb.ModelInferRequest]:
+async def _requests(messages: AsyncIterator[Serialized]) -> AsyncIterator[pb.ModelInferRequest]:
     with suppress(InternalError):
         async for message in messages:
             yield RPC_OF[INFER].read(message)

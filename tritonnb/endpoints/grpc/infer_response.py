@@ -73,15 +73,16 @@ def response_message(
     return message
 
 
-def common_response_bytes(
+def common_response_parts(
     served: ResponseModel, request: InferRequest, response: InferResponse, response_format: ResponseFormat
-) -> bytes | None:
+) -> list[bytes | memoryview] | None:
     """Serialize a ``ModelInferResponse`` without protobuf.
 
     Returns
     -------
-    bytes or None
-        None if the response is an error or has parameters, classes, or outputs in shared memory.
+    list of bytes or memoryview, or None
+        The parts of the message; None if the response is an error or has parameters, classes, or outputs in shared
+        memory.
     """
     if response.parameters or response.error is not None:
         return None
@@ -95,7 +96,7 @@ def common_response_bytes(
     for tensor in response.outputs:
         content = contents(tensor)
         parts += (_RAW_OUTPUT_TAG, encode_varint(len(content)), content)
-    return b"".join(parts)
+    return parts
 
 
 @functools.lru_cache(maxsize=1024)

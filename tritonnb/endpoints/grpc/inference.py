@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
-from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
+from tritonnb.endpoints.grpc.infer_response import common_response_parts, response_message
 from tritonnb.endpoints.grpc.plain_request import PlainRequest
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_rules import check_forwarded, version_number
@@ -109,8 +109,8 @@ class Inference:
             raise
         return self
 
-    def response_bytes(self, response: InferResponse) -> bytes:
-        """Serialize the ``ModelInferResponse`` of a response.
+    def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
+        """Serialize the ``ModelInferResponse`` of a response, in parts of which none is a copy of a large tensor.
 
         Raises
         ------
@@ -118,11 +118,10 @@ class Inference:
             If the response is an error, or cannot be written.
         """
         if self._trace is None:
-            common = common_response_bytes(self._served, self.request, response, self._response_format)
+            common = common_response_parts(self._served, self.request, response, self._response_format)
             if common is not None:
                 return common
-        serialized: bytes = self.response_message(response).SerializeToString()
-        return serialized
+        return [self.response_message(response).SerializeToString()]
 
     def response_message(self, response: InferResponse) -> pb.ModelInferResponse:
         """Make the ``ModelInferResponse`` of a response.

@@ -54,6 +54,10 @@ PROTOCOLS: Mapping[str, tuple[str, ...]] = {protocol: tuple(rpcs) for protocol, 
 EFFECTS: Mapping[str, Effect] = {name: effect for rpcs in _EFFECTS.values() for name, effect in rpcs.items()}
 
 
+#: A message as it was received.
+Serialized = bytes | bytearray | memoryview
+
+
 @dataclass(frozen=True, slots=True)
 class Rpc:
     """One RPC: its name and the classes of its messages."""
@@ -62,7 +66,7 @@ class Rpc:
     request: type[Message]
     response: type[Message]
 
-    def read(self, message: bytes | bytearray) -> Message:
+    def read(self, message: Serialized) -> Message:
         """Parse a request.
 
         Raises

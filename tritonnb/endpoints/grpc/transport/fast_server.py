@@ -27,7 +27,7 @@ from tritonnb.endpoints.endpoint import listen
 from tritonnb.endpoints.grpc.dispatch import RpcDispatcher, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_DECOMPRESSED, LARGEST_MESSAGE, GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc
+from tritonnb.endpoints.grpc.rpcs import CODES, HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Serialized
 from tritonnb.endpoints.grpc.stream import InferStream
 from tritonnb.endpoints.grpc.transport.framing import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
@@ -148,11 +148,18 @@ class _Call:
         if self._over:
             return
         buffer = self._buffer
-        if buffer:
-            buffer += chunk
-            del buffer[: self._receive_messages(buffer)]
-        else:
+        if not buffer:
             buffer += chunk[self._receive_messages(chunk) :]
+            return
+        buffer += chunk
+        if len(buffer) >= _PREFIX.size and len(buffer) == _PREFIX.size + int.from_bytes(
+            buffer[1 : _PREFIX.size], "big"
+        ):
+            # The message keeps the memory: large tensors are not copied.
+            self._buffer = bytearray()
+            self._receive(memoryview(buffer)[_PREFIX.size :], buffer[0])
+        else:
+            del buffer[: self._receive_messages(buffer)]
 
     def _receive_messages(self, data: bytes | bytearray) -> int:
         """Handle the messages that are complete, and return their size in bytes."""
@@ -192,7 +199,7 @@ class _Call:
 
     # --- requests -------------------------------------------------------------------------------
 
-    def _receive(self, message: bytes | bytearray, compressed: int) -> None:
+    def _receive(self, message: Serialized, compressed: int) -> None:
         if self._begun and not self._streaming:
             self._abort(INTERNAL, "there is more than one request message")
             return
@@ -207,15 +214,15 @@ class _Call:
             self._fail(as_triton_error(error))
             self.cancelled()
 
-    def _run(self, message: bytes | bytearray) -> None:
+    def _run(self, message: Serialized) -> None:
         request = message if self._rpc is None else self._rpc.read(message)
         self._task = self._server.loop.create_task(self._call(request))
 
-    async def _call(self, request: Message | bytes | bytearray) -> None:
+    async def _call(self, request: Message | Serialized) -> None:
         name = HEALTH if self._rpc is None else self._rpc.name
         try:
             response = await self._server.rpcs.call(name, request, self._metadata())
-            self._respond(response if isinstance(response, bytes) else response.SerializeToString())
+            self._respond([response if isinstance(response, bytes) else response.SerializeToString()])
         except Exception as error:
             self._fail(as_triton_error(error))
 
@@ -224,8 +231,8 @@ class _Call:
 
     # --- responses ------------------------------------------------------------------------------
 
-    def _respond(self, message: bytes) -> None:
-        """Send the only response."""
+    def _respond(self, message: list[bytes | memoryview]) -> None:
+        """Send the only response, a message in parts."""
         if self._over:
             return
         self._over = True
@@ -234,12 +241,12 @@ class _Call:
         head, body = self._framed(message)
         self._connection.send(self, head, body, _DONE)
 
-    def _framed(self, message: bytes) -> tuple[bytes, bytes]:
+    def _framed(self, message: list[bytes | memoryview]) -> tuple[bytes, bytes]:
         """Return the header block of the response, and the message with its prefix."""
         if self._wants_gzip:
-            message = gzip.compress(message, 1)
-            return _HEAD_GZIP, _PREFIX.pack(1, len(message)) + message
-        return _HEAD, _PREFIX.pack(0, len(message)) + message
+            compressed = gzip.compress(b"".join(message), 1)
+            return _HEAD_GZIP, _PREFIX.pack(1, len(compressed)) + compressed
+        return _HEAD, b"".join((_PREFIX.pack(0, sum(map(len, message))), *message))
 
     @property
     def _wants_gzip(self) -> bool:
@@ -273,7 +280,7 @@ class _Infer(_Call):
 
     _inference: Inference | None = None
 
-    def _run(self, message: bytes | bytearray) -> None:
+    def _run(self, message: Serialized) -> None:
         rpcs = self._server.rpcs
         metadata = self._metadata() if rpcs.needs_metadata else self._headers
         inference = rpcs.infer(message, metadata, self._responded)
@@ -283,7 +290,7 @@ class _Infer(_Call):
     def _responded(self, inference: Inference, response: InferResponse) -> None:
         self._inference = None
         try:
-            message = inference.response_bytes(response)
+            message = inference.response_parts(response)
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
@@ -306,7 +313,7 @@ class _StreamInfer(_Infer):
     """``ModelStreamInfer``."""
 
     _streaming = True
-    _requests: asyncio.Queue[bytes | bytearray | None]
+    _requests: asyncio.Queue[Serialized | None]
     _drained: asyncio.Event
 
     def headers_received(self) -> None:
@@ -317,7 +324,7 @@ class _StreamInfer(_Infer):
         if not self._over:
             self._task = self._server.loop.create_task(self._run_stream())
 
-    def _run(self, message: bytes | bytearray) -> None:
+    def _run(self, message: Serialized) -> None:
         self._requests.put_nowait(message)
 
     def body_received(self) -> None:
@@ -328,7 +335,7 @@ class _StreamInfer(_Infer):
         """Everything that was waiting for the window has been sent."""
         self._drained.set()
 
-    async def _messages_received(self) -> AsyncIterator[bytes | bytearray]:
+    async def _messages_received(self) -> AsyncIterator[Serialized]:
         while (message := await self._requests.get()) is not None:
             yield message
 
@@ -354,7 +361,7 @@ class _StreamInfer(_Infer):
             self._server.streams.discard(stream)
 
     async def _send(self, message: bytes) -> None:
-        head, body = self._framed(message)
+        head, body = self._framed([message])
         self._drained.clear()
         self._connection.send(self, b"" if self._head_sent else head, body, None)
         self._head_sent = True
@@ -362,7 +369,7 @@ class _StreamInfer(_Infer):
             await self._drained.wait()
 
 
-def _decompress(message: bytes | bytearray, encoding: str) -> bytes:
+def _decompress(message: Serialized, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
