@@ -22,7 +22,7 @@ instance_group {{ kind: {kind} }}
 
 
 def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Return one network on the CPU and on the GPU."""
+    """Measure one network on the CPU and on the GPU."""
     if not torch.cuda.is_available():
         print("skipped: this machine has no GPU")
         return {}

@@ -143,7 +143,7 @@ def ours(hello: bytes, reads: Sequence[bytes]) -> int:
 
 
 def h2_codec(**config: Any) -> Codec:
-    """Return the same server on `h2.connection.H2Connection`."""
+    """Measure the same server on `h2.connection.H2Connection`."""
 
     def run(hello: bytes, reads: Sequence[bytes]) -> int:
         connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, **config))
@@ -186,7 +186,7 @@ CODECS: dict[str, Codec] = {
 
 
 def cpu_us(codec: Codec, hello: bytes, reads: Sequence[bytes], calls: int) -> float:
-    """Return the CPU time of a call in microseconds."""
+    """Measure the CPU time of a call in microseconds."""
     gc.collect()
     started = time.process_time()
     written = codec(hello, reads)

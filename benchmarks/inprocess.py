@@ -33,7 +33,7 @@ CALLERS = (("threads", 1), ("threads", 8), ("tasks", 8), ("tasks", 32))
 
 
 def inprocess(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Return one thread, eight threads, and 8 and 32 tasks of an event loop."""
+    """Measure one thread, eight threads, and 8 and 32 tasks of an event loop."""
     switches = _thread_switch_rate(seconds)
     print(f"thread switches only, 1 caller: {switches:.0f}/s")
     figures: dict[str, object] = {"thread switches": {"rate": switches}}

@@ -73,7 +73,7 @@ def _request(name: str, size: int) -> Requests:
 
 
 def _instances(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
-    """Return the rate of two instances of a model in pure Python, as a multiple of one.
+    """Measure the rate of two instances of a model in pure Python, as a multiple of one.
 
     The load generator and the server share the cores with the instances, which matters for the shorter executions.
     """
@@ -99,7 +99,7 @@ def _instances(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
 
 
 def _identity(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
-    """Return the rate of an identity model of 1×16, against this server's process and against Triton's Python stub."""
+    """Measure the rate of an identity model of 1×16, against this server's process and against Triton's Python stub."""
     repository, request = _repository(scratch, "identity", _IDENTITY), _request("identity", 16)
     starts = {
         "isolated": _server(repository, "identity", (ISOLATED,)),
@@ -117,7 +117,7 @@ def _identity(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
 
 
 def _large(scratch: Path, seconds: int, rounds: int) -> dict[str, float]:
-    """Return the rate of an identity model of 8 MB."""
+    """Measure the rate of an identity model of 8 MB."""
     repository, request = _repository(scratch, "identity", _IDENTITY), _request("identity", 2_000_000)
     cases = {
         "isolated": (_server(repository, "identity", (ISOLATED,)), 2),

@@ -46,7 +46,7 @@ TUNED = {
 
 
 def models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Return both models; target: 90 % of the session's highest rate."""
+    """Measure both models; target: 90 % of the session's highest rate."""
     random = np.random.default_rng(0)
     inputs = {
         "dense": ("INPUT", "OUTPUT", random.random((1, 2048), dtype=np.float32)),
@@ -64,7 +64,7 @@ def models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
 
 
 def framework_models(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
-    """Return the models in other frameworks; target: 95 % of the framework's highest rate with large batches."""
+    """Measure the models in other frameworks; target: 95 % of the framework's highest rate with large batches."""
     figures: dict[str, object] = {}
     for case in frameworks.cases():
         baseline: Baseline | None = None

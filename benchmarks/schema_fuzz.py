@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def _run(url: str, region: str, schemathesis: str, seed: int) -> tuple[int, bool]:
-    """Return one run; returns the number of requests, and whether a check failed."""
+    """Run once; return the number of requests, and whether a check failed."""
     for name in MODELS:
         urllib.request.urlopen(f"{url}/v2/repository/models/{name}/load", b"").close()
     with tempfile.TemporaryDirectory(prefix="tritonnb-fuzz-") as scratch:

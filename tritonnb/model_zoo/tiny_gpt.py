@@ -79,7 +79,7 @@ def write(path: Path, progress: Progress | None = None) -> None:
 
 
 def state_of(path: Path) -> str:
-    """`CURRENT` if the weights in a file were trained as this module does; else how they were trained.
+    """Return `CURRENT` if the weights in a file were trained as this module trains them, else their training.
 
     Raises
     ------

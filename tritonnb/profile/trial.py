@@ -43,7 +43,7 @@ _MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 class StoppedError(Exception):
-    """Whoever workload for trials wants no more of them."""
+    """The caller of a search needs no more trials."""
 
 
 @dataclass(frozen=True)

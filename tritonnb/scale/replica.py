@@ -293,7 +293,7 @@ class Replica:
         return write_metrics(self._families.collect()).decode()
 
     async def events(self, recording: str, models: Sequence[str], stage: str) -> str:
-        """Return the events of a recording since the last call; see `EventRecorder.take`."""
+        """Return the events of a recording since the last call; see `EventRecorder.read_events`."""
         return self._recorder.read_events(recording, models, stage)
 
     # --- changes ------------------------------------------------------------------------------

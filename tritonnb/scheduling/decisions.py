@@ -153,7 +153,7 @@ class Refuse:
 @final
 @dataclass(slots=True)
 class Stage:
-    """A batch is ready for this instance, which was idle; it can grow until the rate limiter starts it: see `begin`."""
+    """A batch is ready for this instance, which was idle; it can grow until `execute_staged`."""
 
     instance: int
 

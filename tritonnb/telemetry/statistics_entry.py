@@ -77,6 +77,6 @@ class StatisticsEntry(TypedDict):
 
 
 class StatisticsResponse(TypedDict):
-    """The whole response."""
+    """The response of the statistics extension."""
 
     model_stats: list[StatisticsEntry]

@@ -29,7 +29,7 @@ RESPONSE, FLAGS, ABANDONED, RELEASED, LOG = range(5)
 
 
 class NativeTensor(ctypes.Structure):
-    """``TnbTensor``."""
+    """The C structure ``TnbTensor``."""
 
     _fields_ = (
         ("name", c_char_p),
@@ -42,7 +42,7 @@ class NativeTensor(ctypes.Structure):
 
 
 class NativeParameter(ctypes.Structure):
-    """``TnbParameter``."""
+    """The C structure ``TnbParameter``."""
 
     _fields_ = (
         ("name", c_char_p),
@@ -55,7 +55,7 @@ class NativeParameter(ctypes.Structure):
 
 
 class NativeResponse(ctypes.Structure):
-    """``TnbResponse``."""
+    """The C structure ``TnbResponse``."""
 
     _fields_ = (
         ("error_code", c_int32),
@@ -69,7 +69,7 @@ class NativeResponse(ctypes.Structure):
 
 
 class BatchStatistics(ctypes.Structure):
-    """``TnbBatchStatistics``."""
+    """The C structure ``TnbBatchStatistics``."""
 
     _fields_ = tuple(
         (name, c_uint64)
@@ -78,7 +78,7 @@ class BatchStatistics(ctypes.Structure):
 
 
 class Outcome(ctypes.Structure):
-    """``TnbOutcome``."""
+    """The C structure ``TnbOutcome``."""
 
     _fields_ = (
         ("released", c_int32),
@@ -93,7 +93,7 @@ class Outcome(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """``TnbEvent``."""
+    """The C structure ``TnbEvent``."""
 
     _fields_ = (
         ("kind", c_int32),

@@ -12,7 +12,7 @@ _BAD_REQUEST, _NOT_FOUND = HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND
 
 
 class OpenAiError(Exception):
-    """A request is refused.
+    """An error response in OpenAI's form.
 
     Parameters
     ----------
