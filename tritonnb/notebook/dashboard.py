@@ -151,7 +151,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         if self._server.alive:
             self._show_counters()
         view = self._view
-        # A view that has an output of its own is flushed for that one.
+        # A view with its own output is flushed for that output.
         if view is not None and (view.refresh_last_state() if view in self._own else not view.is_displayed):
             self._draw_picture()
         return True

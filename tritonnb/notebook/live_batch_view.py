@@ -117,7 +117,7 @@ class LiveBatchView(BatchView):
 
     @property
     def is_displayed(self) -> bool:
-        """Whether a browser shows the view, in sight or not."""
+        """True if a browser shows the view, even out of sight."""
         return bool(self._in_sight)
 
     def refresh_last_state(self) -> bool:
