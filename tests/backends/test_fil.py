@@ -135,7 +135,7 @@ def test_two_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: f
     assert 0 < sum(expected) < len(rows)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_xgboost_computes(tmp_path: Path) -> None:
+def test_requests_over_http_and_grpc_share_batches_with_the_results_of_xgboost(tmp_path: Path) -> None:
     (tmp_path / "digits_trees" / "1").mkdir(parents=True)
     digits_trees.train(tmp_path / "digits_trees" / "1" / "xgboost.ubj")
     booster = xgboost.Booster(model_file=tmp_path / "digits_trees" / "1" / "xgboost.ubj")
@@ -209,7 +209,7 @@ def test_one_thread_predicts_unless_more_are_configured(
     assert counts == [threads]
 
 
-def test_fewer_threads_predict_if_openmp_is_limited_to_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_respects_the_thread_limit_of_openmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL) + parameters(cpu_nthread="2")), tmp_path)
     predict = treelite.gtil.predict

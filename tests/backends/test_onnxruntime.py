@@ -162,7 +162,7 @@ class OneState:
         self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
 
 
-def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path) -> None:
+def test_state_of_strings_is_returned_unchanged(tmp_path: Path) -> None:
     ends = {
         name: helper.make_tensor_value_info(name, TensorProto.STRING, ["b", 1]) for name in ("X", "IN", "OUT", "BEFORE")
     }

@@ -49,7 +49,7 @@ def completed(
     ).config
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_openvino_computes(tmp_path: Path) -> None:
+def test_requests_over_http_and_grpc_share_batches_with_the_results_of_openvino(tmp_path: Path) -> None:
     (tmp_path / "dense" / "1").mkdir(parents=True)
     path = tmp_path / "dense" / "1" / "model.onnx"
     dense.write(path)

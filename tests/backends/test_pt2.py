@@ -88,9 +88,7 @@ def loaded(directory: Path, tensors: str = TENSORS, extra: str = "", max_batch_s
     return Loaded(config_of("pytorch", tensors, f"{AOTI} {extra}", max_batch_size), directory)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_pytorch_computes(
-    archives: Path, tmp_path: Path
-) -> None:
+def test_requests_over_http_and_grpc_share_batches_with_the_results_of_pytorch(archives: Path, tmp_path: Path) -> None:
     shutil.copytree(archives / "structured", tmp_path / "structured")
     write_config(tmp_path, "structured", f'backend: "pytorch" {AOTI} {TENSORS} {one_batch(LIMIT)}')
     random = np.random.default_rng(1)

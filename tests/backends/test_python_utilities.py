@@ -70,7 +70,7 @@ def test_bf16_goes_through_dlpack_and_never_through_numpy() -> None:
             tensor.as_numpy()
 
 
-def test_dlpack_refuses_strings_and_what_is_not_in_c_order() -> None:
+def test_dlpack_refuses_strings_and_arrays_that_are_not_in_c_order() -> None:
     import torch
 
     with pytest.raises(pb_utils.TritonModelException, match="does not have support for string tensors"):

@@ -111,9 +111,7 @@ def loaded(
     return Loaded(config_of("tensorflow", tensors, f"{platform} {extra}", max_batch_size), directory)
 
 
-def test_requests_over_http_and_grpc_share_batches_and_get_what_tensorflow_computes(
-    saved: Path, tmp_path: Path
-) -> None:
+def test_requests_over_http_and_grpc_share_batches_with_the_results_of_tensorflow(saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved, tmp_path / "network")
     write_config(tmp_path, "network", f'backend: "tensorflow" {SAVED_MODEL} {TENSORS} {one_batch(7)}')
     function = tf.saved_model.load(str(saved / "1" / "model.savedmodel")).signatures["serving_default"]

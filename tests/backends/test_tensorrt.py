@@ -118,7 +118,7 @@ def test_a_shape_outside_the_profile_fails_the_batch(tmp_path: Path) -> None:
         model.run(request(IN0=np.ones((1, 9), np.float32)))
 
 
-def test_an_execution_that_fails_says_what_tensorrt_logged(tmp_path: Path) -> None:
+def test_failed_execution_has_tensorrts_log_message(tmp_path: Path) -> None:
     model = loaded(write_plan(tmp_path, IN0={"fails": True}))
     with pytest.raises(InternalError, match="model 'm': TensorRT failed: out of memory"):
         model.run(request(IN0=rows(1)))

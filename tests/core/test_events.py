@@ -52,7 +52,7 @@ def test_failures_are_counted_without_unpacking(event: BatchExecuted) -> None:
     ("kind", "pack_directly"),
     [(RequestArrived, packed_events.pack_request_arrived), (StepSent, packed_events.pack_step_sent)],
 )
-def test_packing_fields_directly_gives_what_packing_the_event_gives(kind: type[Any], pack_directly: Any) -> None:
+def test_packing_fields_equals_packing_the_event(kind: type[Any], pack_directly: Any) -> None:
     types = get_type_hints(kind)
     event = kind(**{name: number if types[name] is int else name for number, name in enumerate(types)})
     assert pack_directly(**asdict(event)) == pack(event)

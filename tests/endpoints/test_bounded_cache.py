@@ -23,7 +23,7 @@ def test_a_value_is_stored_when_its_key_is_seen_for_the_second_time() -> None:
     assert [offer(cache, 7) for _ in range(4)] == [None, None, "7", "7"]
 
 
-def test_keys_that_never_repeat_drop_nothing() -> None:
+def test_keys_that_never_repeat_evict_no_entry() -> None:
     cache = BoundedCache[int, str](LIMIT)
     for key in range(LIMIT):
         offer(cache, key), offer(cache, key)

@@ -26,7 +26,7 @@ def test_equal_scores_are_ordered_by_index() -> None:
     ]
 
 
-def test_more_classes_than_there_are_gives_all_of_them() -> None:
+def test_class_count_above_the_number_of_classes_gives_all() -> None:
     for count in (9, 2**32 + 1):
         assert classify(SCORES, FP32, count, None, batching=True).shape == (2, 3)
 

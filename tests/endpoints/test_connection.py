@@ -257,7 +257,7 @@ def test_a_target_may_name_its_server(peer: Peer) -> None:
 STRANGE = "POST /é\x01 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc".encode()
 
 
-def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop) -> None:
+def test_target_can_have_any_bytes_in_any_number_of_reads(loop: Loop) -> None:
     for request in (STRANGE, STRANGE.replace(b"POST", b"BREW")):
         for cut in range(len(request) + 1):
             peer = Peer(loop)

@@ -124,7 +124,7 @@ def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: S
     assert [result.as_numpy("LEFT").tolist() for result in results["count"]] == [[1], [0]]
 
 
-def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start) -> None:
+def test_responses_on_a_stream_keep_the_order_of_their_requests(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -252,7 +252,7 @@ def _next(events: queue.Queue[Packed], kind: type[Any]) -> Any:
     return event
 
 
-def test_the_health_service_tells_whether_the_server_is_ready(start: Start) -> None:
+def test_health_service_reports_readiness(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert check(b"") == b"\x08\x01"

@@ -202,7 +202,7 @@ async def test_frames_of_unknown_types_are_ignored(server: Running) -> None:
 
 
 @with_server
-async def test_streams_carry_messages_as_they_come(server: Running) -> None:
+async def test_streams_pass_messages_immediately(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path=STREAM))
     for number in range(3):
@@ -215,7 +215,7 @@ async def test_streams_carry_messages_as_they_come(server: Running) -> None:
 
 
 @with_server
-async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_left(server: Running) -> None:
+async def test_stream_reset_while_responses_wait_cancels_the_rest(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.headers(1, path=STREAM), frame(DATA, 0, 1, message(1)))
     await client.until(HEADERS)  # the first answer waits for the window
@@ -323,7 +323,7 @@ async def test_client_of_another_protocol_is_disconnected(server: Running) -> No
 
 
 @with_server
-async def test_a_server_that_stops_finishes_its_calls_and_takes_no_more(server: Running) -> None:
+async def test_stopping_server_completes_its_calls_and_accepts_no_more(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -365,7 +365,7 @@ async def test_any_number_of_pings_is_answered(server: Running) -> None:
 
 
 @pytest.mark.parametrize("level", ["low", "medium", "high"])
-def test_every_level_of_compression_is_gzip_whatever_else_the_client_has(level: str) -> None:
+def test_every_level_of_compression_is_gzip(level: str) -> None:
     async def main() -> None:
         async with running(GrpcOptions(infer_response_compression_level=level)) as server:
             client = await server.connect()

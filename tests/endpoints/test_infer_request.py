@@ -139,7 +139,7 @@ def test_an_output_is_requested_once() -> None:
 
 
 @pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62], [0, 1 << 62]])
-def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]) -> None:
+def test_impossible_shapes_are_refused(shape: list[int]) -> None:
     tensor = {"name": "A", "datatype": "FP32", "shape": shape, "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"causes total element count to exceed maximum size"):
         read({"inputs": [tensor]})
@@ -225,7 +225,7 @@ def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -
     assert cache.find(MODEL, data, length, discard_response) is None
 
 
-def test_a_known_head_with_other_bytes_behind_it_is_read_again() -> None:
+def test_known_head_followed_by_other_bytes_is_parsed_again() -> None:
     cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
     assert cache.find(MODEL, data + b"x", length, discard_response) is None
     assert cache.find(MODEL, data[:-1], length, discard_response) is None

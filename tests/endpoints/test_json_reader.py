@@ -118,7 +118,7 @@ def test_documents_may_be_nested_in_any_depth(opening: str, depth: int) -> None:
             assert isinstance(member, list if opening == "[" else dict)
 
 
-def test_errors_beside_deep_values_have_their_offsets() -> None:
+def test_errors_next_to_deep_values_have_their_offsets() -> None:
     deep = b"[" * 100_000
     for text, offset in ((deep + b"]" * 99_999, 199_999), (b'{"a":' + deep + b"]" * 100_000 + b",}", 200_006)):
         with pytest.raises(InternalError, match=rf" at {offset}$"):
@@ -169,7 +169,7 @@ def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, d
     assert int(raised.value.message.rpartition(" ")[2]) <= end
 
 
-def test_a_deep_document_does_not_reach_the_recursion_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_document_does_not_exceed_the_recursion_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """There, destructors of objects that the garbage collector finds in the meantime would fail."""
     read: list[str] = []
 

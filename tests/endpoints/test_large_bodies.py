@@ -106,7 +106,7 @@ def test_large_body_of_the_last_request_of_a_connection_is_read(loop: str) -> No
 
 @settings(deadline=None)
 @given(st.integers(1, 3_000), st.integers(1, 64), st.lists(st.integers(1, 900), min_size=1))
-def test_body_is_what_was_added_whatever_memory_is_reserved(length: int, reserved: int, sizes: list[int]) -> None:
+def test_body_equals_the_added_bytes_for_any_reserved_memory(length: int, reserved: int, sizes: list[int]) -> None:
     content = bytes(number % 251 for number in range(length))
     body = Body(length, reserved)
     position = 0

@@ -158,7 +158,7 @@ def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[.
         assert values[f"{family}_sum{labels}"] == pytest.approx(total, abs=1)
 
 
-def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path) -> None:
+def test_cache_summaries_exist_for_models_with_a_cache(tmp_path: Path) -> None:
     for name, extra in (("cached", "response_cache { enable: true }"), ("plain", "")):
         shutil.copytree(MODELS / "addsub", tmp_path / name)
         config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
@@ -283,7 +283,7 @@ def test_gpu_metrics_omit_values_that_the_driver_does_not_report(monkeypatch: py
     }
 
 
-def test_a_summary_forgets_what_is_old_but_counts_it() -> None:
+def test_summary_discards_old_values_but_counts_them() -> None:
     summary = Summary()
     summary.observe(1000, now=0.0)
     for value in (1, 2, 3, 4):
@@ -343,7 +343,7 @@ def test_a_family_without_samples_is_not_written() -> None:
     assert write_metrics([Metric("f", "Failures", "counter")]) == b""
 
 
-def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last() -> None:
+def test_labels_are_sorted_and_bucket_labels_are_last() -> None:
     failures, latencies = Metric("f", "Failures", "counter"), Metric("l", "Latencies", "histogram")
     failures.add_sample("f", {"model": "m", "version": "1", "reason": "OTHER"}, 2)
     latencies.add_sample("l_bucket", {"le": "1", "model": "m"}, 3)

@@ -104,7 +104,7 @@ TENSOR = st.tuples(
     st.tuples(NAMES, NAMES, NAMES),
     st.integers(0, 2**32),
 )
-def test_both_readers_make_the_same_of_a_message(
+def test_both_readers_read_a_message_identically(
     inputs: list[tuple[str, str, list[int]]], outputs: list[str], raw: list[bytes], names: tuple[str, ...], seed: int
 ) -> None:
     model, version, request_id = names

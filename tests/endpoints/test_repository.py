@@ -64,7 +64,7 @@ def test_file_that_cannot_be_written_is_refused(path: str, complaint: str) -> No
             server.run(server.engine.load("m", parameters))
 
 
-def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alone() -> None:
+def test_files_with_invalid_json_configuration_get_the_json_error_only() -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         with pytest.raises(ConfigError) as caught:
             server.run(server.engine.load("m", {"config": '{"a": 1}', "file:1/model.py": b"pass"}))

@@ -80,7 +80,7 @@ def respond(message: Message) -> None:
     message.exchange.respond(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(message.body), message.body))
 
 
-def test_a_ready_made_response_arrives_as_it_was_made() -> None:
+def test_serialized_response_is_sent_unchanged() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond)) as served:
             client = await served.connect()
@@ -197,7 +197,7 @@ def test_writer_waits_for_a_client_that_does_not_read() -> None:
     asyncio.run(scenario())
 
 
-def test_stopping_closes_connections_that_wait_for_nothing() -> None:
+def test_stopping_closes_idle_connections() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond)) as served:
             client = await served.connect()
@@ -209,7 +209,7 @@ def test_stopping_closes_connections_that_wait_for_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_stopping_gives_up_on_answers_that_do_not_come() -> None:
+def test_stopping_abandons_responses_after_the_timeout() -> None:
     async def scenario() -> None:
         begun = asyncio.Event()
         async with serving(Acting(lambda message: begun.set())) as served:

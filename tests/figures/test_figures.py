@@ -129,7 +129,7 @@ def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     assert "image/png" in drawn[0]
 
 
-def test_drawing_as_svg_keeps_the_parameters_that_change_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_as_svg_keeps_parameters_that_another_thread_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may change them."""
     figure = picture.Picture()
 
@@ -188,14 +188,14 @@ def test_the_queue_is_as_deep_as_requests_wait(guide: tnb.Recording) -> None:
     assert depths == [2, 0, 2, 0]
 
 
-def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy: tnb.Recording) -> None:
+def test_depth_equals_the_schedulers_when_a_batch_is_sent(busy: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(busy))
     after = dict(zip(times, depths, strict=True))
     last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
     assert {time: after[time] for time in last} == last
 
 
-def test_a_refused_request_waits_until_it_is_refused() -> None:
+def test_refused_request_is_drawn_waiting_until_its_refusal() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     refused = waits_of(rec)[1]
@@ -310,7 +310,7 @@ def test_a_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_m
 
 
 @given(changes=st.dictionaries(st.integers(0, 60), st.integers(0, 9), max_size=12), width=st.integers(1, 25))
-def test_columns_of_a_queue_have_what_was_there_at_every_moment(changes: dict[int, int], width: int) -> None:
+def test_columns_of_a_queue_show_its_depth_at_every_time(changes: dict[int, int], width: int) -> None:
     times = sorted(changes)
     depths = [changes[time] for time in times]
     edges, deepest, mean = depth_columns(times, depths, 10, 50, width)

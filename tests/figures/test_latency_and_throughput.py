@@ -98,7 +98,7 @@ def test_figures_draw_into_given_axes_and_have_a_description(
         assert figure.svg().startswith("<svg")
 
 
-def test_throughput_rises_along_the_curve_and_theory_is_beside_it(runs: list[tnb.Recording]) -> None:
+def test_throughput_rises_along_the_curve_and_theory_is_drawn(runs: list[tnb.Recording]) -> None:
     [ax] = tnb.plot_throughput_latency(runs).axes
     lines = {line.get_label(): line for line in ax.lines}
     assert {"mean", "p99", "M/D/1: without batching"} <= set(lines)

@@ -89,7 +89,7 @@ def test_figure_of_the_oldest_strategy_shows_its_candidates(oldest: tnb.Recordin
     assert "0 of 12 rows are null requests" in oldest.plot.alt("slots")
 
 
-def test_the_description_tells_slots_nulls_and_backlog(direct: tnb.Recording) -> None:
+def test_description_has_slots_null_requests_and_backlog(direct: tnb.Recording) -> None:
     alt = direct.plot.alt("slots")
     assert "6 sequences in 4 slots of 2 instances" in alt
     assert "9 of 27 rows are null requests" in alt

@@ -112,7 +112,7 @@ def test_waiting_requests_are_drawn_below_running_ones(two: Recording) -> None:
     assert max(heights) < lowest
 
 
-def test_the_description_tells_how_long_each_request_took(two: Recording) -> None:
+def test_description_has_the_duration_of_each_request(two: Recording) -> None:
     alt = two.plot.alt("steps")
     assert "2 requests of both through first, second; 1 of 3 executions had several requests" in alt
     assert "Request 1 took 50.0 ms, 2 took 51.0 ms and failed." in alt

@@ -108,7 +108,7 @@ def test_normalising_is_idempotent(config: pb.ModelConfig) -> None:
 
 @example(value=3.4028234663852886e38)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_float_is_written_so_that_it_is_read_as_the_same_number(value: float) -> None:
+def test_written_float_is_read_as_the_same_number(value: float) -> None:
     config = parse_text("sequence_batching { direct { } }").config
     config.sequence_batching.direct.minimum_slot_utilization = value
     again = parse_json(config_to_json(config))

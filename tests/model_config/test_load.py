@@ -102,7 +102,7 @@ def test_a_metric_tag_may_begin_with_a_digit_or_be_empty(model: Path, tag: str) 
     assert load_config(model, "m").config.metric_tags[tag] == "x"
 
 
-def test_the_platform_of_tensorflow_names_the_file_whatever_the_backend(model: Path) -> None:
+def test_platform_of_tensorflow_names_the_file_for_any_backend(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python" platform: "tensorflow_graphdef"')
     assert load_config(model, "m").config.default_model_filename == "model.graphdef"
 

@@ -170,7 +170,7 @@ def test_a_normalized_configuration_forms_the_same_batches() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_mistake_names_the_field_what_was_expected_and_what_was_given(config: Any, words: str) -> None:
+def test_mistake_names_the_field_the_expected_and_the_actual_value(config: Any, words: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_config(config)
     assert str(caught.value) == words

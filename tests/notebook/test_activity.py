@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_refused_requests_are_counted_and_their_reason_is_said() -> None:
+def test_refused_requests_are_counted_with_their_reason() -> None:
     rec = tnb.simulate(LIMITED, tnb.poisson(rate=160, duration=5, seed=1), tnb.fixed(50))
     begin, _ = rec.span_ns
     activity = Activity(begin)
@@ -75,7 +75,7 @@ def test_failed_requests_are_in_the_tiles_the_charts_and_the_list(server: Server
     monitor.close()
 
 
-def test_all_views_of_a_server_read_the_same_numbers_and_leave_nothing_behind(server: Server) -> None:
+def test_all_views_of_a_server_share_numbers_and_release_them(server: Server) -> None:
     server["fails"](X=[[1.0]])
     first, second = ServerActivity.follow(server), ServerActivity.follow(server)
     assert first is second
@@ -87,7 +87,7 @@ def test_all_views_of_a_server_read_the_same_numbers_and_leave_nothing_behind(se
     assert sinks(server) == 0
 
 
-def test_the_activity_begins_with_what_the_server_remembers(server: Server) -> None:
+def test_activity_begins_with_the_servers_recent_events(server: Server) -> None:
     for _ in range(3):
         server["fails"](X=[[1.0]])
     activity = ServerActivity.follow(server)

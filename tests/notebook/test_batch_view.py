@@ -61,9 +61,7 @@ def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchVi
 
 
 @pytest.mark.parametrize("remembered", [10_000, 256], ids=["every event", "the newest events"])
-def test_a_view_shows_what_the_server_remembers(
-    server: Server, monkeypatch: pytest.MonkeyPatch, remembered: int
-) -> None:
+def test_view_shows_the_servers_recent_events(server: Server, monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
     monkeypatch.setattr(server.engine.stream, "recent", EventHistory(remembered))
     tnb.load(server["double"], clients=4, requests=300).wait()
     view = server["double"].watch()
@@ -268,7 +266,7 @@ def test_a_comparison_shows_both_runs_over_the_same_time() -> None:
         assert {n for n, differs in zip(batches["n"], batches["differs"], strict=True) if differs} == numbers != set()
 
 
-def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(
+def test_history_holds_events_at_the_end_of_a_cell_unless_a_browser_shows_the_view(
     server: Server, watched: tuple[LiveBatchView, list[Any]]
 ) -> None:
     view, _ = watched

@@ -48,7 +48,7 @@ def ask_for_the_last_request(page: NotebookPage, output: int) -> Any:
     return view.locator(".tnb-blame-result")
 
 
-def test_a_recorded_request_shows_its_parts_and_what_removes_them(page: NotebookPage) -> None:
+def test_recorded_request_shows_its_parts_and_remedies(page: NotebookPage) -> None:
     panel = ask_for_the_last_request(page, 0)
     panel.get_by_text("max_batch_size: 9 removes it").wait_for()
     panel.get_by_text("Request 3: 12.000 ms from reception to response").wait_for()

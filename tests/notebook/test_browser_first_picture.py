@@ -54,7 +54,7 @@ def test_the_data_fill_at_least_half_of_the_plot(view: ViewPage, name: str, open
     assert view.page.evaluate(FILLED) >= 0.5
 
 
-def test_a_view_without_requests_says_what_to_do_and_sends_some(view: ViewPage) -> None:
+def test_view_without_requests_has_instructions_and_can_send_some(view: ViewPage) -> None:
     history, sent = deliveries(TRAFFIC["five requests"])
     view.open(history)
     empty = view.page.locator(".tnb-empty")

@@ -42,7 +42,7 @@ def test_a_paused_view_says_so(page: NotebookPage) -> None:
     view.locator(".tnb-life").wait_for(state="detached")
 
 
-def test_a_closed_view_shows_its_last_state_and_says_that_it_is_closed(page: NotebookPage) -> None:
+def test_closed_view_shows_its_last_state_and_a_note(page: NotebookPage) -> None:
     page.execute("view.close()")
     page.output(1).get_by_text("Closed at").wait_for()
     assert not page.output(1).get_by_text("kernel").is_visible()

@@ -73,7 +73,7 @@ def test_the_view_works_without_a_network(opened: Any, rec: Recording, tmp_path:
     assert page.messages == []
 
 
-def test_a_clicked_request_shows_where_its_time_went(opened: Any, rec: Recording, tmp_path: Path) -> None:
+def test_clicked_request_shows_the_causes_of_its_latency(opened: Any, rec: Recording, tmp_path: Path) -> None:
     rec.to_html(tmp_path / "page.html", remedies=1)
     page = opened(tmp_path / "page.html")
     canvas = page.tab.locator("canvas").last
@@ -125,9 +125,7 @@ def test_untrusted_recording_cannot_run_a_script(opened: Any, rec: Recording, tm
     assert page.messages == []
 
 
-def test_the_policy_of_the_page_blocks_scripts_that_are_not_its_own(
-    opened: Any, rec: Recording, tmp_path: Path
-) -> None:
+def test_content_security_policy_blocks_foreign_scripts(opened: Any, rec: Recording, tmp_path: Path) -> None:
     rec.to_html(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     injected = "<script>window.attacked = true</script><img src=x onerror='window.attacked = true'>"

@@ -172,7 +172,7 @@ def test_clicks_never_move_the_page(paused: ViewPage) -> None:
         ("budget", ("of 20 ms of max_queue_delay used",)),
     ],
 )
-def test_a_tip_describes_what_is_pointed_at(paused: ViewPage, kind: str, words: tuple[str, ...]) -> None:
+def test_tooltip_describes_the_element_under_the_pointer(paused: ViewPage, kind: str, words: tuple[str, ...]) -> None:
     hover(paused, *centre_of(paused, kind))
     for word in words:
         assert word in paused.text("tip")

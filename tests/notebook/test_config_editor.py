@@ -56,7 +56,7 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
         assert done.wait(60)
 
 
-def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path) -> None:
+def test_editor_opens_with_the_unchanged_file(editor: ConfigEditor, file: Path) -> None:
     assert editor.text == file.read_text()
     assert editor.report["effect"] == "unchanged"
     assert editor.report["problems"] == editor.report["diff"] == []

@@ -204,7 +204,7 @@ def test_rerunning_a_cell_shows_the_same_dashboard_and_starts_no_thread(server: 
     assert "tritonnb dashboard" not in {thread.name for thread in set(threading.enumerate()) - threads}
 
 
-def test_closing_leaves_neither_widgets_nor_threads_nor_sinks(server: Server) -> None:
+def test_closing_releases_widgets_threads_and_sinks(server: Server) -> None:
     widgets, threads = set(_instances), set(threading.enumerate())
     sinks = server.engine.stream._sinks
     dashboard = server.dashboard("add_sub")
@@ -221,7 +221,7 @@ def test_closing_leaves_neither_widgets_nor_threads_nor_sinks(server: Server) ->
 @pytest.mark.parametrize(
     "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )
-def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
+def test_widget_that_cannot_be_created_raises_and_releases_its_resources(
     server: Server, monkeypatch: pytest.MonkeyPatch, create: Callable[[Any], Any]
 ) -> None:
     model = server["add_sub"]

@@ -53,7 +53,7 @@ def exports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("entry", sorted(STATIC.glob("*/view.js")), ids=name_of)
-def test_the_joined_module_exports_what_its_entry_exports(node: str, tmp_path: Path, entry: Path) -> None:
+def test_joined_module_has_the_exports_of_its_entry(node: str, tmp_path: Path, entry: Path) -> None:
     (tmp_path / "joined.js").write_text(join_modules(entry))
     assert set(load(node, tmp_path, "joined.js").split()) == exports(entry)
 

@@ -86,7 +86,7 @@ def test_depths_are_exact_at_every_time(steps: list[tuple[int, int]], before: in
 
 
 @given(executions, st.integers(1, 8), st.integers(1, 6))
-def test_merged_intervals_have_everything_whatever_is_kept(batches: list[Execution], keep: int, parts: int) -> None:
+def test_merged_intervals_equal_the_sum_of_their_parts(batches: list[Execution], keep: int, parts: int) -> None:
     merged = MergedIntervals(LANE_COUNTERS, keep)
     whole: dict[int, list[int]] = {}
     for part in range(parts):

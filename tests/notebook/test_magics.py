@@ -122,7 +122,7 @@ def test_a_cell_with_a_part_of_the_configuration_is_rejected(
     assert (tmp_path / "add_sub" / "config.pbtxt").read_text() == config
 
 
-def test_a_cell_may_omit_what_the_model_completes(shell: InteractiveShell, tmp_path: Path) -> None:
+def test_cell_can_omit_fields_that_the_model_completes(shell: InteractiveShell, tmp_path: Path) -> None:
     shell.run_cell_magic("model_py", "plus_one", MODEL)
     whole = shell.user_ns["server"]["plus_one"].config.text
     for cell in (whole, "max_batch_size: 4"):

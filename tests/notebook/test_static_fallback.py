@@ -48,7 +48,7 @@ def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: Out
 
 
 @pytest.mark.slow
-def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server() -> None:
+def test_live_view_shows_batches_of_the_cell_that_stopped_the_server() -> None:
     *_, (_, still), _ = execute(SERVE, 'server["double"].watch()', f"{TRAFFIC}; server.stop()")
     assert "100 requests ran in" in still["text/plain"]
 

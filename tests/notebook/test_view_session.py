@@ -87,7 +87,7 @@ def test_deliveries_add_up_to_the_history(rec: Recording, parts_later: int) -> N
 
 
 @pytest.mark.parametrize("rate", [20, 800])
-def test_a_view_that_is_opened_later_shows_what_one_that_was_open_shows(rate: int) -> None:
+def test_view_opened_later_equals_one_opened_earlier(rate: int) -> None:
     rec = tnb.simulate(DYNAMIC, tnb.poisson(rate=rate, duration=1, seed=3), tnb.fixed(4))
     later, before = session_of(rec), session_of(rec)
     later.replay(list(map(pack, rec.events)))

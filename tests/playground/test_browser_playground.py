@@ -103,7 +103,7 @@ def test_preset_page_loads_only_files_of_its_directory(page: Page) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_shows_what_python_simulates(page: Page, name: str) -> None:
+def test_preset_shows_the_simulation_of_python(page: Page, name: str) -> None:
     page.select(name)
     recording = simulate_scenario(preset(name))
     assert page.verdict == recording.verdict()

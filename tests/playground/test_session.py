@@ -20,7 +20,7 @@ def ask(session: Session, **message: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_has_no_problems_and_everything_that_the_page_shows(name: str) -> None:
+def test_preset_is_valid_and_complete(name: str) -> None:
     result = ask(Session(), do="simulate", scenario=preset(name))
     shown = result["shown"]
     recording = simulate_scenario(preset(name))

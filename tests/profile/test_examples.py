@@ -59,7 +59,7 @@ def test_variable_dimensions_are_given_by_shapes() -> None:
     assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0).next_example(2)["X"].shape == (2, 5, 3)
 
 
-def test_given_examples_are_sent_in_turn_as_they_are() -> None:
+def test_given_examples_are_sent_in_turn_unchanged() -> None:
     source = examples(ONE, [{"X": [[1, 2]]}, {"X": [[3, 4], [5, 6]]}], {}, 0)
     taken = [source.next_example(None)["X"].tolist() for _ in range(3)]
     assert taken == [[[1, 2]], [[3, 4], [5, 6]], [[1, 2]]]

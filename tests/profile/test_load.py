@@ -109,7 +109,7 @@ ensemble_scheduling {
 @pytest.mark.slow
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("model", ["outer", "inner"])
-def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, model: str, over: str) -> None:
+def test_load_of_an_ensemble_with_a_stateful_step_sends_sequences(tmp_path: Path, model: str, over: str) -> None:
     for name, step in (("inner", ("accumulate", -1)), ("outer", ("inner", 1))):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "config.pbtxt").write_text(ENSEMBLE % step)
@@ -286,7 +286,7 @@ def test_a_server_that_stops_answering_does_not_hold_up_the_load(
     assert load.done
 
 
-def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: Gate) -> None:
+def test_unanswered_sequences_are_abandoned(server: Server, gate: Gate) -> None:
     @server.model(max_batch_size=4, sequence_batching={})
     def waits(X: tnb.FP32[1]) -> tnb.FP32[1]:
         gate.enter()

@@ -117,7 +117,7 @@ def test_service_times_include_server_overhead(server: Server) -> None:
     assert swept.trials[0].rate <= swept.max_rate
 
 
-def test_a_sweep_measures_what_its_configurations_can_form(server: Server) -> None:
+def test_sweep_measures_batch_sizes_that_its_configurations_can_form(server: Server) -> None:
     sleeping(server)
     before = server["sleeps"].config.text
     result = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
@@ -129,7 +129,7 @@ def test_a_sweep_measures_what_its_configurations_can_form(server: Server) -> No
     assert server["sleeps"].config.text == before
 
 
-def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path) -> None:
+def test_sweep_of_a_url_recommends_only_measured_configurations(server: Server, tmp_path: Path) -> None:
     sleeping(server)
     for url in (server.url, f"grpc://127.0.0.1:{server.grpc_port}"):
         result = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()

@@ -205,7 +205,7 @@ def test_stopped_sweep_keeps_its_trials_and_restores_the_model(server: Server, m
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_stops_the_sweep_and_keeps_its_trials(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals: dict[str, Any] = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
     interrupts: list[int] = []

@@ -37,7 +37,7 @@ def test_requests_alone_are_an_m_d_1_queue() -> None:
     assert "without batching the latency would be" in theory.verdict()
 
 
-def test_batches_carry_what_single_requests_cannot() -> None:
+def test_batches_sustain_a_rate_that_single_requests_cannot() -> None:
     config = (
         'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100 } instance_group { count: 2 }'
     )
@@ -67,7 +67,7 @@ def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served() -> N
     assert "100 requests/s are served" in theory.verdict()
 
 
-def test_requests_that_a_full_queue_refuses_are_offered_too() -> None:
+def test_offered_load_includes_requests_that_a_full_queue_refuses() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }"
     rec = tnb.simulate(config, tnb.poisson(300, 5, seed=1), tnb.fixed(10))
     assert rec.refused

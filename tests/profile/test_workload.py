@@ -61,7 +61,7 @@ def test_a_recording_can_be_sent_again() -> None:
     assert [(arrival.time_us, arrival.rows) for arrival in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
 
 
-def test_sequences_are_dealt_in_turn_and_each_begins_and_ends() -> None:
+def test_sequences_take_turns_and_each_has_start_and_end() -> None:
     sent = arrivals(rate=1000, requests=12, sequence_length=3, sequences=2)
     ids = [request.sequence_id for request in sent]
     first, second = ids[:2]

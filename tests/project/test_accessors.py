@@ -38,7 +38,7 @@ def test_every_declared_attribute_is_registered(owner: str) -> None:
     assert {name for name, kind in annotations.items() if "ClassVar" in str(kind)} == ACCESSORS[owner].keys()
 
 
-def test_accessors_import_what_they_provide_when_it_is_used() -> None:
+def test_accessors_import_their_packages_at_first_use() -> None:
     program = """
 import sys
 from tritonnb.recording.recording import Recording

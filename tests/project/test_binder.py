@@ -43,7 +43,7 @@ def conda_packages() -> dict[str, str]:
     return dict(line.removeprefix("  - ").partition("=")[::2] for line in lines if line.startswith("  - "))
 
 
-def test_it_installs_what_the_lessons_need_under_the_constraints() -> None:
+def test_binder_installs_the_packages_of_the_lessons() -> None:
     command = 'python -m pip install --constraint binder/constraints.txt ".[lessons]"'
     assert command in (BINDER / "postBuild").read_text().splitlines()
 

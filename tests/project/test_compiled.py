@@ -36,7 +36,7 @@ def state(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make compile)")
-def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
+def test_edited_module_runs_interpreted(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout")
     assert state(environment) == "compiled .so"
     (tmp_path / "checkout" / "tritonnb" / "scheduling" / "queue.py").touch()
@@ -96,7 +96,7 @@ KEYWORDS = {
 ATTRIBUTE = re.compile(r"\bself\.(\w+)(?::[^=\n]*)? = |^    (\w+): ", flags=re.MULTILINE)
 
 
-def test_no_attribute_of_what_is_compiled_is_a_keyword_of_c() -> None:
+def test_no_attribute_of_a_compiled_class_is_a_keyword_of_c() -> None:
     assigned = [(path, {*names}) for path in MODULES for names in ATTRIBUTE.findall((ROOT / path).read_text())]
     assert [(path, names) for path, names in assigned if names & KEYWORDS] == []
 

@@ -125,7 +125,7 @@ def test_waiting_for_a_finished_load_shows_nothing(kernel: Kernel) -> None:
     assert "display_data" not in shown
 
 
-def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel) -> None:
+def test_sweep_shows_one_line_of_plain_text(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[dict[str, Any]] = []
     cell = (

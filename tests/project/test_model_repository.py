@@ -130,7 +130,7 @@ def test_strings_are_made_capital(server: Server) -> None:
 # --- accumulator ---------------------------------------------------------------------------------
 
 
-def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path) -> None:
+def test_accumulators_equal_the_output_of_the_documented_command(tmp_path: Path) -> None:
     accumulator.write_onnx(tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
     accumulator.write_torchscript(tmp_path / "model.pt")

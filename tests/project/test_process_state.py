@@ -31,7 +31,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return states
 
 
-def test_running_server_changes_what_models_in_python_need_and_nothing_else(states: list[dict[str, Any]]) -> None:
+def test_running_server_changes_only_the_state_that_python_models_need(states: list[dict[str, Any]]) -> None:
     before, during, _ = states
     assert {name for name in before if during[name] != before[name]} == ONLY_WHILE_IT_RUNS
     added = {str(REPOSITORY / name) for model in ("add_sub", "identity_fp32") for name in (f"{model}/1", model)}
@@ -41,7 +41,7 @@ def test_running_server_changes_what_models_in_python_need_and_nothing_else(stat
     assert [name for name in during["threads"] if name not in before["threads"]] == ["tritonnb"]
 
 
-def test_stopped_server_leaves_the_process_as_it_was(states: list[dict[str, Any]]) -> None:
+def test_stopped_server_restores_the_state_of_the_process(states: list[dict[str, Any]]) -> None:
     before, _, after = states
     assert after == before
 

@@ -50,7 +50,7 @@ def test_concurrent_chats_equal_single_ones_and_no_slot_is_idle_while_one_waits(
     assert comparison.before.summary()["tokens_per_second"] > 1.5 * comparison.after.summary()["tokens_per_second"]
 
 
-def test_a_load_of_prompts_measures_the_times_of_tokens(server: Server) -> None:
+def test_load_of_prompts_measures_token_times(server: Server) -> None:
     inputs = prompts(["a", "b"], count=6, tokens=12, seed=1)
     lengths = [json.loads(request["sampling_parameters"][0][0])["max_tokens"] for request in inputs]
     result = load(server[CONTINUOUS], clients=3, requests=6, inputs=inputs).wait()

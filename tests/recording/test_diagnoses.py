@@ -167,7 +167,7 @@ def test_findings_stand_under_the_verdict() -> None:
     assert "<li>" not in tnb.Recording()._repr_html_()
 
 
-def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed() -> None:
+def test_verdict_compares_the_longest_wait_with_the_queue_delay() -> None:
     waited = tnb.simulate(DELAY, [(0, 1), (1000, 2)], tnb.fixed(1)).verdict()
     assert waited == (
         "2 requests ran in 1 batch: mean batch size 3.0 rows; 100% of the rows shared a batch; "

@@ -58,7 +58,7 @@ def test_lists_of_a_recording_have_short_reprs() -> None:
     assert repr(generating.generations) == "[<Generation 1: 75 tokens in slot 0 of simulated_0_0; 75.00 ms>]"
 
 
-def test_batches_join_what_was_sent_with_how_it_ran(recording: Recording) -> None:
+def test_recorded_batches_combine_sent_and_executed_events(recording: Recording) -> None:
     first = recording.batches[0]
     assert (first.requests, first.size, first.queue_depth) == ((1, 2, 3), 3, 3)
     assert first.compute_ns == 4 * MS

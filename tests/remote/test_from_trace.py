@@ -222,7 +222,7 @@ def test_a_file_that_was_cut_off_has_the_requests_before_the_cut(tmp_path: Path)
     assert any("cut off after" in note for note in recording.source.notes)
 
 
-def test_a_sampled_trace_is_recognised_and_refuses_what_needs_every_request(tmp_path: Path) -> None:
+def test_sampled_trace_is_recognised_and_complete_analyses_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(2000, every=10)))
     recording = tnb.Recording.from_trace(path, CONFIG)
@@ -311,7 +311,7 @@ def test_the_directory_of_a_model_is_its_configuration_and_other_directories_are
             tnb.Recording.from_trace(path, tmp_path / name)
 
 
-def test_names_of_instances_are_said_to_be_made_up(tmp_path: Path) -> None:
+def test_note_explains_inferred_instance_names(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(50)))
     for config in (CONFIG, None):

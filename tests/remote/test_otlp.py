@@ -218,7 +218,7 @@ def test_other_messages_are_refused(content: bytes, headers: dict[str, str], mes
         assert message in refused.value.read().decode()
 
 
-def test_a_closed_receiver_leaves_neither_port_nor_thread() -> None:
+def test_closed_receiver_releases_port_and_thread() -> None:
     before = threading.active_count()
     receiver = tnb.otlp_receiver(port=0)
     with pytest.raises(tnb.TritonError, match=f"port {receiver.port} of 127.0.0.1 cannot be opened"):

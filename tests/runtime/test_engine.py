@@ -107,7 +107,7 @@ def test_a_queued_request_can_be_cancelled_after_a_reload(driver: Driver, gate: 
     assert outputs(running) == [1]
 
 
-def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate) -> None:
+def test_full_queue_refuses_requests_without_counting_them(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
     accepted = [driver.send(1)]
     gate.wait_begun()

@@ -203,7 +203,7 @@ def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(drive
     assert outputs(driver.send(3, model="e")) == [3]
 
 
-def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Driver) -> None:
+def test_every_response_of_a_decoupled_step_runs_later_steps_once(driver: Driver) -> None:
     serve_function(driver, "d", counting, DECOUPLED)
     serve_function(driver, "a", plus(10))
     serve_ensemble(driver, "d: X -> mid", "a: mid -> Y")
@@ -346,7 +346,7 @@ def test_an_ensemble_with_invalid_steps_does_not_load(driver: Driver, steps: lis
     assert caught.value.message == f"load failed for model 'e': {complaint}\n"
 
 
-def test_stopping_waits_for_all_steps_of_what_was_accepted() -> None:
+def test_stopping_waits_for_all_steps_of_accepted_requests() -> None:
     driver = Driver()
     gate = Gate()
     driver.serve(gate, name="a", extra="")

@@ -133,7 +133,7 @@ def test_the_first_batch_shows_whether_a_model_is_quick() -> None:
     [(1e-9, [True, False, False]), (1e9, [True, False, True])],
     ids=["a long time later", "soon"],
 )
-def test_after_a_slow_batch_the_event_loop_executes_none_for_a_time_that_is_in_proportion(
+def test_slow_batch_suspends_execution_on_the_event_loop_in_proportion(
     monkeypatch: pytest.MonkeyPatch, blocked_share: float, on_loop: list[bool]
 ) -> None:
     """The batch after it is executed on the instance's thread in any case."""

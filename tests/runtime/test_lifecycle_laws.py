@@ -60,7 +60,7 @@ def load(driver: Driver, number: int, name: str = "m") -> None:
     driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,), Generation(number))))
 
 
-def test_reloading_under_load_loses_no_request_and_keeps_nothing(driver: Driver) -> None:
+def test_reloading_under_load_loses_no_request_and_frees_old_models(driver: Driver) -> None:
     load(driver, 0)
     loaded = [0, 0]  # what serves for certain, and what may serve already
     wrong: list[object] = []

@@ -51,7 +51,7 @@ class Alarm(Exception):
     """Raised by the handler of a signal."""
 
 
-def test_an_exception_of_the_handler_of_a_signal_cancels_what_the_caller_waits_for() -> None:
+def test_exception_in_a_signal_handler_cancels_the_pending_call() -> None:
     background = BackgroundLoop()
     cancelled = threading.Event()
 

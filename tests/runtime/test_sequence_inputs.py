@@ -83,7 +83,7 @@ def test_an_empty_slot_gets_a_null_request_that_is_not_ready() -> None:
     assert (null.id, null.correlation_id, null.requested_outputs) == ("", 0, ())
 
 
-def test_a_state_begins_with_zeros_and_is_what_was_updated() -> None:
+def test_state_begins_with_zeros_and_keeps_the_last_update() -> None:
     inputs = inputs_of(STATE % "")
     (first,) = inputs.prepare(execute(request(flags=SEQUENCE_START)))
     assert first.states.inputs["IN"].array.tolist() == [[0, 0]]

@@ -292,7 +292,7 @@ def test_requests_with_equal_shape_tensors_share_a_batch() -> None:
     assert holding(1) != holding(2)
 
 
-def test_reshape_is_what_the_model_gets() -> None:
+def test_model_gets_reshaped_inputs() -> None:
     config = TWO.replace(
         'name: "B" data_type: TYPE_FP32 dims: [ 2 ]',
         'name: "B" data_type: TYPE_FP32 dims: [ 4 ] reshape { shape: [ 2, 2 ] }',

@@ -170,7 +170,7 @@ def test_a_change_that_every_replica_refuses_is_an_error_and_is_not_kept(small: 
     assert small.coordinator.report(small.pool.running["r3"].report("r9", "engine", "node")) == {}
 
 
-def test_a_setting_is_kept_once_for_later_replicas_and_reading_it_is_no_change(small: Deployment) -> None:
+def test_setting_is_kept_once_for_later_replicas_and_reading_it_changes_nothing(small: Deployment) -> None:
     for rate in (5, 6, 7):
         small.ask("POST", "/v2/trace/setting", {"trace_rate": str(rate)})
     small.ask("POST", "/v2/models/echo_fp32/trace/setting", {"trace_rate": "9"})

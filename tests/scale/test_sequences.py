@@ -66,7 +66,7 @@ def test_new_sequence_is_kept_before_its_replica_reports_it() -> None:
     assert table.find(key) is None
 
 
-def test_a_restarted_coordinator_learns_the_sequences_from_the_reports() -> None:
+def test_restarted_coordinator_restores_the_sequences_from_reports() -> None:
     coordinator = Coordinator()
     key = SequenceKey("m", "a")
     coordinator.report(ReplicaReport("r2", "engine", live=(key,)))

@@ -81,7 +81,7 @@ def test_a_request_that_is_always_excluded_is_executed_alone() -> None:
     assert [members for members, _ in played.batches] == ["a", "b"]
 
 
-def test_batching_strategy_is_told_about_every_request_that_joins() -> None:
+def test_batching_strategy_sees_every_request_that_joins() -> None:
     # B runs for 50 ms; a and b are ready after 10 ms and wait, c and d arrive before B ends.
     strategy = AtMost(3)
     played = play(strategy, [A("B", 0, run=50), *(A(id, 15) for id in "ab"), *(A(id, 30) for id in "cd")])

@@ -22,7 +22,7 @@ def test_the_reason_of_a_batch_of_one_has_the_waits_of_request_and_instance() ->
     assert explain(idled.reason).endswith("instance 1 idle for 5.0 ms")
 
 
-def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
+def test_stopped_scheduler_serves_waiting_requests_and_admits_none() -> None:
     scheduler = DefaultScheduler(1)
     scheduler.enqueue(Request("a"), 0)
     scheduler.stop()
@@ -32,7 +32,7 @@ def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_a_cancelled_request_is_executed_and_none_is_executed_twice() -> None:
+def test_cancelled_requests_are_executed_and_no_request_is_executed_twice() -> None:
     scheduler = DefaultScheduler(1)
     request = Request("a")
     scheduler.enqueue(request, 0)

@@ -25,7 +25,7 @@ def test_two_full_payloads_wait_for_one_instance_and_the_rest_stays_in_the_queue
     assert scheduler.queue_depth() == 4
 
 
-def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
+def test_stopped_scheduler_serves_waiting_requests_and_admits_none() -> None:
     scheduler = DynamicBatcher(waits(), 1)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)
@@ -48,7 +48,7 @@ def test_new_settings_apply_immediately_and_lose_no_waiting_request() -> None:
     assert [members(decision) for decision in decisions] == ["high low"]
 
 
-def test_a_shorter_delay_sends_what_has_waited_longer() -> None:
+def test_shorter_delay_sends_requests_that_have_waited_longer() -> None:
     scheduler = DynamicBatcher(waits(), 1)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)

@@ -159,7 +159,7 @@ def test_replay_accepts_both_orders_of_tritons_threads_at_the_end_of_an_executio
         assert [batch for batch, _ in Play(scheduler, arrivals).batches] == batches
 
 
-def test_the_reasons_say_what_was_not_added_and_when_the_next_batch_was_formed() -> None:
+def test_reasons_name_requests_not_added_and_the_time_of_the_next_batch() -> None:
     play = Play(DynamicBatcher(settings(8, 10), 1), singles(0, 30, 60, 90))
     _, early, late = (explain(batch.decision.reason) for batch in play.time.batches)
     assert early == (

@@ -83,7 +83,7 @@ class Play:
         return [decision.step.model_name for decision in decisions if isinstance(decision, RunStep)]
 
 
-def test_steps_run_when_their_inputs_are_there_whatever_their_order() -> None:
+def test_steps_run_when_their_inputs_are_available_in_any_order() -> None:
     play = Play("join: left right -> out", "r: mid -> right", "l: mid -> left", "first: in -> mid")
     assert play.begin(**{"in": 1}) == ["first"]
     assert play.respond("first", mid=2) == ["r", "l"]
@@ -137,7 +137,7 @@ def test_no_step_starts_after_an_error() -> None:
     assert len(play.ends) == 1
 
 
-def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows() -> None:
+def test_every_response_of_a_decoupled_step_starts_an_iteration_of_later_steps() -> None:
     play = Play("d: in -> mid", "a: mid -> out", decoupled="d")
     play.begin(**{"in": 1})
     assert play.respond("d", final=False, mid=10) == ["a"]

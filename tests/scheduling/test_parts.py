@@ -235,7 +235,7 @@ def test_delays_of_sequences_are_configured_in_microseconds() -> None:
 
 
 @pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])
-def test_with_a_rate_limiter_the_idle_instance_whose_turn_it_is_is_taken(batching: str) -> None:
+def test_rate_limiter_selects_the_next_idle_instance(batching: str) -> None:
     scheduler = make_scheduler(
         config(f"max_batch_size: 8 {batching}"), 3, {}, dispatch_key={0: 5, 1: 2, 2: 4}.__getitem__
     )

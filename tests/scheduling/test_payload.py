@@ -55,7 +55,7 @@ def test_payload_that_ended_because_inputs_differ_does_not_grow() -> None:
     assert merged(payload(1, closed=True), payload(1)) == (0, 1, 1)
 
 
-def test_other_inputs_anywhere_in_what_a_batch_could_hold_keep_it_from_being_merged() -> None:
+def test_differing_inputs_within_a_possible_batch_prevent_merging() -> None:
     """``a`` is sent since ``b`` goes beyond the preferred size, but its pass met ``odd``, too."""
     settings = DynamicBatcherSettings(16, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
     line = [Arrival("B", 0, 16, run=1000), Arrival("p", 10, 4, key="p"), Arrival("q", 20, 4, key="q", run=400)]

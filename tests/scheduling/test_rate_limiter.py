@@ -44,7 +44,7 @@ def test_the_lower_priority_number_is_served_more_often_as_recorded() -> None:
     assert " ".join(order) == "a0 a1 a2 a3 b1 a4 a5 a6 b2 a7 a8 b3 b4 b5 b6 b7 b8"
 
 
-def test_without_limits_there_is_enough_for_the_most_demanding_instance() -> None:
+def test_default_resources_suffice_for_the_most_demanding_instance() -> None:
     limiter = RateLimiter()
     limiter.add(A, [Resource("R", 3)], 0)
     limiter.add(B, [Resource("R", 1)], 0)
@@ -53,7 +53,7 @@ def test_without_limits_there_is_enough_for_the_most_demanding_instance() -> Non
     assert release(limiter, B) == ["l"]
 
 
-def test_behind_a_batch_that_lacks_resources_nothing_else_runs() -> None:
+def test_batch_that_lacks_resources_blocks_later_ones() -> None:
     limiter = RateLimiter([Resource("R", 2)])
     for name, count in ((A, 1), (B, 2), (C, 1)):
         limiter.add(name, [Resource("R", count)], 0)

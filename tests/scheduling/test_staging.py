@@ -153,7 +153,7 @@ def test_new_settings_leave_a_staged_batch_to_grow() -> None:
     assert time.batches_of() == ["a b"]
 
 
-def test_the_oldest_strategy_stages_its_batches_too() -> None:
+def test_oldest_strategy_stages_its_batches() -> None:
     oldest = OldestSettings(4, DynamicBatcherSettings(4, (4,), rate_limited=True))
     time = HeldBack(SequenceBatcher(SequenceBatcherSettings("m", oldest), 1))
     arrive(time, "a", correlation_id=1, flags=START)

@@ -247,7 +247,7 @@ def grpc_client(process: Process) -> grpcclient.InferenceServerClient:
     return grpcclient.InferenceServerClient(f"127.0.0.1:{port}")
 
 
-def test_a_stopping_server_answers_what_it_accepted_and_accepts_no_more(write_model: Callable[..., Path]) -> None:
+def test_stopping_server_answers_accepted_requests_and_accepts_no_more(write_model: Callable[..., Path]) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         with grpc_client(process) as client:

@@ -196,7 +196,7 @@ def test_a_model_that_fails_to_load_is_reported_once(write_model: Write) -> None
         ('%load_ext tritonnb\n%%config good\nbackend: "pyton"', 4),
     ],
 )
-def test_an_error_takes_few_lines_of_a_notebook(write_model: Write, cell: str, most: int) -> None:
+def test_error_in_a_notebook_has_few_lines(write_model: Write, cell: str, most: int) -> None:
     cells = cell.split("\n", 1) if cell.startswith("%load_ext") else [cell]
     lines = reports(write_model("good", python_model("x")), *cells).splitlines()
     assert 0 < len(lines) <= most, "\n".join(lines)

@@ -141,7 +141,7 @@ def test_load_requests_may_contain_files_if_every_endpoint_is_on_this_machine(
     assert server_options(options)["allow_file_override"] is allowed
 
 
-def test_help_says_of_every_flag_what_it_is_for() -> None:
+def test_help_describes_every_flag() -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}

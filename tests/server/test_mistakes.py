@@ -108,7 +108,7 @@ def test_invalid_request_option_is_refused(server: Server, option: dict[str, Any
     assert text_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
 
 
-def test_numbers_of_numpy_are_whole_numbers_too(server: Server) -> None:
+def test_numpy_integers_are_accepted(server: Server) -> None:
     options: dict[str, Any] = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
     assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
 

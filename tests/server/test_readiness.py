@@ -168,7 +168,7 @@ def test_every_instance_must_be_ready(write_model: Callable[..., Path], probe: P
 
 
 @pytest.mark.parametrize("is_ready", [COUNTED, COUNTED_COROUTINE], ids=["function", "coroutine"])
-def test_concurrent_requests_share_one_check_which_runs_beside_executions(
+def test_concurrent_requests_share_one_check_during_executions(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, is_ready: str
 ) -> None:
     with Server(write_model("m", model(is_ready)), port=0, isolate=isolate) as server, ThreadPoolExecutor() as threads:

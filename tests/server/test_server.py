@@ -204,7 +204,7 @@ def test_any_other_change_reloads_the_model(server: Server) -> None:
         server["add_sub"](INPUT0=np.tile(X, (5, 1)), INPUT1=np.tile(X, (5, 1)))
 
 
-def test_a_refused_change_changes_nothing(server: Server) -> None:
+def test_refused_change_has_no_effect(server: Server) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.preferred_batch_size[:] = [9]
     with pytest.raises(InvalidArgumentError, match="preferred size must be <= max batch size for add_sub"):

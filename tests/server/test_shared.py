@@ -180,7 +180,7 @@ def test_an_ensemble_and_its_steps_are_cached(write_model: Write) -> None:
         assert stats(server, "e")[0]["inference_count"] == 2
 
 
-def test_without_a_cache_the_switch_does_nothing(write_model: Write) -> None:
+def test_cache_switch_without_a_cache_has_no_effect(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0) as server:
         assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
 

@@ -71,7 +71,7 @@ def test_arrival_has_documented_defaults() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
-def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() -> None:
+def test_unnamed_time_is_in_microseconds_and_a_named_one_in_its_unit() -> None:
     assert Arrival(ms=17, rows=2) == Arrival(us=17_000, rows=2) == Arrival(17_000, 2)
     assert Arrival(ms=0.5).time_us == 500
     assert replace(Arrival(ms=1, priority=3), time_us=2) == Arrival(2, priority=3)
@@ -91,7 +91,7 @@ def test_an_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
         Arrival(ms=wrong)
 
 
-def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
+def test_pairs_of_time_and_rows_are_arrivals() -> None:
     assert list(as_arrivals([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):

@@ -55,7 +55,7 @@ def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_on
     assert [warning.filename for warning in warned] == [__file__]
 
 
-def test_a_warning_names_the_line_that_asked_what_if() -> None:
+def test_warning_names_the_line_of_the_what_if_call() -> None:
     recording = simulate("max_batch_size: 1", [(0, 1)], fixed(1))
     with pytest.warns(UserWarning, match="50 ns for 1 row") as warned:
         recording.what_if(count=2, service=five)

@@ -122,7 +122,7 @@ def test_grade_does_not_reveal_the_solution(batcher: str, seed: int) -> None:
             assert sheet.reveal(answer).startswith(f"Batch {number + 1} is ")
 
 
-def test_a_correct_answer_has_nothing_to_reveal() -> None:
+def test_correct_answer_reveals_nothing() -> None:
     assert GUIDE.reveal("ABC DE") == "All batches are as the scheduler forms them."
     assert GUIDE.reveal("ABC DE A") == "No request is left after batch 2."
     assert GUIDE.reveal("ABC").startswith("Batch 2 is D and E, sent at 67 ms: the answer ends before it.")
@@ -195,14 +195,14 @@ def test_an_invalid_exercise_is_refused_on_creation(
         tnb.Worksheet(config, arrivals, execution_ms)  # type: ignore[arg-type]
 
 
-def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time() -> None:
+def test_pairs_of_time_and_rows_are_arrivals_sorted_by_time() -> None:
     sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)  # type: ignore[list-item]
     assert sheet.arrivals == (tnb.Arrival(ms=0), tnb.Arrival(ms=3, rows=2))
     assert sheet.solution == [["A"], ["B"]]
     assert repr(sheet).splitlines()[-1].split() == ["B", "3", "2"]
 
 
-def test_the_question_says_how_many_instances_there_are() -> None:
+def test_question_has_the_number_of_instances() -> None:
     assert GUIDE.question.startswith("1 instance, idle from the start.")
     two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)  # type: ignore[list-item]
     assert two.question.startswith("2 instances, idle from the start.")

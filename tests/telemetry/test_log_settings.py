@@ -43,7 +43,7 @@ def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: Lo
     assert message == r'"a \"quoted\" word\nand a line"'
 
 
-def test_messages_are_written_as_they_are_if_the_environment_says_so(
+def test_environment_variable_switches_message_escaping_off(
     settings: LogSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")

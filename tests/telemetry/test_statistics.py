@@ -150,7 +150,7 @@ def test_an_ensemble_is_charged_the_sums_over_its_steps() -> None:
     }
 
 
-def test_an_ensemble_that_failed_counts_as_two_failures_and_nothing_else() -> None:
+def test_failed_ensemble_counts_as_two_failures_only() -> None:
     entry = folded(EnsembleExecuted(500, *MODEL, 1, 3, 100, 110, 130, 10, 20, 30, "OTHER"))
     assert entry["inference_stats"]["fail"] == {"count": 2, "ns": 800}
     assert entry["inference_stats"]["success"]["count"] == 0

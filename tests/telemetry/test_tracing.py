@@ -221,7 +221,7 @@ def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
     assert ids(path.with_name("trace.json.2")) == [5]
 
 
-def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path) -> None:
+def test_changed_settings_flush_collected_traces_and_the_file_stays_json(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"rate": 2})
@@ -232,7 +232,7 @@ def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(
     assert ids(path) == [1, 2]
 
 
-def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path) -> None:
+def test_trace_in_progress_is_written_after_its_settings_were_removed(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     trace = server.tracer.sample("m", {})
     assert trace is not None

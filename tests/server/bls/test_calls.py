@@ -173,7 +173,7 @@ def test_two_servers_in_one_process_have_models_that_ask_their_own_server(
         assert server["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 0
 
 
-def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> None:
+def test_request_created_outside_a_model_has_a_clear_error(server: Server) -> None:
     from tritonnb.backends.python import pb_utils
 
     request = pb_utils.InferenceRequest(model_name="double", requested_output_names=[], inputs=[])
