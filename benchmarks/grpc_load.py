@@ -29,29 +29,21 @@ _INITIAL_WINDOW_SIZE, _INITIAL_WINDOW, _BIG_WINDOW, _FRAME = 4, 65535, 2**31 - 1
 
 def messages(models: tuple[str, ...], values: int) -> Iterator[bytes]:
     """Yield gRPC messages with an FP32 input of shape [1, values], without end; each has its own ID and data."""
-    heads = [_encoded_head(model, values) for model in models]
+    tensors = pb.ModelInferRequest()
+    tensors.inputs.add(name="INPUT0", datatype="FP32", shape=[1, values])
+    tensors.outputs.add(name="OUTPUT0")
+    encoded_tensors = tensors.SerializeToString()
+    names = [pb.ModelInferRequest(model_name=model).SerializeToString() for model in models]
     raws = [
         pb.ModelInferRequest(raw_input_contents=[array.tobytes()]).SerializeToString()
         for array in permutations(floats(values))
     ]
     for number in itertools.count():
-        # The fields of a message may have any order, so encoded parts can be joined.
-        parts = (
-            heads[number % len(heads)],
-            pb.ModelInferRequest(id=str(number)).SerializeToString(),
-            raws[number % len(raws)],
-        )
+        # Encoded parts of a message can be joined; this is the order in which clients write them.
+        encoded_id = pb.ModelInferRequest(id=str(number)).SerializeToString()
+        parts = names[number % len(names)], encoded_id, encoded_tensors, raws[number % len(raws)]
         message = b"".join(parts)
         yield struct.pack(">BI", 0, len(message)) + message
-
-
-def _encoded_head(model: str, values: int) -> bytes:
-    request = pb.ModelInferRequest(model_name=model)
-    tensor = request.inputs.add(name="INPUT0", datatype="FP32")
-    tensor.shape.extend([1, values])
-    request.outputs.add(name="OUTPUT0")
-    encoded: bytes = request.SerializeToString()
-    return encoded
 
 
 class _Client(asyncio.Protocol):
