@@ -103,7 +103,7 @@ def test_sequence_within_the_idle_timeout_is_kept() -> None:
     assert "idle_timeout" not in by_name(silent_for(40))
 
 
-def test_a_model_whose_cost_is_proportional_to_its_batch() -> None:
+def test_model_with_proportional_cost_gains_nothing_from_batching() -> None:
     arrivals = tnb.poisson(rate=80, duration=1, seed=4)
     rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=10, base_ms=0.5))
     diagnosis = by_name(rec)["cost_in_proportion"]

@@ -32,7 +32,7 @@ def config(text: str) -> pb.ModelConfig:
     return text_format.Parse('name: "m" max_batch_size: 4 ' + text, pb.ModelConfig())
 
 
-def test_waiting_requests_are_batched_by_the_dynamic_batcher_that_comes() -> None:
+def test_added_dynamic_batcher_batches_waiting_requests() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     scheduler.instance_idle(0, 0)
     assert [members(decision) for decision in scheduler.enqueue(Request("a"), 0)] == ["a"]

@@ -49,7 +49,7 @@ STEPS = {
 }
 
 
-def test_the_rules_are_a_closed_set_with_a_meaning_each() -> None:
+def test_every_rule_of_the_closed_set_has_a_meaning() -> None:
     assert set(reasons._CAUSES) == set(RULES)
     assert all(RULES.values())
 
