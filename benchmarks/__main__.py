@@ -24,6 +24,7 @@ from benchmarks.peers import peers
 from benchmarks.pythons import pythons
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
+from benchmarks.simulator import simulator
 from benchmarks.stages import stages
 from benchmarks.tricks import tricks
 from benchmarks.watch import watch
@@ -46,6 +47,7 @@ BENCHMARKS = {
     "footprint": footprint,
     "peers": peers,
     "tricks": tricks,
+    "simulator": simulator,
     "costs": costs,
     "pythons": pythons,
     "gpu": gpu,

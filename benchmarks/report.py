@@ -189,6 +189,11 @@ def _pythons(figures: dict[str, Any]) -> str:
     )
 
 
+def _simulator(figures: dict[str, Any]) -> str:
+    rows = [(*name.split(", "), f"{rate:,.0f}") for name, rate in figures.items() if name != "python"]
+    return f"Python {figures['python']}.\n\n" + table(("scheduling", "kept of the run", "requests/s"), rows)
+
+
 def _spread(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
@@ -319,6 +324,7 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "stages": ("Where a request's microseconds go", _stages),
     "tricks": ("What each optimisation is worth", _tricks),
     "costs": ("What is always on", _costs),
+    "simulator": ("The simulator", _simulator),
     "pythons": ("Other versions of Python", _pythons),
     "footprint": ("Import, start and memory", _footprint),
     "memory": ("Memory under load", _memory),

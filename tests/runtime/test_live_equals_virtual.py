@@ -32,7 +32,7 @@ from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import VirtualTime
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import SimulatedRequest
+from tritonnb.simulation.engine import SimulatedRequest
 
 pytestmark = pytest.mark.slow
 

@@ -15,24 +15,24 @@ from tritonnb.scheduling.sequence_strategies import OldestSettings, SequenceBatc
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 
-class HeldBack(VirtualTime):
+class HeldBack:
     """Virtual time in which staged batches run when `grant` says so; executions take 10 ms."""
 
     def __init__(self, scheduler: Any, instances: int = 1) -> None:
         self.waiting: list[int] = []
-        super().__init__(scheduler, lambda decision: 10 * MS, instances, check=check_invariants)
-
-    def staged(self, instance: int) -> None:
-        self.waiting.append(instance)
+        self.scheduler = scheduler
+        self.driver = VirtualTime(
+            scheduler, lambda decision: 10 * MS, instances, check=check_invariants, staged=self.waiting.append
+        )
 
     def grant(self, at: float, instance: int | None = None) -> None:
         """The rate limiter lets a staged batch run (at a time in ms), the first one unless said."""
-        self.run(int(at * MS))
+        self.driver.run(int(at * MS))
         chosen = self.waiting.pop(0) if instance is None else instance
-        self.apply(lambda now: self.scheduler.execute_staged(chosen, now))
+        self.driver.apply(lambda now: self.scheduler.execute_staged(chosen, now))
 
     def batches_of(self) -> list[str]:
-        return [members(batch.decision) for batch in self.batches]
+        return [members(batch.decision) for batch in self.driver.batches]
 
 
 def batcher(count: int = 1, **settings: Any) -> HeldBack:
@@ -43,7 +43,7 @@ def batcher(count: int = 1, **settings: Any) -> HeldBack:
 def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Request]:
     requests = [Request(name, **facts) for name in names]
     for request in requests:
-        time.arrive(int(at * MS), request)
+        time.driver.arrive(int(at * MS), request)
     return requests
 
 
@@ -93,7 +93,7 @@ def test_delayed_batch_is_staged_at_the_delay_and_fills_a_preferred_size(later: 
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2, 4))
     arrive(time, "a")
     arrive(time, *[f"b{index}" for index in range(later)], at=7)
-    time.run(int(4 * MS))
+    time.driver.run(int(4 * MS))
     assert time.waiting == []
     time.grant(8)
     assert time.batches_of() == [expected]
@@ -102,7 +102,7 @@ def test_delayed_batch_is_staged_at_the_delay_and_fills_a_preferred_size(later: 
 def test_batches_whose_delay_has_passed_are_not_merged() -> None:
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2,))
     arrive(time, *"abcd")
-    time.run(6 * MS)
+    time.driver.run(6 * MS)
     time.grant(7)
     time.grant(20)
     assert time.batches_of() == ["a b c", "d"]
@@ -111,9 +111,9 @@ def test_batches_whose_delay_has_passed_are_not_merged() -> None:
 def test_any_number_of_batches_is_prepared_ahead() -> None:
     time = batcher(max_queue_delay_ns=5 * MS)
     requests = arrive(time, *"abcdefghijklmnop")
-    time.run(1 * MS)
+    time.driver.run(1 * MS)
     for request in requests:
-        time.cancel(2 * MS, request)
+        time.driver.cancel(2 * MS, request)
     for at in (3, 13, 23, 33):
         time.grant(at)
     assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
@@ -125,30 +125,33 @@ def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does() -
     arrive(time, "a")
     arrive(time, "b", at=1)
     time.grant(20)
-    time.run()
+    time.driver.run()
     assert time.batches_of() == ["a"]
-    assert [(response.request.id, response.error is None) for response in time.responses] == [("b", False), ("a", True)]
+    assert [(response.request.id, response.error is None) for response in time.driver.responses] == [
+        ("b", False),
+        ("a", True),
+    ]
 
 
 def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later() -> None:
     time = batcher(2, preserve_ordering=True)
     arrive(time, *"abcde")
-    time.run(1 * MS)
+    time.driver.run(1 * MS)
     time.grant(2, instance=1)
-    time.run(13 * MS)
-    assert time.responses == []
+    time.driver.run(13 * MS)
+    assert time.driver.responses == []
     time.grant(14, instance=0)
-    time.run()
+    time.driver.run()
     assert time.batches_of() == ["e", "a b c d"]
-    assert [response.request.id for response in time.responses] == list("abcde")
+    assert [response.request.id for response in time.driver.responses] == list("abcde")
 
 
 def test_new_settings_leave_a_staged_batch_to_grow() -> None:
     time = batcher()
     arrive(time, "a")
     arrive(time, "b", at=2)
-    time.run(1 * MS)
-    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))  # type: ignore[attr-defined]
+    time.driver.run(1 * MS)
+    time.driver.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))
     time.grant(3)
     assert time.batches_of() == ["a b"]
 
@@ -159,6 +162,6 @@ def test_oldest_strategy_stages_its_batches() -> None:
     arrive(time, "a", correlation_id=1, flags=START)
     arrive(time, "b", at=1, correlation_id=2, flags=START)
     time.grant(2)
-    time.run()
+    time.driver.run()
     assert time.batches_of() == ["a b"]
-    assert time.batches[0].decision.slots == (0, 1)
+    assert time.driver.batches[0].decision.slots == (0, 1)

@@ -34,7 +34,7 @@ def test_invalid_arrival_is_refused(arrivals: list[Any], words: str) -> None:
         (lambda: tnb.poisson(1, 1, seed="x"), "seed expected an integer, got 'x'"),  # type: ignore[arg-type]
         (lambda: tnb.worksheet(seed="x"), "seed expected an integer, got 'x'"),  # type: ignore[arg-type]
         (lambda: tnb.prompts(seed=None), "seed expected an integer, got None"),  # type: ignore[arg-type]
-        (lambda: tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1), seed=0.5), "seed expected an integer, got 0.5"),  # type: ignore[arg-type]
+        (lambda: tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1), seed=0.5), "seed expected an integer, got 0.5"),  # type: ignore[call-overload]
         (lambda: tnb.constant(5, -1), "duration must be positive, got -1"),
         (lambda: tnb.bursts(2, 0, 1), "every_ms must be positive, got 0"),
         (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),

@@ -93,4 +93,4 @@ def test_a_function_chooses_a_replica_from_the_loads() -> None:
 )
 def test_invalid_options_are_errors(options: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
-        tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(1), **options)  # type: ignore[arg-type]
+        tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(1), **options)  # type: ignore[call-overload]

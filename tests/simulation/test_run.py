@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,77 @@ def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sig
     )
     assert first.events == second.events
     assert len(first.requests) == len(arrivals)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[str, list[Arrival], dict[str, Any]]:
+    """A configuration with any kind of scheduling, arrivals, some of which are cancelled, and options."""
+    scheduling, steps = draw(
+        st.sampled_from(
+            [
+                ("dynamic_batching { max_queue_delay_microseconds: 1000 }", 1),
+                (
+                    "dynamic_batching { default_queue_policy { max_queue_size: 3 default_timeout_microseconds: 900 } }",
+                    1,
+                ),
+                ("dynamic_batching { preserve_ordering: true }", 1),
+                ("", 3),
+                ("sequence_batching { direct { } }", 1),
+                ("sequence_batching { oldest { max_candidate_sequences: 2 } }", 1),
+                ("sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }", 4),
+            ]
+        )
+    )
+    arrivals = []
+    for _ in range(draw(st.integers(1, 25))):
+        time_us = draw(st.integers(0, 9)) * 700
+        cancel_us = draw(st.none() | st.integers(0, 12).map(lambda number: number * 600))
+        sequence = draw(st.integers(1, 3)) if "direct" in scheduling or "oldest {" in scheduling else 0
+        starts, ends = draw(st.booleans()), draw(st.booleans())
+        flags = {"sequence_start": starts, "sequence_end": ends, "sequence_id": sequence}
+        options: dict[str, Any] = {} if "iterative" in scheduling else flags
+        arrivals.append(Arrival(time_us, cancel_us=cancel_us, steps=draw(st.integers(1, steps)), **options))
+    config = f'name: "m" max_batch_size: 4 {scheduling} instance_group {{ count: {draw(st.integers(1, 2))} }}'
+    return config, arrivals, {"seed": draw(st.integers(0, 9)), "replicas": draw(st.integers(1, 2))}
+
+
+@given(workloads())
+def test_what_is_kept_of_a_run_does_not_change_it(workload: tuple[str, list[Arrival], dict[str, Any]]) -> None:
+    config, arrivals, options = workload
+    service = jittered(linear(per_row_ms=0.1, base_ms=1), sigma=0.3)
+    whole = simulate(config, arrivals, service, **options)
+    kept = simulate(config, arrivals, service, keep="latencies", **options)
+    sizes = {batch.number: batch.size for batch in whole.batches}
+    assert sorted(
+        zip(kept.serial, kept.latency_ns, kept.queue_ns, kept.rows, kept.batch_size[kept.batch], strict=True)
+    ) == sorted(
+        (request.serial, request.latency_ns, request.queue_ns, request.size, sizes[request.batch])
+        for request in whole.requests
+    )
+    summary = simulate(config, arrivals, service, keep="summary", **options)
+    assert summary == {name: whole.summary()[name] for name in summary}
+
+
+def test_arrivals_may_be_an_iterator_if_only_numbers_are_kept() -> None:
+    arrivals = [(1000 * number, 1) for number in range(100)]
+    in_flight: list[int] = []
+
+    def lazily() -> Iterator[tuple[float, int]]:
+        for number, arrival in enumerate(arrivals, 1):
+            in_flight.append(number)
+            yield arrival
+
+    def service(rows: int) -> int:
+        in_flight.append(-len(in_flight))
+        return 500_000
+
+    kept = simulate(BATCHING, lazily(), service, keep="summary")
+    assert kept == simulate(BATCHING, arrivals, fixed(0.5)).summary()
+    assert in_flight.index(100) > 100, "arrivals were read before they were due"
+    with pytest.raises(InvalidArgumentError, match=r"or an iterator in the order of time, got 5 after 9\.0 µs"):
+        simulate(BATCHING, iter([(9, 1), (5, 1)]), fixed(1), keep="summary")
+    with pytest.raises(InvalidArgumentError, match="keep expected 'everything', 'latencies' or 'summary', got 'all'"):
+        simulate(BATCHING, arrivals, fixed(1), keep="all")  # type: ignore[call-overload]
 
 
 def test_refused_requests_are_in_the_recording() -> None:

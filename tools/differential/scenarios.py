@@ -13,7 +13,7 @@ from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import VirtualTime
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import SimulatedRequest
+from tritonnb.simulation.engine import SimulatedRequest
 
 #: A live execution takes this much longer than its sleep, in ms.
 OVERHEAD_MS = 1.0

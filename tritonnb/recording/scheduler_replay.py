@@ -16,8 +16,9 @@ from tritonnb.scheduling.decisions import Decision, Execute, Reason, Refuse, Sch
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.reasons import WAIT, Facts, pluralize
 from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.engine import SimulatedRequest
 from tritonnb.simulation.replicas import replica_of
-from tritonnb.simulation.run import SimulatedRequest, instance_names
+from tritonnb.simulation.run import instance_names
 
 _WAIT_MEANING = "no rule applies: the batcher waits for more requests, or for the delay"
 

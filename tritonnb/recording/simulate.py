@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals
+from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.replicas import Router
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
+if TYPE_CHECKING:
+    from tritonnb.recording.latencies import Latencies
 
+
+@overload
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+    keep: Literal["everything"] = "everything",
+) -> Recording: ...
+@overload
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+    keep: Literal["latencies"],
+) -> Latencies: ...
+@overload
+def simulate(
+    config: AnyConfig,
+    arrivals: Arrivals,
+    service: Service,
+    *,
+    seed: int = 0,
+    replicas: int = 1,
+    router: Router = "two_choices",
+    keep: Literal["summary"],
+) -> dict[str, float]: ...
 @with_short_traceback
 def simulate(
     config: AnyConfig,
@@ -24,7 +62,8 @@ def simulate(
     seed: int = 0,
     replicas: int = 1,
     router: Router = "two_choices",
-) -> Recording:
+    keep: Literal["everything", "latencies", "summary"] = "everything",
+) -> Recording | Latencies | dict[str, float]:
     """Run a workload against a configuration in virtual time.
 
     The schedulers are those of the server; only the clock and the instances are simulated.
@@ -47,11 +86,15 @@ def simulate(
         Which server gets a request: the less loaded of two random ones (``"two_choices"``, as Ray Serve routes),
         ``"least_loaded"``, ``"round_robin"``, ``"random"``, or a function of the numbers of requests in flight that
         returns an index. The time that routing takes is not simulated.
+    keep : str, optional
+        ``"everything"``: events and reasons. ``"latencies"``: a few numbers per request, in arrays. ``"summary"``:
+        the dict of `Recording.summary`, without the times of tokens. The latter two are for long runs: they are
+        faster and take a twentieth of the memory, and arrivals may be an iterator in the order of time.
 
     Returns
     -------
-    Recording
-        Deterministic: the same arguments produce the same recording, to the nanosecond.
+    Recording, Latencies or dict
+        What is kept. Deterministic: the same arguments produce the same result, to the nanosecond.
 
     Raises
     ------
@@ -69,9 +112,21 @@ def simulate(
     >>> arrivals = [Arrival(ms=0, rows=4), Arrival(ms=50 / 3, rows=2), Arrival(ms=0, rows=2), *later]
     >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]
     [8, 8]
+    >>> simulate(config, arrivals, fixed(50), keep="latencies").latency_ns // 1_000_000
+    array([ 66,  66,  50,  83,  83])
     """
+    if keep not in ("everything", "latencies", "summary"):
+        raise InvalidArgumentError(f"keep expected 'everything', 'latencies' or 'summary', got {keep!r}")
     message = read_config(config, check=check_scheduling)
-    return simulated(message, arrivals, service, seed, replicas=replicas, router=router)
+    if keep == "everything":
+        return simulated(message, arrivals, service, seed, replicas=replicas, router=router)
+    columns = Columns()
+    run(message, arrivals, service, seed, replicas=replicas, router=router, columns=columns)
+    if keep == "summary":
+        return columns.summary()
+    from tritonnb.recording.latencies import of_columns  # needs NumPy, which the playground does not have
+
+    return of_columns(columns)
 
 
 def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:

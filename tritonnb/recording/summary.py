@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from tritonnb.recording.batches import RequestRecord
 from tritonnb.recording.blame import blame
 from tritonnb.recording.generations import idle_share, token_times_of
 from tritonnb.recording.latency_split import CAUSES, QUEUE_DELAY, WAITS
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.telemetry.quantiles import quantile
+from tritonnb.simulation.engine import Columns
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -18,29 +19,32 @@ if TYPE_CHECKING:
 _VIRTUAL = "Simulated: times and rates are virtual, not measured."
 
 
+def columns_of(recording: Recording) -> Columns:
+    """The times of the requests in a recording."""
+    columns = Columns()
+    columns.refused = len(recording.refused)
+    members: dict[int, list[RequestRecord]] = {}
+    for request in recording.requests:
+        members.setdefault(request.batch, []).append(request)
+    for batch in recording.batches:
+        requests = members.get(batch.number, [])
+        columns.add(
+            [request.serial for request in requests],
+            [request.size for request in requests],
+            [request.received_ns for request in requests],
+            [request.queued_ns for request in requests],
+            batch.size,
+            batch.exec_start_ns,
+            batch.exec_end_ns,
+        )
+    return columns
+
+
 def summary(recording: Recording) -> dict[str, float]:
     """Return the key figures of a recording; `Recording.summary` documents keys and units."""
-    requests, batches = recording.requests, recording.batches
-    latencies = sorted(request.latency_ns / 1e6 for request in requests)
-    rows = sum(request.size for request in requests)
-    unshared = {batch.number for batch in batches if len(batch.requests) - batch.requests.count(None) == 1}
-    shared_rows = sum(request.size for request in requests if request.batch not in unshared)
-    span_ns = max((request.exec_end_ns for request in requests), default=0)
-    span_ns -= min((request.received_ns for request in requests), default=0)
-    figures = {
-        "requests": len(requests),
-        "rate": len(requests) / span_ns * 1e9 if span_ns else 0.0,
-        "rows": rows,
-        "batches": len(batches),
-        "refused": len(recording.refused),
-        "failed": sum(1 for request in requests if request.failed),
-        "mean_batch_size": rows / len(batches) if batches else 0.0,
-        "rows_batched": shared_rows / rows if rows else 0.0,
-        "null_rows": sum(batch.requests.count(None) for batch in batches),
-        "longest_queue_ms": max((request.queue_ns / 1e6 for request in requests), default=0.0),
-        "latency_p50_ms": quantile(latencies, 0.50),
-        "latency_p99_ms": quantile(latencies, 0.99),
-    }
+    columns = columns_of(recording)
+    columns.failed = sum(1 for request in recording.requests if request.failed)
+    figures = columns.summary()
     if recording.generations:
         figures |= token_times_of(recording.generations).summary()
         figures["idle_slots"] = idle_share(recording.generations)

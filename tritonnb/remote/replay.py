@@ -32,7 +32,7 @@ from tritonnb.scheduling.from_config import make_scheduler, queue_delay_ns
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import explain, pluralize
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import SimulatedRequest
+from tritonnb.simulation.engine import SimulatedRequest
 
 #: A batcher may wake up this much later than its timer.
 WAKE_NS = 1_000_000

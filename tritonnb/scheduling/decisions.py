@@ -60,7 +60,6 @@ class ResponseOrder:
 class Schedulable(Protocol):
     """A request, as far as a scheduler knows it; `InferRequest` implements it."""
 
-    id: str
     batch_size: int
     batch_key: Hashable
     priority: int
@@ -71,6 +70,10 @@ class Schedulable(Protocol):
     queued_ns: int
     serial: int
     received_ns: int
+
+    @property
+    def id(self) -> str:
+        """The request id."""
 
     @property
     def id_prefix(self) -> str:

@@ -7,10 +7,9 @@ within each kind in the order in which they were scheduled. So a run is determin
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from heapq import heappop, heappush
+from typing import Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrder, Schedulable, Scheduler, Stage
@@ -19,25 +18,31 @@ from tritonnb.scheduling.decisions import Decision, Execute, Refuse, ResponseOrd
 _END, ARRIVAL, CANCEL, _WAKE = range(4)
 
 
-@dataclass(slots=True)
 class VirtualBatch:
     """One execution: its decision, start and end in ns, and the number of requests queued at its start."""
 
-    decision: Execute
-    start_ns: int
-    end_ns: int
-    queue_depth: int
+    __slots__ = ("decision", "end_ns", "queue_depth", "start_ns")
+
+    def __init__(self, decision: Execute, start_ns: int, end_ns: int, queue_depth: int) -> None:
+        self.decision = decision
+        self.start_ns = start_ns
+        self.end_ns = end_ns
+        self.queue_depth = queue_depth
 
 
-@dataclass(slots=True)
 class FinalResponse:
     """The final response to a request, sent at ``time_ns``; ``error`` is None if the request was executed."""
 
-    time_ns: int
-    request: Schedulable
-    error: TritonError | None
-    refusal: Refuse | None = None
-    final: bool = True
+    __slots__ = ("error", "final", "refusal", "request", "time_ns")
+
+    def __init__(
+        self, time_ns: int, request: Schedulable, error: TritonError | None, refusal: Refuse | None = None
+    ) -> None:
+        self.time_ns = time_ns
+        self.request = request
+        self.error = error
+        self.refusal = refusal
+        self.final = True
 
 
 class VirtualClock:
@@ -47,26 +52,42 @@ class VirtualClock:
     ----------
     now : int
         Current time in ns.
+    arrival_ns : int
+        When ``arrive`` is called, as if that had been scheduled first of all arrivals; -1 for never. This saves the
+        queue of events the arrivals, if each schedules the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrive: Callable[[], None] | None = None) -> None:
         self.now = 0
-        self._events: list[tuple[int, int, int, Callable[[], None]]] = []
+        self.arrival_ns = -1
+        self._arrive = arrive
+        self._events: list[tuple[int, int, int, Callable[[Any], None], Any]] = []
         self._count = 0
 
-    def schedule(self, time_ns: int, kind: int, process: Callable[[], None]) -> None:
-        """Call ``process`` at a time."""
+    def schedule(self, time_ns: int, kind: int, process: Callable[[Any], None], subject: Any) -> None:
+        """Call ``process(subject)`` at a time."""
         self._count += 1
-        heapq.heappush(self._events, (time_ns, kind, self._count, process))
+        heappush(self._events, (time_ns, kind, self._count, process, subject))
 
     def run(self, until_ns: int | None = None) -> None:
         """Process all events, or those up to and including ``until_ns``."""
         events = self._events
-        while events and (until_ns is None or events[0][0] <= until_ns):
-            self.now, _, _, process = heapq.heappop(events)
-            process()
+        while events or self.arrival_ns >= 0:
+            if self.arrival_ns >= 0 and (not events or self._arrives_before(events[0])):
+                assert self._arrive is not None
+                self.now = self.arrival_ns
+                self._arrive()
+                continue
+            if until_ns is not None and events[0][0] > until_ns:
+                break
+            self.now, _, _, process, subject = heappop(events)
+            process(subject)
         if until_ns is not None:
             self.now = max(self.now, until_ns)
+
+    def _arrives_before(self, event: tuple[int, int, int, Callable[[Any], None], Any]) -> bool:
+        time_ns = event[0]
+        return self.arrival_ns < time_ns or (self.arrival_ns == time_ns and event[1] >= ARRIVAL)
 
 
 class VirtualTime:
@@ -88,13 +109,18 @@ class VirtualTime:
         sequences).
     clock : VirtualClock, optional
         That of several drivers; by default this one has its own.
+    staged : callable, optional
+        Called with the instance of a batch that was staged, and later begun with `apply`. By default it is executed
+        immediately, as without a rate limiter.
+    keep : bool, optional
+        Whether batches and responses are kept.
 
     Attributes
     ----------
     batches : list of VirtualBatch
-        In the order in which they started.
+        In the order in which they started; empty if they are not kept.
     responses : list of FinalResponse
-        In the order in which they were sent, including errors.
+        In the order in which they were sent, including errors; empty if they are not kept.
     """
 
     def __init__(
@@ -107,6 +133,8 @@ class VirtualTime:
         on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Schedulable], bool] | None = None,
         clock: VirtualClock | None = None,
+        staged: Callable[[int], None] | None = None,
+        keep: bool = True,
     ) -> None:
         self.scheduler = scheduler
         self.batches: list[VirtualBatch] = []
@@ -116,6 +144,8 @@ class VirtualTime:
         self._on_response = on_response
         self._rescheduled = rescheduled
         self._clock = VirtualClock() if clock is None else clock
+        self._staged = staged
+        self._keep = keep
         self._wake_planned: int | None = None
         for instance in range(instance_count):
             self._carry_out(scheduler.instance_idle(instance, 0))
@@ -127,11 +157,11 @@ class VirtualTime:
 
     def arrive(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the arrival of a request."""
-        self._clock.schedule(time_ns, ARRIVAL, partial(self.arrived, request))
+        self._clock.schedule(time_ns, ARRIVAL, self.arrived, request)
 
     def cancel(self, time_ns: int, request: Schedulable) -> None:
         """Schedule the cancellation of a request."""
-        self._clock.schedule(time_ns, CANCEL, partial(self.cancelled, request))
+        self._clock.schedule(time_ns, CANCEL, self.cancelled, request)
 
     def run(self, until_ns: int | None = None) -> None:
         """Process all events, or those up to and including ``until_ns``."""
@@ -140,10 +170,6 @@ class VirtualTime:
     def apply(self, change: Callable[[int], Sequence[Decision]]) -> None:
         """Change the scheduler now: ``change(now)`` returns the resulting decisions."""
         self._carry_out(change(self.now))
-
-    def staged(self, instance: int) -> None:
-        """A batch was staged: execute it immediately, as without a rate limiter; subclasses may delay it."""
-        self._carry_out(self.scheduler.execute_staged(instance, self.now))
 
     def arrived(self, request: Schedulable) -> None:
         """A request arrives now."""
@@ -159,11 +185,12 @@ class VirtualTime:
         request.cancelled = True
         self._carry_out(self.scheduler.cancel(request, self.now))
 
-    def _woken(self) -> None:
+    def _woken(self, _: None) -> None:
         if self._wake_planned == self.now:
             self._carry_out(self.scheduler.wake(self.now))
 
-    def _ended(self, decision: Execute, order: ResponseOrder | None) -> None:
+    def _ended(self, execution: tuple[Execute, ResponseOrder | None]) -> None:
+        decision, order = execution
         for request in decision.requests:
             if request is None:
                 continue
@@ -175,15 +202,19 @@ class VirtualTime:
                 except TritonError as rejected:  # its sequence was idle for too long
                     error = rejected
             response = FinalResponse(self.now, request, error)
-            for _, ready in order.add_response(request, response) if order else ((request, response),):
-                ready.time_ns = self.now
-                self._respond(ready)
+            if order is None:
+                self._respond(response)
+            else:
+                for _, ready in order.add_response(request, response):
+                    ready.time_ns = self.now
+                    self._respond(ready)
             if self.scheduler.needs_release_events:
                 self._carry_out(self.scheduler.released(request, self.now))
         self._carry_out(self.scheduler.instance_idle(decision.instance, self.now))
 
     def _respond(self, response: FinalResponse) -> None:
-        self.responses.append(response)
+        if self._keep:
+            self.responses.append(response)
         if self._on_response is not None:
             self._on_response(response)
 
@@ -191,18 +222,22 @@ class VirtualTime:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
-                self.batches.append(VirtualBatch(decision, self.now, end, self.scheduler.queue_depth()))
+                if self._keep:
+                    self.batches.append(VirtualBatch(decision, self.now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)
-                self._clock.schedule(end, _END, partial(self._ended, decision, order))
+                self._clock.schedule(end, _END, self._ended, (decision, order))
             elif isinstance(decision, Stage):
-                self.staged(decision.instance)
+                if self._staged is None:
+                    self._carry_out(self.scheduler.execute_staged(decision.instance, self.now))
+                else:
+                    self._staged(decision.instance)
             else:
                 self._respond(FinalResponse(self.now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns
         if wake is not None:
             wake = max(wake, self.now)
             if wake != self._wake_planned:
-                self._clock.schedule(wake, _WAKE, self._woken)
+                self._clock.schedule(wake, _WAKE, self._woken, None)
         self._wake_planned = wake
         if self._check is not None:
             self._check(self.scheduler)

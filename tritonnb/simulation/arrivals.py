@@ -72,6 +72,10 @@ class Arrival:
     ms: InitVar[float | None] = None
 
     def __post_init__(self, us: float | None, ms: float | None) -> None:
+        is_usual = us is None and ms is None and type(self.time_us) in (int, float)
+        is_usual = is_usual and type(self.rows) is type(self.steps) is int  # there may be a million of them
+        if is_usual and 0 <= self.time_us < math.inf and self.rows > 0 and self.steps > 0:
+            return
         times = [(time, scale) for time, scale in ((self.time_us, 1), (us, 1), (ms, 1000)) if time is not None]
         if len(times) != 1:
             raise InvalidArgumentError(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import count
 from typing import TypeAlias
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.sequence_flags import SEQUENCE_END
 from tritonnb.scheduling.decisions import Schedulable
-from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualClock, VirtualTime
+from tritonnb.scheduling.virtual_time import VirtualTime
 
 #: Chooses a replica: takes the number of requests in flight on each, and returns an index.
 RouterFunction: TypeAlias = Callable[[Sequence[int]], int]
@@ -96,46 +95,31 @@ class Replicas:
 
     Parameters
     ----------
-    clock : VirtualClock
     replicas : sequence of VirtualTime
-        With this clock.
+        With one clock.
     route : callable
     """
 
-    def __init__(self, clock: VirtualClock, replicas: Sequence[VirtualTime], route: RouterFunction) -> None:
-        self._clock = clock
+    def __init__(self, replicas: Sequence[VirtualTime], route: RouterFunction) -> None:
         self._replicas = replicas
         self._route = route
         self._in_flight = [0] * len(replicas)
         self._replica_of: dict[int | str, int] = {}  # by sequence
         self._sent_to: dict[Schedulable, int] = {}
 
-    @property
-    def responses(self) -> list[FinalResponse]:
-        """The responses of all replicas."""
-        return [response for replica in self._replicas for response in replica.responses]
-
-    def arrive(self, time_ns: int, request: Schedulable) -> None:
-        """Schedule the arrival of a request at the router."""
-        self._clock.schedule(time_ns, ARRIVAL, partial(self._arrived, request))
-
-    def cancel(self, time_ns: int, request: Schedulable) -> None:
-        """Schedule the cancellation of a request."""
-        self._clock.schedule(time_ns, CANCEL, partial(self._cancelled, request))
-
-    def responded(self, request: Schedulable) -> None:
-        """A replica sent the response to a request."""
-        self._in_flight[self._sent_to.pop(request)] -= 1
-
-    def _arrived(self, request: Schedulable) -> None:
+    def arrived(self, request: Schedulable) -> None:
+        """A request arrives at the router now."""
         index = self._sent_to[request] = self._choose(request)
         self._in_flight[index] += 1
         self._replicas[index].arrived(request)
 
-    def _cancelled(self, request: Schedulable) -> None:
-        request.cancelled = True
-        if request in self._sent_to:
-            self._replicas[self._sent_to[request]].cancelled(request)
+    def cancelled(self, request: Schedulable) -> None:
+        """A request is cancelled now, before its response."""
+        self._replicas[self._sent_to[request]].cancelled(request)
+
+    def responded(self, request: Schedulable) -> None:
+        """A replica sent the response to a request."""
+        self._in_flight[self._sent_to.pop(request)] -= 1
 
     def _choose(self, request: Schedulable) -> int:
         sequence = request.correlation_id

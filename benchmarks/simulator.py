@@ -1,0 +1,57 @@
+"""Requests per second of the simulator, by kind of scheduling and by what is kept of a run.
+
+The arrivals are made before the time is taken. A run is repeated, and the fastest counts: other work of the machine
+only adds time. The second step of the ensemble is simulated with the ends of the first one as arrivals.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tritonnb as tnb
+from tritonnb.compiled import STATE
+from tritonnb.simulation.arrivals import Arrival
+
+#: Requests per second of virtual time: about 80 % of what one instance can execute.
+RATE = 2000
+SERVICE = tnb.linear(per_row_ms=0.25, base_ms=1)
+BATCHER = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }"
+DIRECT = "max_batch_size: 8 sequence_batching { direct { } }"
+ITERATIVE = "max_batch_size: 8 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
+STEPS = 4
+
+
+def simulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """The simulator: requests per second for dynamic, sequence, ensemble and iterative scheduling."""
+    single = tnb.poisson(RATE, seconds * 10, seed=0)
+    streams = tnb.sequences([10] * (seconds * 400), every_ms=8, stagger_ms=10)
+    generations = [arrival.with_steps(STEPS) for arrival in tnb.poisson(RATE / STEPS, seconds * 10, seed=0)]
+    kinds: dict[str, tuple[list[Arrival], Callable[[list[Arrival], Any], object]]] = {
+        "dynamic": (single, lambda arrivals, keep: tnb.simulate(BATCHER, arrivals, SERVICE, keep=keep)),
+        "sequence": (streams, lambda arrivals, keep: tnb.simulate(DIRECT, arrivals, SERVICE, keep=keep)),
+        "ensemble": (single, _ensemble),
+        "iterative": (generations, lambda arrivals, keep: tnb.simulate(ITERATIVE, arrivals, SERVICE, keep=keep)),
+    }
+    figures: dict[str, object] = {"python": f"{sys.version.split()[0]}, {STATE}"}
+    for kind, (arrivals, run) in kinds.items():
+        for keep in ("everything", "latencies", "summary"):
+            rate = max(len(arrivals) / _seconds(lambda: run(arrivals, keep)) for _ in range(rounds))  # noqa: B023
+            figures[f"{kind}, {keep}"] = rate
+            print(f"{kind:10} keep={keep:11} {rate:9,.0f} requests/s", flush=True)
+    return figures
+
+
+def _ensemble(arrivals: list[Arrival], keep: Any) -> object:
+    first = tnb.simulate(BATCHER, arrivals, SERVICE, keep="latencies")
+    ends = [(end_ns / 1000, 1) for end_ns in first.end_ns[first.batch].tolist()]
+    return tnb.simulate(BATCHER, ends, SERVICE, keep=keep)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin

@@ -1,0 +1,71 @@
+"""Times of many requests in arrays: what a simulation keeps with ``keep="latencies"``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.simulation.engine import Columns
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Latencies:
+    """Times of the requests and batches that ran, in ns.
+
+    Attributes
+    ----------
+    serial, rows, batch : numpy.ndarray of int64, shape [requests]
+        Of each request: its serial, its rows, and the index of its batch in the arrays below.
+    received_ns, queued_ns : numpy.ndarray of int64, shape [requests]
+        When it was received, and since when it was queued.
+    start_ns, end_ns, null_rows : numpy.ndarray of int64, shape [batches]
+        Of each batch, in the order in which they were sent.
+    refused : int
+        Number of requests that did not run.
+    """
+
+    serial: Integers
+    rows: Integers
+    batch: Integers
+    received_ns: Integers
+    queued_ns: Integers
+    start_ns: Integers
+    end_ns: Integers
+    null_rows: Integers
+    refused: int
+
+    @property
+    def latency_ns(self) -> Integers:
+        """Of each request, from reception to the end of the execution."""
+        return self.end_ns[self.batch] - self.received_ns
+
+    @property
+    def queue_ns(self) -> Integers:
+        """Of each request, the time in the queue."""
+        return self.start_ns[self.batch] - self.queued_ns
+
+    @property
+    def batch_size(self) -> Integers:
+        """The rows of each batch, null rows included."""
+        rows = np.bincount(self.batch, self.rows, len(self.start_ns))
+        return rows.astype(np.int64) + self.null_rows
+
+    def __repr__(self) -> str:
+        return f"<Latencies of {len(self.serial)} requests in {len(self.start_ns)} batches>"
+
+
+def of_columns(columns: Columns) -> Latencies:
+    """The times that a simulation kept."""
+    starts, ends, requests, null_rows, serials, rows, received, queued = (
+        np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
+        for column in (
+            *(columns.starts, columns.ends, columns.requests, columns.null_rows),
+            *(columns.serials, columns.rows, columns.received, columns.queued),
+        )
+    )
+    batch = np.repeat(np.arange(len(starts)), requests)
+    return Latencies(serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused)

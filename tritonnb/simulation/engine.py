@@ -1,0 +1,399 @@
+"""The engine of simulations: requests, replicas in virtual time, and what is kept of a run.
+
+Compiled with mypyc: a sweep or a what-if simulates millions of requests.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled, ResponseSent
+from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.scheduling.decisions import Execute, Schedulable, Scheduler, batch_sent, request_refused
+from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualBatch, VirtualClock, VirtualTime
+from tritonnb.simulation.arrivals import Arrival, ClosedLoop, as_arrivals
+from tritonnb.simulation.replicas import Replicas, RouterFunction, instance_on
+from tritonnb.telemetry.quantiles import quantile
+
+
+class SimulatedRequest:
+    """The attributes of a request that schedulers use."""
+
+    __slots__ = (
+        *("batch_key", "batch_size", "cancelled", "correlation_id", "flags", "priority", "queued_ns"),
+        *("received_ns", "responded", "serial", "step", "steps", "timeout_us"),
+    )
+
+    def __init__(self, arrival: Arrival, serial: int) -> None:
+        self.serial = serial
+        self.batch_size = arrival.rows
+        self.batch_key: Hashable = arrival.batch_key
+        self.priority = arrival.priority
+        self.timeout_us = arrival.timeout_us
+        self.correlation_id: int | str = arrival.sequence_id
+        self.flags = SEQUENCE_START * arrival.sequence_start | SEQUENCE_END * arrival.sequence_end
+        self.cancelled = False
+        self.responded = False
+        self.queued_ns = 0
+        self.received_ns = 0
+        self.steps = arrival.steps
+        self.step = 0  # the number of those that have been executed
+
+    @property
+    def id(self) -> str:
+        """The serial."""
+        return str(self.serial)
+
+    @property
+    def id_prefix(self) -> str:
+        """The prefix of many of Triton's error messages."""
+        return f"[request id: {self.id}] "
+
+
+class Columns:
+    """Numbers of the batches and requests of a run; those of a batch's requests follow each other.
+
+    Attributes
+    ----------
+    starts, ends, requests, null_rows : array of int
+        Of each batch in the order in which they started: begin and end in ns, and how many requests and null rows.
+    serials, rows, received, queued : array of int
+        Of each request that ran; the times in ns.
+    refused, failed : int
+        Number of requests that did not run, and that failed when they ran.
+    """
+
+    def __init__(self) -> None:
+        self.starts, self.ends, self.requests, self.null_rows = array("q"), array("q"), array("q"), array("q")
+        self.serials, self.rows, self.received, self.queued = array("q"), array("q"), array("q"), array("q")
+        self.refused = 0
+        self.failed = 0
+
+    def add(
+        self,
+        serials: list[int],
+        rows: list[int],
+        received: list[int],
+        queued: list[int],
+        size: int,
+        start_ns: int,
+        end_ns: int,
+    ) -> None:
+        """Add a batch of so many rows, null rows included."""
+        self.serials.extend(serials)
+        self.rows.extend(rows)
+        self.received.extend(received)
+        self.queued.extend(queued)
+        self.starts.append(start_ns)
+        self.ends.append(end_ns)
+        self.requests.append(len(rows))
+        self.null_rows.append(size - sum(rows))
+
+    def summary(self) -> dict[str, float]:
+        """The key figures; `Recording.summary` documents keys and units."""
+        latencies: list[int] = []
+        position = shared_rows = longest_ns = 0
+        for index, count in enumerate(self.requests):
+            start_ns, end_ns = self.starts[index], self.ends[index]
+            for _ in range(count):
+                latencies.append(end_ns - self.received[position])
+                longest_ns = max(longest_ns, start_ns - self.queued[position])
+                if count > 1:
+                    shared_rows += self.rows[position]
+                position += 1
+        latencies.sort()
+        latencies_ms = [latency_ns / 1e6 for latency_ns in latencies]
+        rows, batches = sum(self.rows), len(self.starts)
+        span_ns = max(self.ends) - min(self.received) if position else 0
+        return {
+            "requests": position,
+            "rate": position / span_ns * 1e9 if span_ns else 0.0,
+            "rows": rows,
+            "batches": batches,
+            "refused": self.refused,
+            "failed": self.failed,
+            "mean_batch_size": rows / batches if batches else 0.0,
+            "rows_batched": shared_rows / rows if rows else 0.0,
+            "null_rows": sum(self.null_rows),
+            "longest_queue_ms": longest_ns / 1e6,
+            "latency_p50_ms": quantile(latencies_ms, 0.50),
+            "latency_p99_ms": quantile(latencies_ms, 0.99),
+        }
+
+
+class Replica:
+    """One server: its scheduler in virtual time, and what its executions record.
+
+    Attributes
+    ----------
+    time : VirtualTime
+    queued_ns : list of list of int
+        Since when the requests of each batch were queued, if events are kept: they may be queued again.
+    responses : list of ResponseSent
+        The responses of steps.
+    refusals : list of FinalResponse
+    """
+
+    def __init__(self, simulation: Simulation, scheduler: Scheduler, instances: int) -> None:
+        self._simulation = simulation
+        self._responded_ns: dict[int, int] = {}
+        self.queued_ns: list[list[int]] = []
+        self.responses: list[ResponseSent] = []
+        self.refusals: list[FinalResponse] = []
+        self.time = VirtualTime(
+            scheduler,
+            self._execute,
+            instances,
+            on_response=self._responded,
+            rescheduled=self._is_rescheduled if simulation.iterative else None,
+            clock=simulation.clock,
+            keep=simulation.columns is None,
+        )
+
+    def _execute(self, decision: Execute) -> int:
+        """The time of an execution that begins now: of one step, or of all steps if the model is not iterative."""
+        simulation = self._simulation
+        requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
+        now, time_ns, steps = simulation.clock.now, 0, 1
+        for request in requests:
+            steps = max(steps, request.steps)
+            if request.step == 0:
+                time_ns += simulation.first_step_ns
+        for _ in range(1 if simulation.iterative else steps):
+            time_ns += simulation.times(decision.size)
+            for request in requests:
+                if request.step < request.steps:
+                    if steps > 1 and simulation.columns is None:
+                        self._generate(request, now + time_ns)
+                    request.step += 1
+        if simulation.columns is None:
+            self.queued_ns.append([request.queued_ns for request in requests])
+        else:
+            simulation.columns.add(
+                [request.serial for request in requests],
+                [request.batch_size for request in requests],
+                [request.received_ns for request in requests],
+                [request.queued_ns for request in requests],
+                decision.size,
+                now,
+                now + time_ns,
+            )
+        return time_ns
+
+    def _generate(self, request: SimulatedRequest, now_ns: int) -> None:
+        elapsed_ns = now_ns - self._responded_ns.get(request.serial, request.received_ns)
+        model = self._simulation.model
+        self.responses.append(ResponseSent(now_ns, model, 1, request.serial, request.step, "success", elapsed_ns))
+        self._responded_ns[request.serial] = now_ns
+
+    def _is_rescheduled(self, request: Schedulable) -> bool:
+        assert isinstance(request, SimulatedRequest)
+        return request.step < request.steps
+
+    def _responded(self, response: FinalResponse) -> None:
+        if response.error is not None:
+            self.refusals.append(response)
+        self._simulation.respond(response)
+
+
+class Simulation:
+    """A run of one or several replicas.
+
+    Parameters
+    ----------
+    model : str
+    max_rows : int
+        The ``max_batch_size``.
+    instances : list of str
+        The names of the instances of each replica.
+    schedulers : sequence of Scheduler
+        One for each replica.
+    times : callable
+        The time of an execution in ns, of so many rows.
+    first_step_ns : int
+        What the first step of each request adds to it.
+    iterative : bool
+        Whether the model executes its requests step by step.
+    route : callable
+        Chooses one of several replicas.
+    columns : Columns or None
+        What is kept; None to keep everything, from which `events` are made.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        max_rows: int,
+        instances: list[str],
+        schedulers: Sequence[Scheduler],
+        times: Callable[[int], int],
+        first_step_ns: int,
+        iterative: bool,
+        route: RouterFunction,
+        columns: Columns | None,
+    ) -> None:
+        self.model = model
+        self.times = times
+        self.first_step_ns = first_step_ns
+        self.iterative = iterative
+        self.columns = columns
+        self.clock = VirtualClock(self._next_arrives)
+        self._max_rows = max_rows
+        self._instances = instances
+        self._serial = 0
+        self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
+        self._cancelled: list[Event] = []
+        self._source: Iterator[tuple[int, Arrival]] = iter(())
+        self._next: SimulatedRequest | None = None
+        self._next_request: Callable[[int], None] | None = None
+        self._replicas = [Replica(self, scheduler, len(instances)) for scheduler in schedulers]
+        drivers = [replica.time for replica in self._replicas]
+        self._routed = Replicas(drivers, route) if len(drivers) > 1 else None
+        self._arrive = drivers[0].arrived if self._routed is None else self._routed.arrived
+        self._cancel = drivers[0].cancelled if self._routed is None else self._routed.cancelled
+
+    def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
+        """Run with requests that arrive at given times."""
+        self._source = self._in_order(arrivals)
+        self._send_next()
+        self.clock.run()
+
+    def closed_loop(self, loop: ClosedLoop) -> None:
+        """Run with clients that wait for their responses."""
+        arrival = Arrival(0.0, loop.rows)
+        think_ns = round(loop.think_ms * 1e6)
+
+        def send(time_ns: int) -> None:
+            self.clock.schedule(time_ns, ARRIVAL, self._arrive, self._create(time_ns, arrival, self._serial + 1))
+
+        def send_next(time_ns: int) -> None:
+            if self._serial < loop.requests:
+                send(time_ns + think_ns)
+
+        self._next_request = send_next
+        for _ in range(min(loop.clients, loop.requests)):
+            send(0)
+        self.clock.run()
+
+    def respond(self, response: FinalResponse) -> None:
+        """A replica responds to a request."""
+        request = response.request
+        assert isinstance(request, SimulatedRequest)
+        request.responded = True
+        if self.columns is not None and response.error is not None:
+            self.columns.refused += 1
+        if self._routed is not None:
+            self._routed.responded(request)
+        if self._next_request is not None:
+            self._next_request(response.time_ns)
+
+    def events(self) -> list[Event]:
+        """The events that a live server would emit."""
+        batches = [
+            (batch, queued_ns, number)
+            for number, replica in enumerate(self._replicas, 1)
+            for batch, queued_ns in zip(replica.time.batches, replica.queued_ns, strict=True)
+        ]
+        if len(self._replicas) > 1:
+            batches.sort(key=lambda entry: entry[0].start_ns)  # stable, so those of one replica keep their order
+        sent: list[Event] = []
+        # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
+        events: list[Event] = [response for replica in self._replicas for response in replica.responses]
+        for number, (batch, queued_ns, replica) in enumerate(batches, 1):
+            self._add_batch(sent, events, number, batch, queued_ns, replica)
+        events += self._arrived
+        events += self._cancelled
+        for replica_ in self._replicas:
+            for response in replica_.refusals:
+                assert response.error is not None
+                counted_as = response.refusal.counted_as if response.refusal else ""
+                time_ns, request = response.time_ns, response.request
+                events.append(request_refused(request, self.model, 1, response.error, counted_as, time_ns))
+        events += sent
+        events.sort(key=attrgetter("time_ns"))
+        return events
+
+    def _add_batch(
+        self,
+        sent: list[Event],
+        executed: list[Event],
+        number: int,
+        batch: VirtualBatch,
+        queued: list[int],
+        replica: int,
+    ) -> None:
+        decision, start, end = batch.decision, batch.start_ns, batch.end_ns
+        instance = self._instances[decision.instance]
+        if len(self._replicas) > 1:
+            instance = instance_on(replica, instance)
+        requests = [request for request in decision.requests if request is not None]
+        members = [
+            (request.serial, request.batch_size, request.received_ns, since_ns, "")
+            for request, since_ns in zip(requests, queued, strict=True)
+        ]
+        sent.append(batch_sent(decision, self.model, 1, number, instance, batch.queue_depth, start))
+        size = decision.size
+        executed.append(
+            BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
+        )
+
+    def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, Arrival]]:
+        """The arrivals by time, with their serials; an iterator is not read ahead if only numbers are kept."""
+        numbered = enumerate(as_arrivals(arrivals), 1)
+        if self.columns is not None and isinstance(arrivals, Iterator):
+            return numbered
+        return iter(sorted(numbered, key=lambda entry: round(entry[1].time_us * 1000)))
+
+    def _send_next(self) -> None:
+        """Announce the next arrival to the clock."""
+        entry = next(self._source, None)
+        self.clock.arrival_ns = -1
+        if entry is None:
+            return
+        serial, arrival = entry
+        time_ns = round(arrival.time_us * 1000)
+        if time_ns < self.clock.now:
+            raise InvalidArgumentError(
+                f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us} after "
+                f"{self.clock.now / 1000} µs"
+            )
+        self._next, self.clock.arrival_ns = self._create(time_ns, arrival, serial), time_ns
+
+    def _next_arrives(self) -> None:
+        request = self._next
+        assert request is not None
+        self._send_next()
+        self._arrive(request)
+
+    def _create(self, time_ns: int, arrival: Arrival, serial: int) -> SimulatedRequest:
+        if 0 < self._max_rows < arrival.rows:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {self._max_rows} for '{self.model}', got {arrival.rows}"
+            )
+        self._serial += 1
+        request = SimulatedRequest(arrival, serial)
+        request.received_ns = time_ns
+        if self.columns is None:
+            key = request.batch_key
+            numbers = (request.batch_size, request.priority, request.timeout_us)
+            last = (request.correlation_id, request.flags, 0 if key is None else hash(key))
+            self._arrived.append(RequestArrived(time_ns, self.model, 1, serial, *numbers, request.id, *last))
+        if arrival.cancel_us is not None:
+            self._schedule_cancel(round(arrival.cancel_us * 1000), request)
+        return request
+
+    def _schedule_cancel(self, time_ns: int, request: SimulatedRequest) -> None:
+        if self.columns is None:
+            self._cancelled.append(RequestCancelled(time_ns, self.model, 1, request.serial))
+        if time_ns < request.received_ns:
+            request.cancelled = True
+        else:
+            self.clock.schedule(time_ns, CANCEL, self._is_cancelled, request)
+
+    def _is_cancelled(self, request: SimulatedRequest) -> None:
+        if not request.responded:
+            self._cancel(request)
+        request.cancelled = True
