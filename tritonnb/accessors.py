@@ -10,10 +10,12 @@ ACCESSORS = {
         "plot": Accessor("tritonnb.figures.plot:plot", property),
         "view": Accessor("tritonnb.notebook.batch_view:view"),
         "to_html": Accessor("tritonnb.notebook.page:to_html"),
+        "twin": Accessor("tritonnb.recording.twin:twin"),
         "debug": Accessor("tritonnb.recording.debugger:debug"),
         "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),
         "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
     },
+    "tritonnb.recording.twin:Twin": {"plot": Accessor("tritonnb.figures.twin:draw")},
     "tritonnb.recording.comparison:Comparison": {
         "plot": Accessor("tritonnb.figures.plot:plot_comparison"),
         "view": Accessor("tritonnb.notebook.batch_view:compare"),

@@ -13,7 +13,6 @@ import pytest
 import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tests.remote.traffic import send
-from tritonnb.recording.what_if import recorded_times
 
 REQUESTS = 2000
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
@@ -76,7 +75,7 @@ def test_what_if_predicts_a_run_under_another_configuration(
             actual, _ = record_load(remote_server, model, REQUESTS // 2, rate=rate)
         measured = actual.summary()
         # Other work of the machine changes the execution times between the runs: then with those of the second run.
-        for service in (None, recorded_times(actual)):
+        for service in (None, actual.service().function):
             what_if = recording.what_if(service=service, max_queue_delay_microseconds=delay_us)
             predicted = what_if.after.summary()
             pairs = [(predicted[name], measured[name]) for name in ("mean_batch_size", "latency_p50_ms")]

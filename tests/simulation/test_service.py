@@ -11,7 +11,7 @@ import pytest
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import fixed, jittered, linear, measured, service_time, table
-from tritonnb.simulation.service import Service, seeded
+from tritonnb.simulation.service import ExecutionTimes, Service
 
 
 def test_times_follow_their_models() -> None:
@@ -107,14 +107,13 @@ def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
 def test_a_random_factor_comes_from_the_seed_and_has_median_one() -> None:
     model = jittered(fixed(10), sigma=0.5)
     assert model(1) == 10_000_000
-    first, same, other = (seeded(model, seed) for seed in (1, 1, 2))
+    first, same, other = (ExecutionTimes(model, seed) for seed in (1, 1, 2))
     times = [first(1) for _ in range(999)]
     assert times == [same(1) for _ in range(999)]
     assert times != [other(1) for _ in range(999)]
     assert sorted(times)[499] == pytest.approx(10_000_000, rel=0.1)
-    assert seeded(jittered(fixed(10), sigma=0), 1)(1) == 10_000_000
+    assert ExecutionTimes(jittered(fixed(10), sigma=0), 1)(1) == 10_000_000
 
 
 def test_without_a_random_factor_the_seed_changes_nothing() -> None:
-    service = fixed(10)
-    assert seeded(service, 5) is service
+    assert [ExecutionTimes(fixed(10), seed)(1) for seed in (1, 5)] == [10_000_000] * 2

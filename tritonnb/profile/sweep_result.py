@@ -170,7 +170,7 @@ class SweepResult:
             raise InvalidArgumentError(
                 "load_curves() expected measured service times, got none: pass service=, or sweep without live=True"
             )
-        service = table(self.service_times) if recording is None or self.service_times else recording.service()
+        service = table(self.service_times) if recording is None or self.service_times else recording.service().function
         trials = {"running": self.running} | ({} if self.best is self.running else {"best": self.best})
         rows = int(self.traffic.get("rows") or 1)
         return {

@@ -14,7 +14,7 @@ from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
 
 #: An outlier takes at least this multiple of the median of its size, of which there are at least so many batches.
-_LEAST_FACTOR, _LEAST_BATCHES = 3.0, 5
+LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def find_outliers(batches: Iterable[Batch]) -> list[Outlier]:
     outliers: list[Outlier] = []
     for same in by_size.values():
         median_ns = statistics.median(batch.compute_ns for batch in same)
-        if len(same) >= _LEAST_BATCHES and median_ns:
+        if len(same) >= LEAST_BATCHES and median_ns:
             candidates = (Outlier(batch, batch.compute_ns / median_ns) for batch in same)
-            outliers += [outlier for outlier in candidates if outlier.factor >= _LEAST_FACTOR]
+            outliers += [outlier for outlier in candidates if outlier.factor >= LEAST_FACTOR]
     return outliers

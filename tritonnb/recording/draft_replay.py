@@ -101,7 +101,7 @@ def replay_draft(
     count = min(requests, sum(event.time_ns >= first_ns for event in arrived))
     begin_ns = arrived[-count].time_ns
     arrivals = list(_from_zero(rec.arrivals()[-count:]))
-    times = service or rec.service()
+    times = service or rec.service().since(begin_ns - arrived[0].time_ns)
     before, after = (simulated(config, arrivals, times) for config in (running, read_config(draft, name=running.name)))
     return DraftReplay(before, after, begin_ns)
 

@@ -58,8 +58,8 @@ class Latencies:
         return f"<Latencies of {len(self.serial)} requests in {len(self.start_ns)} batches>"
 
 
-def of_columns(columns: Columns) -> Latencies:
-    """The times that a simulation kept."""
+def latencies_from_columns(columns: Columns) -> Latencies:
+    """Return the times that a simulation kept."""
     starts, ends, requests, null_rows, serials, rows, received, queued = (
         np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
         for column in (

@@ -16,11 +16,11 @@ from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of, find_outliers
 from tritonnb.recording.generations import Generation, generations_of
+from tritonnb.recording.learned_times import LearnedTimes, executions_of
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.trace_source import Agreement, TraceSource
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.replicas import instance_on, replica_of
-from tritonnb.simulation.service import Service, table
 
 
 @with_short_tracebacks
@@ -159,18 +159,20 @@ class RecordedEvents:
             raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
         return statistics.median(times)
 
-    def service(self) -> Service:
-        """Return a service-time model with the median execution time of each batch size.
+    def service(self) -> LearnedTimes:
+        """Return the execution times as a service model, for simulations of the recorded arrivals.
+
+        An execution with the rows and at the time of a recorded one takes as long; any other one takes the median time
+        of its size, varied as recorded around its time. Called with rows, it returns the former, in nanoseconds.
 
         Raises
         ------
         InvalidArgumentError
             If nothing was executed.
         """
-        sizes = self.batch_sizes()
-        if not sizes:
+        if not self.batch_sizes():
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
-        return table({size: self.median_ms(size) for size in sizes})
+        return LearnedTimes(tuple(executions_of(self)))
 
     @cached_property
     def outliers(self) -> list[Outlier]:

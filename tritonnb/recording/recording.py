@@ -67,6 +67,7 @@ class Recording(RecordedEvents):
     view: ClassVar[Callable[..., Any]]
     to_html: ClassVar[Callable[..., None]]
     debug: ClassVar[Callable[..., Any]]
+    twin: ClassVar[Callable[..., Any]]
     worksheet: ClassVar[Callable[..., Any]]
     from_trace: ClassVar[Callable[..., Recording]]
 
@@ -160,10 +161,9 @@ class Recording(RecordedEvents):
         Parameters
         ----------
         service : Service, optional
-            Service-time model; by default the recorded one (`service`). For a recording of a trace its times vary as
-            they did on the server.
+            Service-time model; by default the recorded one (`service`), whose times vary as recorded.
         seed : int, optional
-            Seed of random service times.
+            Seed of service times that vary.
         continuous : bool, optional
             Of a recording of generations: True for continuous batching (iterative sequences), where a generation leaves
             its slot with its last token; False for static batching, where a batch of generations lasts until the end of

@@ -124,9 +124,9 @@ def simulate(
     run(message, arrivals, service, seed, replicas=replicas, router=router, columns=columns)
     if keep == "summary":
         return columns.summary()
-    from tritonnb.recording.latencies import of_columns  # needs NumPy, which the playground does not have
+    from tritonnb.recording.latencies import latencies_from_columns  # needs NumPy, which the playground does not have
 
-    return of_columns(columns)
+    return latencies_from_columns(columns)
 
 
 def simulated(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int = 0, **options: Any) -> Recording:

@@ -20,7 +20,7 @@ _VIRTUAL = "Simulated: times and rates are virtual, not measured."
 
 
 def columns_of(recording: Recording) -> Columns:
-    """The times of the requests in a recording."""
+    """Return the times of the requests in a recording."""
     columns = Columns()
     columns.refused = len(recording.refused)
     members: dict[int, list[RequestRecord]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
@@ -15,27 +15,36 @@ from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.generations import Generation
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulated
-from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.service import Service, Varying, table
+from tritonnb.simulation.service import Service, table
+
+
+def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
+    """Return the configuration of the only model in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is of another number of models, or lacks the configuration.
+    """
+    models = {event.model for event in rec.events if isinstance(event, RequestArrived)}
+    if len(models) != 1:
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
+    name = models.pop()
+    if name not in rec.configs:
+        raise InvalidArgumentError(f"{purpose} expected the configuration of model '{name}', got none: give config=")
+    return rec.configs[name]
 
 
 def what_if(
     rec: Recording, service: Service | None, seed: int, continuous: bool | None, edits: dict[str, object]
 ) -> Comparison:
     """Simulate the arrivals of a recording with its configuration, and with edits; see `Recording.what_if`."""
-    models = {event.model for event in rec.events if isinstance(event, RequestArrived)}
-    if len(models) != 1:
-        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
-        raise InvalidArgumentError(f"what_if expected a recording of one model, got one of {names}")
-    name = models.pop()
-    if name not in rec.configs:
-        raise InvalidArgumentError(f"what_if expected the configuration of model '{name}', got none: give config=")
-    config = rec.configs[name]
+    config = config_of(rec, "what_if")
     edited = with_overrides(config, edits)
     if continuous is None and not rec.generations:
-        times = service or (rec.service() if rec.source is None else recorded_times(rec))
-        arrivals, first_step_ns = rec.arrivals(), 0
+        arrivals, times, first_step_ns = rec.arrivals(), service or rec.service(), 0
     else:
         arrivals, times, first_step_ns = _generation_workload(rec, service)
     if continuous is not None:
@@ -43,38 +52,6 @@ def what_if(
     options = {"first_step_ns": first_step_ns, "replicas": len(rec.replicas) or 1}
     before, after = (simulated(candidate, arrivals, times, seed, **options) for candidate in (config, edited))
     return Comparison(before, after, edits, rec)
-
-
-def recorded_times(rec: Recording) -> Service:
-    """Return the median times by batch size, varied by what each recorded batch took, in the order of the recording.
-
-    A server in its own process shares its machine, and takes a while to start a batch that is due: both are part of
-    the time that an instance is occupied, and so of the simulated execution.
-
-    Parameters
-    ----------
-    rec : Recording
-        With at least one executed batch.
-    """
-    service = rec.service()
-    medians_ns = {size: max(1.0, service(size)) for size in rec.batch_sizes()}
-    return Varying(service, tuple([time_ns / medians_ns[size] for size, time_ns in _occupied(rec)]))
-
-
-def _occupied(rec: Recording) -> Iterator[tuple[int, int]]:
-    """Batch size and time in ns of each execution, from when the batch could have started."""
-    queued: dict[int, list[int]] = {}
-    for request in rec.requests:
-        queued.setdefault(request.batch, []).append(request.queued_ns)
-    free: dict[str, int] = {}
-    for batch in sorted(rec.batches, key=lambda batch: batch.exec_start_ns):
-        times = queued.get(batch.number, [batch.exec_start_ns])
-        due_ns = max(times)
-        if batch.reason.rule == DELAY_EXCEEDED:
-            due_ns = max(due_ns, min(times) + batch.reason.facts["delay_ns"])
-        begin_ns = min(batch.exec_start_ns, max(due_ns, free.get(batch.instance, 0)))
-        free[batch.instance] = batch.exec_end_ns
-        yield batch.size, batch.exec_end_ns - begin_ns
 
 
 def _generation_workload(rec: Recording, service: Service | None) -> tuple[list[Arrival], Service, int]:

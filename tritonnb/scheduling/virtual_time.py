@@ -121,6 +121,8 @@ class VirtualTime:
         In the order in which they started; empty if they are not kept.
     responses : list of FinalResponse
         In the order in which they were sent, including errors; empty if they are not kept.
+    running : int
+        Number of executions now.
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class VirtualTime:
         self._staged = staged
         self._keep = keep
         self._wake_planned: int | None = None
+        self.running = 0
         for instance in range(instance_count):
             self._carry_out(scheduler.instance_idle(instance, 0))
 
@@ -191,6 +194,7 @@ class VirtualTime:
 
     def _ended(self, execution: tuple[Execute, ResponseOrder | None]) -> None:
         decision, order = execution
+        self.running -= 1
         for request in decision.requests:
             if request is None:
                 continue
@@ -222,6 +226,7 @@ class VirtualTime:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
+                self.running += 1
                 if self._keep:
                     self.batches.append(VirtualBatch(decision, self.now, end, self.scheduler.queue_depth()))
                 order = self.scheduler.response_order(decision.instance)

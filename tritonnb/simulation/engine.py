@@ -93,7 +93,7 @@ class Columns:
         self.null_rows.append(size - sum(rows))
 
     def summary(self) -> dict[str, float]:
-        """The key figures; `Recording.summary` documents keys and units."""
+        """Return the key figures; `Recording.summary` documents keys and units."""
         latencies: list[int] = []
         position = shared_rows = longest_ns = 0
         for index, count in enumerate(self.requests):
@@ -154,7 +154,7 @@ class Replica:
         )
 
     def _execute(self, decision: Execute) -> int:
-        """The time of an execution that begins now: of one step, or of all steps if the model is not iterative."""
+        """Return the time of an execution that begins now: of one step, or of all steps if the model is not iterative."""
         simulation = self._simulation
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         now, time_ns, steps = simulation.clock.now, 0, 1
@@ -163,7 +163,7 @@ class Replica:
             if request.step == 0:
                 time_ns += simulation.first_step_ns
         for _ in range(1 if simulation.iterative else steps):
-            time_ns += simulation.times(decision.size)
+            time_ns += simulation.times(decision.size, now + time_ns, self.time.running + 1)
             for request in requests:
                 if request.step < request.steps:
                     if steps > 1 and simulation.columns is None:
@@ -212,7 +212,7 @@ class Simulation:
     schedulers : sequence of Scheduler
         One for each replica.
     times : callable
-        The time of an execution in ns, of so many rows.
+        The time in ns of an execution: takes its rows, when it begins, and how many instances are busy with it.
     first_step_ns : int
         What the first step of each request adds to it.
     iterative : bool
@@ -229,7 +229,7 @@ class Simulation:
         max_rows: int,
         instances: list[str],
         schedulers: Sequence[Scheduler],
-        times: Callable[[int], int],
+        times: Callable[[int, int, int], int],
         first_step_ns: int,
         iterative: bool,
         route: RouterFunction,
@@ -291,7 +291,7 @@ class Simulation:
             self._next_request(response.time_ns)
 
     def events(self) -> list[Event]:
-        """The events that a live server would emit."""
+        """Return the events that a live server would emit."""
         batches = [
             (batch, queued_ns, number)
             for number, replica in enumerate(self._replicas, 1)
@@ -341,7 +341,7 @@ class Simulation:
         )
 
     def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, Arrival]]:
-        """The arrivals by time, with their serials; an iterator is not read ahead if only numbers are kept."""
+        """Return the arrivals by time, with their serials; an iterator is not read ahead if only numbers are kept."""
         numbered = enumerate(as_arrivals(arrivals), 1)
         if self.columns is not None and isinstance(arrivals, Iterator):
             return numbered

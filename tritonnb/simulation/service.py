@@ -11,7 +11,6 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -181,16 +180,35 @@ def _mean_compute_ms(batch: Statistics) -> float:
     return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 
 
-@dataclass(frozen=True)
-class Jittered:
-    """A service model with a random factor; see `jittered`."""
+#: The time in ns of an execution of so many rows that begins at a virtual time in ns, when so many instances are busy.
+Draw = Callable[[int, int, int], float]
 
-    service: Service
-    sigma: float
+
+class VaryingService:
+    """A service model whose times vary; called with rows, it returns a typical time in ns."""
+
+    function: Service
 
     def __call__(self, rows: int) -> float:
-        """Without a seed, the median, in nanoseconds."""
-        return self.service(rows)
+        """Nanoseconds for a batch of this many rows, without a variation."""
+        return self.function(rows)
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of one simulation."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Jittered(VaryingService):
+    """A service model with a random factor; see `jittered`."""
+
+    function: Service
+    sigma: float
+
+    def draws(self, seed: int) -> Draw:
+        """Return times with factors from a seed."""
+        rng, service, sigma = random.Random(seed), self.function, self.sigma
+        return lambda rows, now_ns, busy: round(service(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
 def jittered(service: Service, *, sigma: float) -> Jittered:
@@ -203,43 +221,6 @@ def jittered(service: Service, *, sigma: float) -> Jittered:
         Standard deviation of the factor's logarithm.
     """
     return Jittered(service, sigma)
-
-
-@dataclass(frozen=True)
-class Varying:
-    """A service model whose executions vary by given factors, in turn: those of a recording.
-
-    Attributes
-    ----------
-    service : Service
-    factors : tuple of float
-        The factor of each execution; after the last one, the first one again.
-
-    Examples
-    --------
-    >>> times = ExecutionTimes(Varying(fixed(10), (1.0, 1.5)), seed=0)
-    >>> [times(1), times(1), times(1)]
-    [10000000, 15000000, 10000000]
-    """
-
-    service: Service
-    factors: tuple[float, ...]
-
-    def __call__(self, rows: int) -> float:
-        """Without the factors, in nanoseconds."""
-        return self.service(rows)
-
-
-def seeded(service: Service, seed: int) -> Service:
-    """Return a service model whose varying factor, if it has one, begins again; a random one comes from a seed."""
-    if isinstance(service, Varying):
-        typical, factors = service.service, cycle(service.factors)
-        return lambda rows: round(typical(rows) * next(factors))
-    if not isinstance(service, Jittered):
-        return service
-    rng = random.Random(seed)
-    inner, sigma = service.service, service.sigma
-    return lambda rows: round(inner(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
 class ExecutionTimes:
@@ -266,20 +247,20 @@ class ExecutionTimes:
         if not callable(service):
             raise InvalidArgumentError(f"service model expected a function, such as fixed(5), got {service!r}")
         require_seed(seed)
-        self._function = service.service if isinstance(service, Jittered | Varying) else service
+        self._function = service.function if isinstance(service, VaryingService) else service
         self._has_unit = isinstance(self._function, ServiceTime)
-        self._draw = seeded(service, seed)
+        self._draw = service.draws(seed) if isinstance(service, VaryingService) else None
         self.warning = ""
 
-    def __call__(self, rows: int) -> int:
-        """Nanoseconds for a batch of this many rows.
+    def __call__(self, rows: int, now_ns: int = 0, busy: int = 1) -> int:
+        """Nanoseconds for a batch of this many rows that begins now, and with it so many instances are busy.
 
         Raises
         ------
         InvalidArgumentError
             If the service model does not return a time.
         """
-        time = self._draw(rows)
+        time = self._function(rows) if self._draw is None else self._draw(rows, now_ns, busy)
         if not _is_time(time):
             raise InvalidArgumentError(
                 f"service model expected a time in ns of at least 0 for {pluralize(rows, 'row')}, got {time!r}"

@@ -1,0 +1,158 @@
+"""What a twin learns from a recording, and its predictions with their ranges."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tritonnb as tnb
+from tritonnb.recording.learned_times import monotone
+from tritonnb.simulation.service import Draw, VaryingService
+
+CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
+TWO = f"{CONFIG} instance_group {{ count: 2 }}"
+MS = 1_000_000
+
+
+class Machine(VaryingService):
+    """5 ms and 1 ms per row; busy instances slow each other down, and the machine stalls at given times."""
+
+    def __init__(self, slow_down: float = 0.0, stalls_ms: tuple[int, ...] = ()) -> None:
+        self.function = tnb.linear(per_row_ms=1, base_ms=5)
+        self.slow_down = slow_down
+        self.stalls_ms = stalls_ms
+
+    def draws(self, seed: int) -> Draw:
+        waiting = list(self.stalls_ms)
+
+        def draw(rows: int, now_ns: int, busy: int) -> float:
+            time_ns = self.function(rows) * (1 + self.slow_down * (busy - 1))
+            if waiting and now_ns >= waiting[0] * MS:
+                waiting.pop(0)
+                time_ns += 60 * MS
+            return time_ns
+
+        return draw
+
+
+@given(st.integers(0, 99), st.sampled_from([CONFIG, TWO]), st.floats(0, 1))
+def test_without_an_edit_the_recorded_run_is_repeated_to_the_nanosecond(seed: int, config: str, sigma: float) -> None:
+    service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=sigma)
+    rec = tnb.simulate(config, tnb.poisson(300, 0.2, seed=seed), service, seed=seed)
+    if rec.batches:
+        assert _executions(rec.what_if().before) == _executions(rec)
+
+
+def _executions(rec: tnb.Recording) -> list[tuple[Any, ...]]:
+    """Members, begin and end of each batch, from the first arrival on."""
+    origin_ns = rec.events[0].time_ns
+    batches = rec.batches
+    return [(batch.requests, batch.exec_start_ns - origin_ns, batch.exec_end_ns - origin_ns) for batch in batches]
+
+
+@pytest.mark.parametrize("edits", [{"max_batch_size": 2}, {"count": 2}, {"max_queue_delay_microseconds": 9000}])
+def test_a_stall_adds_its_time_to_one_execution_of_any_size(edits: dict[str, Any]) -> None:
+    arrivals = tnb.poisson(150, 10, seed=1)
+    rec = tnb.simulate(CONFIG, arrivals, Machine(stalls_ms=(2000, 6000)))
+    stalls = rec.twin().times.stalls
+    assert [excess_ns for _, excess_ns in stalls] == [60 * MS, 60 * MS]
+    assert [begin_ns // (1000 * MS) for begin_ns, _ in stalls] == [2, 6]
+    after = rec.what_if(**edits).after
+    stalled = [batch for batch in after.batches if batch.compute_ns > 30 * MS]
+    assert [batch.compute_ns - 60 * MS for batch in stalled] == [(5 + batch.size) * MS for batch in stalled]
+    assert len(stalled) == 2
+
+
+def test_instances_that_run_together_slow_down_as_recorded() -> None:
+    rec = tnb.simulate(TWO, tnb.poisson(200, 10, seed=2), Machine(slow_down=0.5))
+    times = rec.twin().times
+    assert times.slow_down == pytest.approx({1: 1.0, 2: 1.5})
+    assert times.expected_ns(1, busy=2) == pytest.approx(9 * MS)
+    one = rec.what_if(count=1).after
+    for batch in one.batches:
+        assert batch.compute_ns == pytest.approx((5 + batch.size) * MS)
+
+
+def test_first_executions_are_left_out() -> None:
+    slow_first = iter([90.0, *[5.0] * 1000])
+    service = tnb.service_time(lambda rows: next(slow_first), unit="ms")
+    rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=3), service)
+    twin = rec.twin()
+    assert twin.times.stalls == ()
+    assert {twin.range_ms(rows) for rows in twin.sizes} == {twin.range_ms(1)}
+    assert (twin.range_ms(1).low, twin.range_ms(1).high) == (5.0, 5.0)
+
+
+@given(st.dictionaries(st.integers(1, 64), st.tuples(st.floats(1e3, 1e9), st.integers(1, 99)), min_size=1))
+def test_larger_batches_never_take_less_time(times: dict[int, tuple[float, int]]) -> None:
+    service = monotone(times)
+    values = [service(rows) for rows in range(1, 80)]
+    assert all(first <= second * (1 + 1e-9) for first, second in pairwise(values))
+    assert min(time for time, _ in times.values()) <= service(max(times)) * 1.001
+
+
+@pytest.mark.parametrize(
+    ("edits", "rate"),
+    [({}, 100), ({"max_queue_delay_microseconds": 10_000}, 100), ({"instance_count": 2}, 100), ({}, 60)],
+)
+def test_the_ranges_contain_what_another_run_does(edits: dict[str, Any], rate: int) -> None:
+    service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
+    recorded = tnb.simulate(CONFIG, tnb.poisson(100, 20, seed=1), service, seed=1)
+    prediction = recorded.twin().predict(rate=rate, **edits)
+    config = {"instance_count": TWO, "max_queue_delay_microseconds": CONFIG.replace("1000", "10000")}
+    other = tnb.simulate(config.get(next(iter(edits), ""), CONFIG), tnb.poisson(rate, 20, seed=5), service, seed=5)
+    actual = other.summary()
+    assert prediction.latency_p50_ms.value == pytest.approx(actual["latency_p50_ms"], rel=0.1)
+    assert prediction.latency_p99_ms.value == pytest.approx(actual["latency_p99_ms"], rel=0.2)
+    assert prediction.mean_batch_size.value == pytest.approx(actual["mean_batch_size"], rel=0.1)
+    for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization"):
+        found = getattr(prediction, name)
+        assert found.low <= found.value <= found.high
+        assert found.value in found
+    assert 0 < prediction.utilization.value < 1
+
+
+def test_extrapolations_and_stalls_are_named() -> None:
+    rec = tnb.simulate(CONFIG, tnb.poisson(90, 10, seed=1), Machine(stalls_ms=(2000, 6000)))
+    twin = rec.twin()
+    remarks = twin.predict(rate=300, count=3, max_batch_size=32, max_queue_delay_microseconds=90_000).remarks
+    assert [remark for remark in remarks if "rows were not recorded: up to" in remark]
+    assert "300 requests/s were not recorded, but 88" in "\n".join(remarks)
+    assert "3 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)" in remarks
+    assert twin.predict().remarks == ("the p99 rests on 2 stalls in the recording",)
+    assert "p99 rests on" in repr(twin.predict())
+
+
+def test_a_twin_says_what_it_learned_and_how_well_one_half_predicts_the_other() -> None:
+    service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
+    rec = tnb.simulate(CONFIG, tnb.poisson(100, 20, seed=1), service, seed=1)
+    twin = rec.twin()
+    text = repr(twin)
+    for part in (
+        "Twin of 'm', from",
+        "batch size    1:",
+        "stalls: 0",
+        "slow-down by number of busy instances: 1: 1.00",
+    ):
+        assert part in text
+    for name, (predicted, recorded) in twin.validation.items():
+        assert predicted.value == pytest.approx(recorded, rel=0.2), name
+        assert f"first half for the second: {name}" in text
+    figure = twin.plot()
+    assert len(figure.axes) == 1
+    assert tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5)).twin().validation == {}
+
+
+def test_what_cannot_be_predicted_is_refused() -> None:
+    rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=1), tnb.fixed(5))
+    for rate in (0, -1, float("inf")):
+        with pytest.raises(tnb.TritonError, match="rate expected a positive number of requests per second"):
+            rec.twin().predict(rate=rate)
+    with pytest.raises(tnb.TritonError, match="the configuration has no field 'max_delay'"):
+        rec.twin().predict(max_delay=1)
+    with pytest.raises(tnb.TritonError, match="expected a recording with at least one executed batch, got none"):
+        tnb.Recording().twin()

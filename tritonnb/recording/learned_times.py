@@ -1,0 +1,278 @@
+"""Execution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tritonnb.core.events import RequestArrived
+from tritonnb.recording.batches import LEAST_BATCHES, LEAST_FACTOR
+from tritonnb.scheduling.reasons import DELAY_EXCEEDED
+from tritonnb.simulation.replicas import replica_of
+from tritonnb.simulation.service import Draw, Service, VaryingService, table
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recorded_events import RecordedEvents
+
+#: A resampled run consists of so many parts of the recording, so that slow phases and bursts stay together.
+PIECES = 20
+#: Begin and excess time of a stall, in ns.
+Stall = tuple[int, int]
+#: An execution that was not recorded varies like one of so many recorded before and after its time.
+_NEIGHBOURS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What a recorded execution says about the time of others.
+
+    A server in its own process shares its machine, and takes a while to start a batch that is due: both are part of the
+    time that an instance is occupied.
+
+    Attributes
+    ----------
+    begin_ns : int
+        When it could have begun, after the first arrival.
+    rows : int
+    time_ns : int
+        From then to its end.
+    dispatch_ns : int
+        The part of it before the execution began.
+    busy : int
+        Instances of the server that were busy then, with this one.
+    first : bool
+        Whether it was the first one of its instance.
+    """
+
+    begin_ns: int
+    rows: int
+    time_ns: int
+    dispatch_ns: int
+    busy: int
+    first: bool
+
+
+@dataclass(frozen=True)
+class LearnedTimes(VaryingService):
+    """The execution times of a recording as a service model.
+
+    A simulated execution with the rows, the busy instances and the time of a recorded one takes as long. Any other one
+    takes the typical time of its size, varied like recorded ones around its time. A stall of the machine is added to
+    the first execution that begins during it, whatever its size.
+
+    Attributes
+    ----------
+    executions : tuple of Execution
+        In the order in which they began.
+    """
+
+    executions: tuple[Execution, ...]
+
+    @cached_property
+    def _fit(self) -> tuple[Service, dict[int, float]]:
+        """The typical time by size, and the slow-down by number of busy instances."""
+        known = [one for one in self.executions if not one.first] or self.executions
+        slow: dict[int, float] = {}
+        for _ in range(3):
+            by_size, by_busy = defaultdict(list), defaultdict(list)
+            for one in known:
+                by_size[one.rows].append(one.time_ns / slow.get(one.busy, 1.0))
+            typical = monotone({rows: (statistics.median(times), len(times)) for rows, times in by_size.items()})
+            for one in known:
+                by_busy[one.busy].append(one.time_ns / max(1.0, typical(one.rows)))
+            levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
+            base = statistics.median(next(iter(levels.values()))) if levels else 1.0
+            slow = {busy: statistics.median(ratios) / max(base, 1e-9) for busy, ratios in levels.items()}
+        return typical, slow or {1: 1.0}
+
+    @property
+    def function(self) -> Service:  # type: ignore[override]
+        """The typical time by batch size, which grows with it."""
+        return self._fit[0]
+
+    @property
+    def slow_down(self) -> Mapping[int, float]:
+        """How much longer executions take, by the number of busy instances, as far as it was recorded."""
+        return self._fit[1]
+
+    def expected_ns(self, rows: int, busy: int) -> float:
+        """Return the typical time with so many busy instances; more than recorded slow down as much as the most recorded."""
+        slow = self.slow_down
+        return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """Begin and excess time of the executions that took `LEAST_FACTOR` times as long as expected, in ns."""
+        known = [one for one in self.executions if not one.first]
+        excesses = ((one, self.expected_ns(one.rows, one.busy)) for one in known)
+        return tuple(
+            [
+                (one.begin_ns, round(one.time_ns - expected))
+                for one, expected in excesses
+                if len(known) >= LEAST_BATCHES and one.time_ns >= LEAST_FACTOR * expected > 0
+            ]
+        )
+
+    @cached_property
+    def factors(self) -> tuple[list[int], list[float]]:
+        """Begins and factors of all other executions, apart from the first ones of the instances."""
+        stalled = {begin_ns for begin_ns, _ in self.stalls}
+        regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
+        pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
+        return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
+
+    def since(self, begin_ns: int) -> LearnedTimes:
+        """Return the same for arrivals that count from a later time."""
+        moved = [replace(one, begin_ns=one.begin_ns - begin_ns) for one in self.executions]
+        return LearnedTimes(tuple(moved))
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of a simulation of the recorded arrivals; a seed chooses the variation of other executions."""
+        recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
+        begins, factors = self.factors
+        count = min(_NEIGHBOURS, len(factors))
+        last = len(factors) - count
+
+        def around(now_ns: int) -> int:
+            return min(max(0, bisect_left(begins, now_ns) - count // 2), last)
+
+        other = self.drawn(random.Random(seed), around, count, self.stalls)
+
+        def draw(rows: int, now_ns: int, busy: int) -> float:
+            time_ns = other(rows, now_ns, busy)  # a stall that was recorded here is over then
+            return recorded.get((now_ns, rows, busy), time_ns)
+
+        return draw
+
+    def resampled(self, seed: int, span_ns: int) -> Resampled:
+        """Return times for other arrivals: parts of the recording, and as many stalls as may be in a span, at any time."""
+        return Resampled(self, seed, span_ns)
+
+    def drawn(self, rng: random.Random, place: Callable[[int], int], count: int, stalls: Iterable[Stall]) -> Draw:
+        """Return times with a factor of one of ``count`` executions, the first of which ``place(now_ns)`` chooses."""
+        _, factors = self.factors
+        waiting = deque(stalls)
+
+        def draw(rows: int, now_ns: int, busy: int) -> float:
+            stalled_ns = 0
+            while waiting and waiting[0][0] <= now_ns:
+                begin_ns, excess_ns = waiting.popleft()
+                if now_ns < begin_ns + excess_ns:
+                    stalled_ns = max(stalled_ns, excess_ns)
+            factor = factors[place(now_ns) + int(rng.random() * count)]
+            return round(self.expected_ns(rows, busy) * factor) + stalled_ns
+
+        return draw
+
+
+@dataclass(frozen=True)
+class Resampled(VaryingService):
+    """The execution times of a recording for other arrivals, resampled; see `LearnedTimes.resampled`."""
+
+    times: LearnedTimes
+    seed: int
+    span_ns: int
+
+    @property
+    def function(self) -> Service:  # type: ignore[override]
+        """The typical time by batch size."""
+        return self.times.function
+
+    def draws(self, seed: int) -> Draw:
+        """Return the times of one simulation."""
+        rng, times = random.Random(f"{self.seed} {seed}"), self.times
+        recorded_ns = times.executions[-1].begin_ns - times.executions[0].begin_ns + 1
+        expected = len(times.stalls) * self.span_ns / recorded_ns
+        stalls = [(rng.randrange(self.span_ns), rng.choice(times.stalls)[1]) for _ in range(_poisson(rng, expected))]
+        executions = len(times.factors[1])
+        count = -(-executions // PIECES)
+        places = [rng.randrange(executions - count + 1) for _ in range(PIECES)]
+
+        def place(now_ns: int) -> int:
+            return places[min(PIECES - 1, now_ns * PIECES // self.span_ns)]
+
+        return times.drawn(rng, place, count, sorted(stalls))
+
+
+def _poisson(rng: random.Random, mean: float) -> int:
+    """Return a random number of events."""
+    count, time = 0, rng.expovariate(1.0)
+    while time < mean:
+        count, time = count + 1, time + rng.expovariate(1.0)
+    return count
+
+
+def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
+    """Return times in ns that do not fall with the size, through weighted times of some sizes.
+
+    Between sizes they are interpolated, beyond them they grow as on average.
+
+    Examples
+    --------
+    >>> service = monotone({1: (100.0, 1), 2: (300.0, 3), 4: (200.0, 1), 5: (500.0, 1)})
+    >>> [service(rows) for rows in (1, 2, 3, 4, 5, 6)]
+    [100.0, 275.0, 275.0, 275.0, 500.0, 588.0]
+    """
+    blocks: list[tuple[float, int, list[int]]] = []  # isotonic regression: neighbours in the wrong order are pooled
+    for rows, (time, weight) in sorted(times.items()):
+        block = (time, weight, [rows])
+        while blocks and blocks[-1][0] > block[0]:
+            time, weight, sizes = blocks.pop()
+            total = weight + block[1]
+            block = ((time * weight + block[0] * block[1]) / total, total, [*sizes, *block[2]])
+        blocks.append(block)
+    fitted = {rows: time / 1e6 for time, _, sizes in blocks for rows in sizes}
+    low, high = min(fitted), max(fitted)
+    slope = _slope([(rows, fitted[rows], times[rows][1]) for rows in fitted])
+    inside = table(fitted)
+
+    def service(rows: int) -> float:
+        outside = min(0, rows - low) + max(0, rows - high)
+        return max(0.0, inside(min(max(rows, low), high)) + outside * slope * 1e6)
+
+    return service
+
+
+def _slope(points: Sequence[tuple[int, float, int]]) -> float:
+    """Return milliseconds per row, by weighted least squares."""
+    total = sum(weight for _, _, weight in points)
+    mean_rows = sum(rows * weight for rows, _, weight in points) / total
+    spread = sum(weight * (rows - mean_rows) ** 2 for rows, _, weight in points)
+    return sum(weight * (rows - mean_rows) * ms for rows, ms, weight in points) / spread if spread else 0.0
+
+
+def steepest(service: Service, sizes: Sequence[int]) -> float:
+    """Return the steepest growth between measured sizes, in ns per row."""
+    return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
+
+
+def executions_of(rec: RecordedEvents) -> Iterator[Execution]:
+    """Yield the executions of a recording, in the order in which they began."""
+    origin_ns = next((event.time_ns for event in rec.events if isinstance(event, RequestArrived)), 0)
+    queued: dict[int, list[int]] = {}
+    for request in rec.requests:
+        queued.setdefault(request.batch, []).append(request.queued_ns)
+    free: dict[str, int] = {}
+    for batch in sorted(rec.batches, key=lambda batch: batch.exec_start_ns):
+        times = queued.get(batch.number, [batch.exec_start_ns])
+        due_ns = max(times)
+        if batch.reason.rule == DELAY_EXCEEDED:
+            due_ns = max(due_ns, min(times) + batch.reason.facts["delay_ns"])
+        first = batch.instance not in free
+        begin_ns = min(batch.exec_start_ns, max(due_ns, free.get(batch.instance, 0)))
+        busy = sum(
+            1
+            for instance, end_ns in free.items()
+            if end_ns > begin_ns and instance != batch.instance and replica_of(instance) == replica_of(batch.instance)
+        )
+        free[batch.instance] = batch.exec_end_ns
+        dispatch_ns = batch.exec_start_ns - begin_ns
+        time_ns = batch.exec_end_ns - begin_ns
+        yield Execution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first)
