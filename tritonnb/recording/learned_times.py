@@ -103,7 +103,7 @@ class LearnedTimes(VaryingService):
         return self._fit[1]
 
     def expected_ns(self, rows: int, busy: int) -> float:
-        """Return the typical time with so many busy instances; more than recorded slow down as much as the most recorded."""
+        """Return the typical time with so many busy instances; a number that was not recorded is as the nearest."""
         slow = self.slow_down
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
@@ -134,7 +134,7 @@ class LearnedTimes(VaryingService):
         return LearnedTimes(tuple(moved))
 
     def draws(self, seed: int) -> Draw:
-        """Return the times of a simulation of the recorded arrivals; a seed chooses the variation of other executions."""
+        """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
         recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
         begins, factors = self.factors
         count = min(_NEIGHBOURS, len(factors))
@@ -152,7 +152,7 @@ class LearnedTimes(VaryingService):
         return draw
 
     def resampled(self, seed: int, span_ns: int) -> Resampled:
-        """Return times for other arrivals: parts of the recording, and as many stalls as may be in a span, at any time."""
+        """Return times for other arrivals: parts of the recording, and stalls at random times of a span."""
         return Resampled(self, seed, span_ns)
 
     def drawn(self, rng: random.Random, place: Callable[[int], int], count: int, stalls: Iterable[Stall]) -> Draw:

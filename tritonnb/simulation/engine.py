@@ -154,7 +154,7 @@ class Replica:
         )
 
     def _execute(self, decision: Execute) -> int:
-        """Return the time of an execution that begins now: of one step, or of all steps if the model is not iterative."""
+        """Return the time of an execution that begins now: of one step, or of all if the model is not iterative."""
         simulation = self._simulation
         requests: list[SimulatedRequest] = [request for request in decision.requests if request is not None]
         now, time_ns, steps = simulation.clock.now, 0, 1
