@@ -1,4 +1,4 @@
-"""What a twin learns from a recording, and its predictions with their ranges."""
+"""The execution times that a twin learns from a recording, and its predictions with their ranges."""
 
 from __future__ import annotations
 

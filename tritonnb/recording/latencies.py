@@ -13,7 +13,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Latencies:
+class SimulatedLatencies:
     """Times of the requests and batches that ran, in ns.
 
     Attributes
@@ -58,7 +58,7 @@ class Latencies:
         return f"<Latencies of {len(self.serial)} requests in {len(self.start_ns)} batches>"
 
 
-def latencies_from_columns(columns: Columns) -> Latencies:
+def latencies_from_columns(columns: Columns) -> SimulatedLatencies:
     """Return the times that a simulation kept."""
     starts, ends, requests, null_rows, serials, rows, received, queued = (
         np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
@@ -68,4 +68,4 @@ def latencies_from_columns(columns: Columns) -> Latencies:
         )
     )
     batch = np.repeat(np.arange(len(starts)), requests)
-    return Latencies(serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused)
+    return SimulatedLatencies(serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused)

@@ -1,4 +1,4 @@
-"""Execution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
+"""RecordedExecution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NEIGHBOURS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
-    """What a recorded execution says about the time of others.
+class RecordedExecution:
+    """A recorded execution, for the times of others.
 
     A server in its own process shares its machine, and takes a while to start a batch that is due: both are part of the
     time that an instance is occupied.
@@ -69,11 +69,11 @@ class LearnedTimes(VaryingService):
 
     Attributes
     ----------
-    executions : tuple of Execution
+    executions : tuple of RecordedExecution
         In the order in which they began.
     """
 
-    executions: tuple[Execution, ...]
+    executions: tuple[RecordedExecution, ...]
 
     @cached_property
     def _fit(self) -> tuple[Service, dict[int, float]]:
@@ -99,7 +99,7 @@ class LearnedTimes(VaryingService):
 
     @property
     def slow_down(self) -> Mapping[int, float]:
-        """How much longer executions take, by the number of busy instances, as far as it was recorded."""
+        """The factor by which executions take longer, by the recorded numbers of busy instances."""
         return self._fit[1]
 
     def expected_ns(self, rows: int, busy: int) -> float:
@@ -217,8 +217,8 @@ def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
     Examples
     --------
     >>> service = monotone({1: (100.0, 1), 2: (300.0, 3), 4: (200.0, 1), 5: (500.0, 1)})
-    >>> [service(rows) for rows in (1, 2, 3, 4, 5, 6)]
-    [100.0, 275.0, 275.0, 275.0, 500.0, 588.0]
+    >>> [round(service(rows)) for rows in (1, 2, 3, 4, 5, 6)]
+    [100, 275, 275, 275, 500, 572]
     """
     blocks: list[tuple[float, int, list[int]]] = []  # isotonic regression: neighbours in the wrong order are pooled
     for rows, (time, weight) in sorted(times.items()):
@@ -253,7 +253,7 @@ def steepest(service: Service, sizes: Sequence[int]) -> float:
     return max(((service(high) - service(low)) / (high - low) for low, high in pairwise(sizes)), default=0.0)
 
 
-def executions_of(rec: RecordedEvents) -> Iterator[Execution]:
+def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
     """Yield the executions of a recording, in the order in which they began."""
     origin_ns = next((event.time_ns for event in rec.events if isinstance(event, RequestArrived)), 0)
     queued: dict[int, list[int]] = {}
@@ -275,4 +275,4 @@ def executions_of(rec: RecordedEvents) -> Iterator[Execution]:
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns = batch.exec_start_ns - begin_ns
         time_ns = batch.exec_end_ns - begin_ns
-        yield Execution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first)
+        yield RecordedExecution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first)

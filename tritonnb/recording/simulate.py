@@ -17,7 +17,7 @@ from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
 if TYPE_CHECKING:
-    from tritonnb.recording.latencies import Latencies
+    from tritonnb.recording.latencies import SimulatedLatencies
 
 
 @overload
@@ -41,7 +41,7 @@ def simulate(
     replicas: int = 1,
     router: Router = "two_choices",
     keep: Literal["latencies"],
-) -> Latencies: ...
+) -> SimulatedLatencies: ...
 @overload
 def simulate(
     config: AnyConfig,
@@ -63,7 +63,7 @@ def simulate(
     replicas: int = 1,
     router: Router = "two_choices",
     keep: Literal["everything", "latencies", "summary"] = "everything",
-) -> Recording | Latencies | dict[str, float]:
+) -> Recording | SimulatedLatencies | dict[str, float]:
     """Run a workload against a configuration in virtual time.
 
     The schedulers are those of the server; only the clock and the instances are simulated.
@@ -93,7 +93,7 @@ def simulate(
 
     Returns
     -------
-    Recording, Latencies or dict
+    Recording, SimulatedLatencies or dict
         What is kept. Deterministic: the same arguments produce the same result, to the nanosecond.
 
     Raises
@@ -112,8 +112,8 @@ def simulate(
     >>> arrivals = [Arrival(ms=0, rows=4), Arrival(ms=50 / 3, rows=2), Arrival(ms=0, rows=2), *later]
     >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]
     [8, 8]
-    >>> simulate(config, arrivals, fixed(50), keep="latencies").latency_ns // 1_000_000
-    array([ 66,  66,  50,  83,  83])
+    >>> simulate(config, arrivals, fixed(50), keep="latencies").latency_ns.tolist()
+    [66666667, 66666667, 50000000, 83333334, 83333334]
     """
     if keep not in ("everything", "latencies", "summary"):
         raise InvalidArgumentError(f"keep expected 'everything', 'latencies' or 'summary', got {keep!r}")

@@ -1,4 +1,4 @@
-"""`Recording.twin`: what a recording says about the time of its server, and predictions with their range."""
+"""`Recording.twin`: the execution times of a server, learned from a recording, and predictions with their range."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a twin predicts; see `Twin.predict`.
+    """The prediction of a twin; see `Twin.predict`.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ _FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", 
 
 @extensible
 class Twin:
-    """What a recording of one model says about the time of its server.
+    """The execution times of a server, learned from a recording of one model.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class Twin:
 
     @cached_property
     def validation(self) -> dict[str, tuple[Range, float]]:
-        """What one half of the recording predicts for the other half, and what was recorded there.
+        """The prediction of one half of the recording for the other half, and the recorded value.
 
         By figure: `latency_p50_ms`, `latency_p99_ms` and `mean_batch_size`. Empty for a recording with sequences, or
         with fewer than 100 requests.

@@ -124,7 +124,7 @@ class Columns:
         }
 
 
-class Replica:
+class SimulatedReplica:
     """One server: its scheduler in virtual time, and what its executions record.
 
     Attributes
@@ -249,7 +249,7 @@ class Simulation:
         self._source: Iterator[tuple[int, Arrival]] = iter(())
         self._next: SimulatedRequest | None = None
         self._next_request: Callable[[int], None] | None = None
-        self._replicas = [Replica(self, scheduler, len(instances)) for scheduler in schedulers]
+        self._replicas = [SimulatedReplica(self, scheduler, len(instances)) for scheduler in schedulers]
         drivers = [replica.time for replica in self._replicas]
         self._routed = Replicas(drivers, route) if len(drivers) > 1 else None
         self._arrive = drivers[0].arrived if self._routed is None else self._routed.arrived
