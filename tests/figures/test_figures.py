@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import rc_context, rcParams, style
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -25,6 +26,7 @@ from tritonnb.figures.batch_sizes import ENOUGH, most_efficient_size, size_costs
 from tritonnb.figures.palette import COMPUTE, DARK, PAPER, PRIORITIES, QUEUE
 from tritonnb.figures.picture import on_dark
 from tritonnb.figures.queue import depth_columns
+from tritonnb.figures.scale import TimeScale
 from tritonnb.recording.waits import queue_depth, waits_of
 
 THIRD = 50_000 / 3
@@ -167,6 +169,27 @@ def test_the_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy:
     [ax] = many.plot.timeline().axes
     assert "4/4" in texts(ax)
     assert ax.get_xlabel().endswith("share of max_batch_size (label: requests/rows)")
+
+
+@pytest.mark.parametrize(("rate", "service_ms"), [(20, 10), (300, 2), (2000, 0.3)])
+def test_the_timeline_covers_as_much_of_a_lane_as_the_instance_was_busy(rate: int, service_ms: float) -> None:
+    config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }"
+    rec = tnb.simulate(config, tnb.poisson(rate=rate, duration=3, seed=1), tnb.fixed(service_ms))
+    figure = rec.plot.timeline()
+    [ax] = figure.axes
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    red = np.asarray(canvas.buffer_rgba())[:, :, 0] / 255  # type: ignore[no-untyped-call]
+    (left, _), (right, y) = (ax.transData.transform((at, 0.45)) for at in TimeScale.for_recording(rec).ends)
+    pixels = red[len(red) - round(y), round(left) : round(right)]
+    full = 1 - (1 - 0.45 + 0.45 * to_rgb(COMPUTE)[0])  # of a pixel that a batch covers
+    covered = np.minimum(1, (1 - pixels) / full).mean()
+    assert covered == pytest.approx(busy_share(rec), abs=0.05)
+
+
+def busy_share(rec: tnb.Recording) -> float:
+    begin, end = rec.span_ns
+    return sum(batch.compute_ns for batch in rec.batches) / (end - begin) / len(rec.instances)
 
 
 def test_descriptions_are_computed(guide: tnb.Recording, busy: tnb.Recording) -> None:

@@ -106,7 +106,7 @@ def test_the_style_sheet_has_the_colours_of_both_themes() -> None:
     light, dark = sheet.splitlines()
     assert f"--tnb-compute: {palette.COMPUTE};" in light
     assert f"--tnb-compute: {palette.DARK[palette.COMPUTE]};" in dark
-    assert dark.startswith("body[data-jp-theme-light='false'] .view, body.vscode-dark .view {")
+    assert dark.startswith(", ".join(f"{page} .view" for page in palette.DARK_PAGES) + " {")
 
 
 def test_items_after_the_last_colour() -> None:

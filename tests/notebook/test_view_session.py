@@ -104,6 +104,14 @@ def test_view_opened_later_equals_one_opened_earlier(rate: int) -> None:
     assert ms(shown["spans"][-1][1]) * 1e6 + rec.span_ns[0] >= rec.batches[-1].exec_end_ns - 1e4
 
 
+def test_the_cost_of_a_recording_does_not_depend_on_its_duration() -> None:
+    rec = tnb.simulate(DYNAMIC, [(0, 8)] * 5, tnb.fixed(10_000_000))
+    history = rec.view().history
+    lanes = history["levels"]["lanes"].values()
+    assert sum(sum(level["busy"]) for lane in lanes for level in lane) == sum(batch.compute_ns for batch in rec.batches)
+    assert sum(len(level["at"]) for lane in lanes for level in lane) < 10_000
+
+
 def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_delivery(rec: Recording) -> None:
     tracker, batch = session_of(rec).tracker, rec.batches[0]
     tracker.fold(pack(event) for event in rec.events if event.time_ns <= batch.sent_ns)

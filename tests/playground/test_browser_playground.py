@@ -203,6 +203,20 @@ def test_arrivals_and_service_times_are_edited_in_tables(page: Page) -> None:
     page.tab.get_by_label("rows of request 40").wait_for()
 
 
+@pytest.mark.parametrize("value", ["-5", ""])
+def test_a_number_out_of_range_is_marked_and_not_simulated(page: Page, value: str) -> None:
+    page.select("no-batching")
+    before = page.simulations
+    field = page.tab.get_by_label("every execution takes")
+    field.fill(value)
+    assert field.get_attribute("aria-invalid") == "true"
+    page.tab.locator(".tnb-invalid", has_text="Not simulated.").first.wait_for()
+    assert page.simulations == before
+    field.fill("10000000")
+    page.settle(before)
+    assert field.get_attribute("aria-invalid") == "false"
+
+
 def test_a_click_on_a_request_shows_the_reason_and_the_causes_of_its_latency(page: Page) -> None:
     page.select("five-requests")
     canvas = page.tab.locator(".tnb-picture canvas").last

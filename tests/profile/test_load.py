@@ -20,7 +20,7 @@ import tritonnb as tnb
 from tests.profile.conftest import MODELS, Gate
 from tritonnb.client.address import ModelAddress
 from tritonnb.profile.http_target import HttpTarget
-from tritonnb.profile.result import INTENDED
+from tritonnb.profile.result import COLUMNS, COMPLETED, INTENDED, ROWS, SENT, LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.targets import PendingRequest
 from tritonnb.server.server import Server
@@ -357,3 +357,14 @@ def test_unused_instance_was_not_busy(server: Server) -> None:
 
     result = tnb.load(server["double"], requests=1, clients=1).wait(60)
     assert result.summary()["busy"] == 0.5
+
+
+@pytest.mark.parametrize(("grows", "says"), [(True, True), (False, False)])
+def test_a_server_is_overloaded_if_the_latency_grew_not_if_few_requests_came(grows: bool, says: bool) -> None:
+    intended = np.arange(40) * 10**8
+    latencies = np.linspace(5e7, 4e9, 40) if grows else np.full(40, 7e7)
+    responses = np.zeros((40, COLUMNS), np.int64)
+    responses[:, INTENDED], responses[:, SENT] = intended, intended
+    responses[:, COMPLETED], responses[:, ROWS] = intended + latencies, 1
+    result = LoadResult("m, poisson", responses, [], 20.0, 40)
+    assert ("overloaded" in result.verdict()) == says

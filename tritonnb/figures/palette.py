@@ -91,5 +91,5 @@ def style_sheet(selector: str) -> str:
     return f"{selector} {{ {light} }}\n{dark_pages} {{ {dark} }}\n"
 
 
-#: What matches the body of a dark notebook: JupyterLab, Visual Studio Code.
-DARK_PAGES = ("body[data-jp-theme-light='false']", "body.vscode-dark")
+#: What matches the body of a dark page: JupyterLab, Visual Studio Code, the documentation.
+DARK_PAGES = ("body[data-jp-theme-light='false']", "body.vscode-dark", "body[data-theme='dark']")

@@ -67,11 +67,15 @@ class TimeScale:
         """Length of the drawn range."""
         return max((self.end_ns - self.begin_ns) / self.unit_ns, 1e-9)
 
-    def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
-        """Return a predicate: whether text in a font size (points) probably fits into a width on the axis."""
+    def points(self, ax: Axes) -> float:
+        """Return how many points of a figure a unit of the axis is long."""
         figure = ax.get_figure(root=True)
         assert figure is not None
-        points = figure.get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04)
+        return float(figure.get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04))
+
+    def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
+        """Return a predicate: whether text in a font size (points) probably fits into a width on the axis."""
+        points = self.points(ax)
         return lambda text, width, fontsize: len(text) * fontsize * 0.58 <= width * points
 
     def frame(self, ax: Axes) -> None:

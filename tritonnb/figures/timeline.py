@@ -5,6 +5,7 @@ A box is a batch: its width is the execution time, its height the share of ``max
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 
 from matplotlib.axes import Axes
@@ -34,6 +35,8 @@ _FEW = 14
 #: Maximum number of lines drawn; of more lines every n-th is drawn.
 _MOST_LINES = 4000
 _GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
+#: The width of the edges of batches, in points.
+_EDGE = 0.7
 
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
@@ -124,7 +127,10 @@ def _lane(
             faces.append(tint(COMPUTE, 0.45))
         has_short_labels |= _label(ax, fits, batch, left, right, base + height)
     edge = PAPER if colours else COMPUTE
-    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
+    lengths = [scale.at(batch.exec_end_ns) - scale.at(batch.exec_start_ns) for batch in batches]
+    # The edges of narrow batches would cover the time between them: an area is as large as the time that it shows.
+    width = _EDGE if _median_points(ax, scale, lengths) > 6 * _EDGE else 0
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=width, zorder=2))
     if colours:
         _names(ax, scale, rec, batches, base, full)
     return has_short_labels
@@ -184,14 +190,20 @@ def _waiting_band(
     color = [colours.get(wait.serial) or levels.get(wait.priority, QUEUE) for wait in shown]
     lines = [[(b, y), (e, y)] for b, e, y in zip(begins, ends, heights, strict=True)]
     ax.add_collection(LineCollection(lines, colors=color, linewidths=min(2.0, 40 * step), zorder=2))
-    size = min(22.0, 700 * step**2)
-    ax.scatter(begins, heights, s=size, c=color, zorder=3, linewidths=0)
+    mark = _median_points(ax, scale, [end - begin for begin, end in zip(begins, ends, strict=True)]) / 3
+    size = min(22.0, 700 * step**2, mark**2)  # the square of its diameter in points
+    if colours or mark > 1:
+        ax.scatter(begins, heights, s=22.0 if colours else size, c=color, zorder=3, linewidths=0)
     refused = [number for number, wait in enumerate(shown) if wait.refused]
     ax.scatter([ends[n] for n in refused], [heights[n] for n in refused], s=30, marker="x", c=REFUSAL, zorder=4)
     for wait, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
         ax.text(begin, y, f"{wait.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
     every = f" (1 of {len(waits) // len(shown)} drawn)" if len(shown) < len(waits) else ""
     return {top - _WAITING / 2: f"waiting{every}"}
+
+
+def _median_points(ax: Axes, scale: TimeScale, lengths: list[float]) -> float:
+    return statistics.median(lengths) * scale.points(ax) if lengths else 0.0
 
 
 def _depth_band(ax: Axes, scale: TimeScale, waits: list[Wait], base: float) -> dict[float, str]:

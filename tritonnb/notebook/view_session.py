@@ -51,6 +51,8 @@ MOST_SLOTS = 64
 _BATCHES_PER_PART = 5
 #: The maximum number of batches of a recording that are shown one by one, and the number of its intervals at least.
 _MAX_RECORDED, _RECORDED_INTERVALS = 5000, 500
+#: Its intervals at most: a wait of hours is counted in each interval that it covers.
+_MOST_INTERVALS = 50_000
 #: Events that are replayed in parts of which no batch is left out.
 _REPLAYED = 8000
 #: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
@@ -307,6 +309,8 @@ def recorded_history(recording: Recording) -> Json:
     interval_ns = INTERVAL_NS
     while (end - begin) // interval_ns < _RECORDED_INTERVALS and interval_ns % 2 == 0:
         interval_ns //= 2
+    while (end - begin) // interval_ns > _MOST_INTERVALS:
+        interval_ns *= 2
     session = ViewSession(
         model, config, begin, keep=_MAX_RECORDED, limited=False,
         interval_ns=interval_ns, keep_intervals=2 * _RECORDED_INTERVALS,

@@ -186,7 +186,12 @@ class LoadResult:
             text += f" {self.token_times.verdict()}"
         if self.note:
             text += f" {self.note}"
-        if self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0) and not self.failed:
+        if (
+            self._has_rate()
+            and self.rate < 0.9 * (self.intended_rate or 0)
+            and not self.failed
+            and self._latency_grew()
+        ):
             text += " The server is overloaded: the latency grew during the load."
         return text
 
@@ -226,6 +231,13 @@ class LoadResult:
     def _table(self) -> list[tuple[str, str]]:
         shown = [(name, value) for name, value in self.summary().items() if value is not None and not math.isnan(value)]
         return [(_label(name), _format(name, value)) for name, value in shown]
+
+    def _latency_grew(self) -> bool:
+        """Return whether the last quarter of the requests took more than twice as long as the first quarter."""
+        order = np.argsort(self.responses[:, INTENDED])
+        latencies = (self.responses[:, COMPLETED] - self.responses[:, INTENDED])[order]
+        quarter = max(1, len(order) // 4)
+        return bool(np.median(latencies[-quarter:]) > 2 * np.median(latencies[:quarter]))
 
     def _has_rate(self) -> bool:
         return self.intended_rate is not None and math.isfinite(self.intended_rate)

@@ -1,18 +1,37 @@
-// Asks the worker: each message gets its answer; of simulations that wait, only the newest is run.
+// Asks the worker: each message gets its answer; of simulations that wait, only the newest is run, and one that takes
+// too long is stopped.
+
+const LONGEST_S = 20; // of a simulation
 
 class Engine {
-  constructor({ onLoaded, onFailed }) {
-    this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
-    this.waiting = new Map(); // the answers to come, by number
+  constructor(listeners) {
+    this.listeners = listeners;
     this.number = 0;
     this.running = false;
     this.newest = null;
+    this.startWorker();
+  }
+
+  startWorker() {
+    const { onLoaded, onFailed } = this.listeners;
+    this.waiting = new Map(); // the answers to come, by number
+    this.isLoaded = new Promise((resolve) => { this.loaded = resolve; });
+    this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     this.worker.onerror = (event) => onFailed(event.message ?? "the worker cannot be started");
     this.worker.onmessage = ({ data }) => {
+      if (data.id === undefined) this.loaded(); // or failed: then every question is answered with the error
       if (data.loaded !== undefined) onLoaded(data.loaded);
       else if (data.failed !== undefined) onFailed(data.failed);
       else this.receive(data);
     };
+  }
+
+  // Stop what the worker does, and start another one.
+  restart(reason) {
+    const { waiting } = this;
+    this.worker.terminate();
+    this.startWorker();
+    for (const { reject } of waiting.values()) reject(new Error(reason));
   }
 
   receive({ id, answer }) {
@@ -38,8 +57,12 @@ class Engine {
     while (this.newest) {
       const job = this.newest;
       this.newest = null;
+      await this.isLoaded;
+      const tooLong = `The simulation took longer than ${LONGEST_S} s and was stopped: expected a shorter one.`;
+      const timer = setTimeout(() => this.restart(tooLong), 1000 * LONGEST_S);
       const answer = this.ask({ do: "simulate", scenario: job.scenario });
       const result = await answer.catch(({ message }) => ({ error: message }));
+      clearTimeout(timer);
       job.onResult(result, performance.now() - job.asked);
     }
     this.running = false;

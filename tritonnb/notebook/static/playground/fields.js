@@ -2,14 +2,25 @@
 
 import { make } from "../shared/dom.js";
 
-// A number field with its label; `onChange(number)` is called while it is edited, but not with an empty text.
+// Calls `onChange` while a number is edited, but not with one that is out of range: then it says what is wrong.
+function checkNumber(input, onChange) {
+  const problem = make("span", { class: "tnb-invalid", role: "status" });
+  Object.assign(input, { required: true });
+  input.addEventListener("input", () => {
+    const { valid } = input.validity;
+    problem.textContent = valid ? "" : `${input.validationMessage} Not simulated.`;
+    input.setAttribute("aria-invalid", String(!valid));
+    if (valid) onChange(Number(input.value));
+  });
+  return problem;
+}
+
+// A number field with its label.
 function numberField({ label, value, unit = "", min = 0, step = "any" }, onChange) {
   const input = make("input", { type: "number", value, min, step, inputMode: "decimal" });
-  input.addEventListener("input", () => {
-    if (input.value !== "" && input.validity.valid) onChange(Number(input.value));
-  });
   const shownUnit = unit ? make("span", { class: "tnb-unit" }, unit) : null;
-  return make("label", { class: "tnb-field" }, make("span", {}, label), input, shownUnit);
+  const problem = checkNumber(input, onChange);
+  return make("label", { class: "tnb-field" }, make("span", {}, label), input, shownUnit, problem);
 }
 
 function choice(label, value, options, onChange) {
@@ -19,4 +30,4 @@ function choice(label, value, options, onChange) {
   return make("label", { class: "tnb-field" }, make("span", {}, label), select);
 }
 
-export { choice, numberField };
+export { checkNumber, choice, numberField };

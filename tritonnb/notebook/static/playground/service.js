@@ -1,7 +1,7 @@
 // Service times: how long an execution takes, by the rows of its batch.
 
 import { make } from "../shared/dom.js";
-import { choice, numberField } from "./fields.js";
+import { checkNumber, choice, numberField } from "./fields.js";
 
 const KINDS = { fixed: "fixed", linear: "linear in the rows", table: "table by rows" };
 const DEFAULTS = {
@@ -44,16 +44,14 @@ function createService(onChange) {
     rows.addEventListener("change", () => { if (rows.validity.valid && rows.value) rename(rows.value); });
     const label = `ms of ${size} rows`;
     const time = make("input", { type: "number", value: ms, min: 0, step: "any", aria: { label } });
-    time.addEventListener("input", () => {
-      if (time.value && time.validity.valid) change({ ...service, ms: { ...service.ms, [size]: Number(time.value) } });
-    });
+    const problem = checkNumber(time, (number) => change({ ...service, ms: { ...service.ms, [size]: number } }));
     const remove = make("button", { type: "button", aria: { label: `remove ${size} rows` } }, "×");
     remove.disabled = Object.keys(service.ms).length < 2;
     remove.addEventListener("click", () => {
       const { [size]: _, ...others } = service.ms;
       show({ ...service, ms: others }, true);
     });
-    return make("tr", {}, make("td", {}, rows), make("td", {}, time), make("td", {}, remove));
+    return make("tr", {}, make("td", {}, rows), make("td", {}, time, problem), make("td", {}, remove));
   }
 
   function addRow() {
