@@ -1,7 +1,8 @@
 """Requests per second of the simulator, by kind of scheduling and by what is kept of a run.
 
 The arrivals are made before the time is taken. A run is repeated, and the fastest counts: other work of the machine
-only adds time. The second step of the ensemble is simulated with the ends of the first one as arrivals.
+only adds time. A request of iterative scheduling has four steps. The second step of the ensemble is simulated with the
+ends of the first one as arrivals.
 """
 
 from __future__ import annotations
