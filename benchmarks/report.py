@@ -281,10 +281,13 @@ def _watch(figures: dict[str, Any]) -> str:
 
 def _models(figures: dict[str, Any]) -> str:
     rows = [
-        (case, f"{values['served']:.0f}", f"{values['p99_ms']:.1f}", name, f"{ratio:.0%}")
+        (
+            case,
+            f"{values['served']:.0f}",
+            f"{values['p99_ms']:.1f}",
+            *(_shares(values, threads) for threads in ("1 threads", "2 threads")),
+        )
         for case, values in figures.items()
-        for name, ratio in values.items()
-        if name not in ("served", "p50_ms", "p99_ms") and not name.startswith("processor")
     ]
     costs = [
         (
@@ -298,7 +301,9 @@ def _models(figures: dict[str, Any]) -> str:
         for case, values in figures.items()
     ]
     return (
-        table(("model, rows per request", "rows/s", "p99 ms", "the framework alone, with", "share"), rows)
+        "The share of the rate that the framework reaches without a server, called by one thread and by two, with "
+        "batches of the size in brackets.\n\n"
+        + table(("model, rows per request", "rows/s", "p99 ms", "of one thread", "of two threads"), rows)
         + "\nProcessor time per row in microseconds. The share is what the framework could reach if both "
         "cores were busy all the time: server, load generator and framework share them. Instances of dense also wait "
         "between batches: 32 clients with one row each fill two batches of 16, so an instance waits until the clients "
@@ -307,6 +312,13 @@ def _models(figures: dict[str, Any]) -> str:
         "shares of PT2 are too high ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
         + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
     )
+
+
+def _shares(values: dict[str, float], threads: str) -> str:
+    """The rate of a served model divided by those of its framework, with the sizes of the batches."""
+    beginning = f"{threads}, batches of "
+    shares = {name.removeprefix(beginning): ratio for name, ratio in values.items() if name.startswith(beginning)}
+    return ", ".join(f"{ratio:.0%} ({size})" for size, ratio in shares.items())
 
 
 #: By name of the benchmark: the title of its section, and the function that makes it.
