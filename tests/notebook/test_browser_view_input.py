@@ -62,6 +62,18 @@ def test_the_picture_scrolls_or_holds_the_last_batches(
     assert f"{rows:g} of 64 rows" in [text for text, *_ in view.labels()]
 
 
+@pytest.mark.parametrize("rate", [5, 300])
+def test_pausing_keeps_exactly_the_picture_on_the_screen(view: ViewPage, rate: int) -> None:
+    history, sent = deliveries(tnb.simulate(DENSE, tnb.poisson(rate=rate, duration=4, seed=2), tnb.fixed(2)))
+    view.open(history)
+    view.receive(sent)
+    view.settle()
+    before = view.run("[view.window.from, view.window.span, view.window.batches]")
+    view.do("pause")
+    assert view.run("[view.window.from, view.window.span, view.window.batches]") == pytest.approx(before, abs=20)
+    assert view.run("view.window.batches")
+
+
 def test_held_batches_stay_for_a_second(view: ViewPage) -> None:
     history, sent = deliveries(tnb.simulate(DENSE, tnb.poisson(rate=300, duration=3, seed=2), tnb.fixed(2)))
     view.open(history)

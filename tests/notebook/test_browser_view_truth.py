@@ -208,6 +208,19 @@ def test_history_fills_gaps_of_lost_deliveries(view: ViewPage) -> None:
     assert view.run("view.received.gaps") == []
 
 
+def test_views_of_a_comparison_have_the_same_level_of_detail(view: ViewPage) -> None:
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+    rec = tnb.simulate(config, tnb.poisson(rate=100, duration=2, seed=1), tnb.fixed(9))
+    view.open(rec.view().history, live=False)
+    assert view.run("view.window.batches")
+    view.run(
+        "view.showMoment({ from: view.window.from, span: view.window.span, cursor: null, columns: true, by: 'other' })"
+    )
+    assert not view.run("view.window.batches")
+    view.run("view.showMoment({ from: 0, span: 100, cursor: null, columns: false, by: 'other' })")
+    assert view.run("view.window.batches")
+
+
 def test_the_longest_wait_is_drawn_up_to_the_longest_in_sight(view: ViewPage) -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }'
     rec = tnb.simulate(config, tnb.poisson(rate=600, duration=2, seed=1), tnb.fixed(20))

@@ -7,6 +7,7 @@ import { Counters } from "./counters.js";
 import { Decoder } from "./encoding.js";
 import { sortedEvents } from "./events.js";
 
+const ROUNDING = 1e-6; // ms
 const KEPT = 6000; // batches, refused requests, slot occupancies and colour numbers of sequences
 
 class Timeline {
@@ -172,7 +173,7 @@ class Timeline {
   isExact(from, to) {
     const first = Math.max(this.begin, from);
     const last = Math.min(this.now, to);
-    return first >= last || this.spans.some(([begin, end]) => begin <= first && end >= last);
+    return first >= last || this.spans.some(([begin, end]) => begin <= first + ROUNDING && end >= last - ROUNDING);
   }
 
   // Whether nothing is known of a time.

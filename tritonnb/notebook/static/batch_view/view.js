@@ -210,16 +210,19 @@ class View {
     return isInSight ? this.cursor : from + span / 2;
   }
 
-  // The views of a comparison show the same time: the trait `moment` is linked in the browser.
+  // The views of a comparison show the same time, and columns if one of them has to: the trait `moment` is linked in
+  // the browser.
   shareMoment() {
-    this.model.set("moment", { from: this.window.from, span: this.window.span, cursor: this.cursor });
+    const { from, span, needsColumns: columns } = this.window;
+    this.sharedColumns = columns;
+    this.model.set("moment", { from, span, cursor: this.cursor, columns, by: this.name });
   }
 
-  showMoment({ from, span, cursor }) {
+  showMoment({ from, span, cursor, columns, by }) {
     const { window } = this;
-    if (from === undefined || (from === window.from && span === window.span && cursor === this.cursor)) return;
-    this.stopFollowing();
-    Object.assign(window, { from, span });
+    if (from === undefined || by === this.name) return;
+    if (from !== window.from || span !== window.span || cursor !== this.cursor) this.stopFollowing();
+    Object.assign(window, { from, span, otherNeedsColumns: columns });
     this.cursor = cursor;
     this.draw();
   }
@@ -345,6 +348,7 @@ class View {
     const surface = new CanvasSurface(this.canvas, width, height, this.theme);
     this.frame = drawTimeline(surface, this.timeline, this.shown());
     this.updateText();
+    if (!this.model.get("live") && this.window.needsColumns !== this.sharedColumns) this.shareMoment();
   }
 
   // Text and numbers change no faster than they can be read.
@@ -382,7 +386,10 @@ function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);
   const view = new View(model, root);
-  const stopFollowingKernel = followKernel(model, el, () => view.liveEnded());
+  const stopFollowingKernel = followKernel(model, el, () => {
+    model.set("notice", "Disconnected from the kernel.");
+    model.set("live", false);
+  });
   const listeners = {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),

@@ -18,6 +18,7 @@ const SHORTEST = 0.05; // ms
 class TimeWindow {
   constructor(follow) {
     Object.assign(this, { follow, from: 0, span: 2000, pinned: false, columns: false });
+    Object.assign(this, { needsColumns: false, otherNeedsColumns: false });
     Object.assign(this, { batches: true, rows: null, scrolls: true, chosen: 2000, changedAt: -Infinity });
     this.release();
   }
@@ -69,8 +70,9 @@ class TimeWindow {
   // What is drawn now: batches or columns, and up to how many rows.
   shown(timeline, width, end, now) {
     if (this.follow) this.place(timeline, end);
-    const isWanted = !this.follow || !this.columns;
-    this.batches = isWanted && (this.holds || showsBatches(timeline, this.from, this.span, width, this.batches));
+    this.needsColumns = !this.holds && !showsBatches(timeline, this.from, this.span, width, this.batches);
+    const wantsColumns = this.follow ? this.columns : this.otherNeedsColumns;
+    this.batches = !wantsColumns && !this.needsColumns;
     if (!this.pinned || this.rows === null) this.rows = this.rowsInSight(timeline, now);
     return { from: this.from, span: this.span, batches: this.batches, rows: this.rows };
   }
@@ -82,7 +84,8 @@ class TimeWindow {
       return;
     }
     if (!this.pinned) {
-      const known = Math.max(SHORTEST, (end - timeline.first) * (1 + MARGIN));
+      const isEmpty = timeline.firstArrival === Infinity;
+      const known = isEmpty ? Infinity : Math.max(SHORTEST, (end - timeline.first) * (1 + MARGIN));
       this.span = this.columns ? Math.max(SPANS.columns, this.chosen) : this.chosen;
       while (this.span >= 2 * known) this.span /= 2;
     }
