@@ -153,6 +153,7 @@ TOKENS = [
 @given(st.lists(st.sampled_from(TOKENS), max_size=8).map(lambda tokens: "".join(tokens).encode()))
 @settings(max_examples=2000)
 @example(b'{"a":{"b":1,"b":"c"},"a":[]}')
+@example(b"[-NaN]")
 @example(b'[{"a":"a"},{"a":1,"a":2}]')
 def test_quick_reader_accepts_only_what_rapidjson_accepts_with_the_same_value(document: bytes) -> None:
     assert outcome(parse, document) == outcome(_parse_as_rapidjson, document)

@@ -357,8 +357,8 @@ class Simulation:
         time_ns = round(arrival.time_us * 1000)
         if time_ns < self.clock.now:
             raise InvalidArgumentError(
-                f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us} after "
-                f"{self.clock.now / 1000} µs"
+                f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us:g} after "
+                f"{self.clock.now / 1000:g} µs"
             )
         self._next, self.clock.arrival_ns = self._create(time_ns, arrival, serial), time_ns
 

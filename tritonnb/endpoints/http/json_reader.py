@@ -37,7 +37,9 @@ _MAX_DEPTH = 256
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DEPTH_CHANGES = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
-_STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)')
+_STRING_OR_SPECIAL = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)|-NaN')
+#: Numbers that only RapidJSON reads, as Python spells them.
+_PYTHON_SPELLING = {"Inf": "Infinity", "-NaN": "NaN"}
 
 
 def parse(raw: bytes | bytearray) -> object:
@@ -156,7 +158,7 @@ def _parse_as_rapidjson(raw: bytes) -> object:
             raise
         raise _parse_error(_NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])) from None
     text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    return _python_reader.decode(_STRING_OR_INF.sub(_python_spelling, text))
+    return _python_reader.decode(_STRING_OR_SPECIAL.sub(_python_spelling, text))
 
 
 def _without_deep_values(raw: bytes) -> bytes:
@@ -181,7 +183,7 @@ def _without_deep_values(raw: bytes) -> bytes:
 
 
 def _python_spelling(match: re.Match[str]) -> str:
-    return "Infinity" if match.group() == "Inf" else match.group()
+    return _PYTHON_SPELLING.get(match.group(), match.group())
 
 
 def _parse_error(reason: str, offset: int) -> InternalError:
