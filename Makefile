@@ -22,7 +22,7 @@ SITE := build/site
 TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 # Tests of one file run in the same process, since they share fixtures.
 SHARED_BY := --dist=loadfile --numprocesses
-FAST := --hypothesis-profile=fast -m "not (browser or kernel or wheel or isolated or slow)"
+FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -41,7 +41,7 @@ step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo 
 install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-fast test-debug test-tensorflow test-ray fuzz \
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-builds test-fast test-debug test-tensorflow test-ray fuzz \
 	chromium node check docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
@@ -59,6 +59,7 @@ say-if-interpreted: $(LAB)
 	@$(BIN)/python -c 'from tritonnb.compiled import STATE; STATE == "compiled" or print(f"tritonnb is {STATE}. Faster: make compile")'
 
 # Four pytest processes for two cores, since tests often wait. Those in a browser share one, and one JupyterLab.
+# Tests that compile for minutes have the target `test-builds`.
 test: $(MODELS) $(COMPILED)
 	$(TOGETHER) test-browser test-others
 
@@ -66,15 +67,20 @@ test-browser: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest -m browser
 
 test-others: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not browser"
+	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build)"
+
+# Wheels, and PyTorch 2 archives.
+test-builds: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(SHARED_BY)=2 -m build
 
 # For the edit loop: without the tests that start a browser, a kernel, a build or isolated models, or take seconds.
 test-fast: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
 
-# The fast tests in asyncio's debug mode, which finds calls of the event loop on other threads.
+# The fast tests of the sources instead of the compiled modules, in asyncio's debug mode, which finds calls of the event
+# loop on other threads.
 test-debug: $(MODELS) $(COMPILED)
-	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(SHARED_BY)=2 $(FAST)
+	PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest -p tests.interpreted $(SHARED_BY)=2 $(FAST)
 
 # TensorFlow is large, and not in the extra `all`: its tests run in a dedicated environment, where they do not skip.
 test-tensorflow: $(TENSORFLOW)/.installed

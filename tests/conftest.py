@@ -38,7 +38,7 @@ settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-
 settings.load_profile("tritonnb")
 
 #: A test that uses the fixture has the marker.
-MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "wheel": "wheel"}
+MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "wheel": "build"}
 
 
 @pytest.hookimpl(wrapper=True)

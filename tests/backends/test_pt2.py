@@ -32,7 +32,7 @@ from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.load import load_config
 from tritonnb.model_zoo import digits, digits_pt2
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.build, pytest.mark.slow, pytest.mark.timeout(600)]
 
 AOTI = 'platform: "torch_aoti"'
 #: Not optimised, which takes less time.

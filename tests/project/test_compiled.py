@@ -21,10 +21,10 @@ _WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["
 MODULES = _WHEEL["hooks"]["custom"]["modules"]
 
 
-def copied(directory: Path, *left_out: str) -> dict[str, str]:
+def copied(directory: Path) -> dict[str, str]:
     """A copy of the package as a checkout has it, and the environment in which it is imported."""
     directory.mkdir()
-    shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", *left_out))
+    shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "model_repository").symlink_to(ROOT / "model_repository")
     shutil.copy2(ROOT / "hatch_build.py", directory)
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
@@ -99,24 +99,3 @@ ATTRIBUTE = re.compile(r"\bself\.(\w+)(?::[^=\n]*)? = |^    (\w+): ", flags=re.M
 def test_no_attribute_of_a_compiled_class_is_a_keyword_of_c() -> None:
     assigned = [(path, {*names}) for path in MODULES for names in ATTRIBUTE.findall((ROOT / path).read_text())]
     assert [(path, names) for path, names in assigned if names & KEYWORDS] == []
-
-
-@pytest.mark.timeout(600)
-def test_interpreted_modules_pass_the_same_tests(tmp_path: Path) -> None:
-    environment = copied(tmp_path / "checkout", "*.so")
-    assert state(environment) == "interpreted .py"
-    # `append` leaves this checkout behind the copy on the path.
-    command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
-    # `isolated` repeats others with models in their own processes, `slow` are random runs of the same schedulers.
-    command += ["-m", "not (isolated or slow)"]
-    mistakes = ["server/test_mistakes.py", "server/test_configuration_mistakes.py", "simulation/test_mistakes.py"]
-    tests = ["core", "endpoints", "scheduling", *mistakes]
-    process = subprocess.run(
-        [*command, *(f"tests/{test}" for test in tests)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stdout[-5000:]

@@ -27,6 +27,8 @@ NEEDED = {
     "serve-with-openvino": ["openvino"],
     "scale-with-ray": ["ray"],
 }
+#: Markers of a page.
+MARKS = {"serve-a-pytorch-2-model": pytest.mark.build}
 RUN = {
     "python": "{block}",
     "bash": "import subprocess; subprocess.run(['bash', '-euo', 'pipefail', '-c', {block!r}], check=True)\n",
@@ -42,7 +44,7 @@ def statements(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=MARKS.get(page.stem, ()), id=page.stem) for page in PAGES])
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for package in NEEDED.get(page.stem, ()):
         pytest.importorskip(package)

@@ -19,7 +19,7 @@ from docs.sitegen import notebooks
 from tritonnb.backends.native.build import find_compiler
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.wheel
+pytestmark = pytest.mark.build
 
 #: A compiled wheel has 3.5 MB, half of it machine code.
 MAX_BYTES = 5_000_000
