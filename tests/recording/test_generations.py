@@ -94,3 +94,31 @@ def test_a_time_range_has_whole_generations_and_those_that_wait() -> None:
     [waiting] = ax.lines
     assert np.asarray(waiting.get_ydata())[-1] == 1
     assert excerpt(rec, 12.5, None).generations == rec.generations[-1:]
+
+
+#: Times in ms.
+@pytest.mark.parametrize(
+    ("serial", "parts"),
+    [
+        (1, {"prefill": 1, "decode": 3}),
+        (2, {"instances_busy": 1, "prefill": 1, "decode": 1}),
+        (3, {"sequence_slot": 3, "prefill": 1, "decode": 2}),
+    ],
+)
+def test_blame_of_a_generation_divides_its_latency_into_slot_prompt_and_tokens(
+    serial: int, parts: dict[str, int]
+) -> None:
+    rec = simulate(CONTINUOUS, PROMPTS, fixed(1))
+    blame = rec.blame(serial)
+    assert {cause: ns / 10**6 for cause, ns in blame.parts.items()} == parts
+    assert blame.latency_ns == next(one.end_ns for one in rec.generations if one.serial == serial)
+
+
+def test_a_generation_counts_as_one_request() -> None:
+    rec = simulate(CONTINUOUS, [Arrival(ms=0, steps=10)] * 40, fixed(1))
+    summary = rec.summary()
+    assert summary["requests"] == 40
+    assert summary["latency_p99_ms"] == pytest.approx(max(one.end_ns for one in rec.generations) / 1e6, rel=0.05)
+    assert "40 requests ran" in rec.verdict()
+    beyond = next(diagnosis for diagnosis in rec.diagnoses() if diagnosis.name == "beyond_capacity")
+    assert beyond.evidence["rows_in_server"] <= 40

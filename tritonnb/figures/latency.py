@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from tritonnb.figures.palette import INK, series
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, strip_spines
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -24,7 +25,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 3.2, describe(rec))
     if not rec.requests:
         return draw_empty(ax)
-    values = np.sort(np.array([request.latency_ns / 1e6 for request in rec.requests]))
+    values = np.array(_sorted_latencies(rec))
     quantiles = _latency_quantiles(rec)
     long_tail = quantiles["p99"] > _LONG_TAIL * max(quantiles["p50"], 1e-9) and values[0] > 0
     low, high = values[0], max(values[-1], values[0] + 1e-6)
@@ -48,8 +49,13 @@ def describe(rec: Recording) -> str:
     if not rec.requests:
         return f"Latency. {rec.verdict()}"
     quantiles = ", ".join(f"{name} {value:.2f} ms" for name, value in _latency_quantiles(rec).items())
-    longest = max(request.latency_ns for request in rec.requests) / 1e6
-    return f"Histogram of the latency of {len(rec.requests)} requests: {quantiles}, longest {longest:.2f} ms."
+    latencies = _sorted_latencies(rec)
+    return f"Histogram of the latency of {len(latencies)} requests: {quantiles}, longest {latencies[-1]:.2f} ms."
+
+
+def _sorted_latencies(rec: Recording) -> list[float]:
+    """The latency of each request in ms."""
+    return sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
 
 
 def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
@@ -61,5 +67,5 @@ def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, fl
 
 
 def _latency_quantiles(rec: Recording) -> dict[str, float]:
-    ordered = sorted(request.latency_ns / 1e6 for request in rec.requests)
+    ordered = _sorted_latencies(rec)
     return {name: quantile(ordered, share) for name, share in _QUANTILES.items()}

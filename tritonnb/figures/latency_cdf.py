@@ -13,6 +13,7 @@ from tritonnb.figures.palette import COMPUTE, INK, LIGHT
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import SPACE, draw_empty, label_log_axis, strip_spines
 from tritonnb.profile.result import LoadResult
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -35,7 +36,7 @@ def describe(rec: Recording) -> str:
 
 def latencies_of(rec: Recording) -> list[float]:
     """Return the latencies of the requests that ran, in ms."""
-    return [request.latency_ns / 1e6 for request in rec.requests]
+    return [request.latency_ns / 1e6 for request in last_executions(rec.requests)]
 
 
 def draw_load(result: LoadResult, ax: Axes | None = None, *, log: bool = True) -> Figure:

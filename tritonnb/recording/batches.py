@@ -142,6 +142,11 @@ class RequestRecord:
         )
 
 
+def last_executions(requests: Iterable[RequestRecord]) -> list[RequestRecord]:
+    """Return the last execution of each request: a generation is executed once for each step."""
+    return list({request.serial: request for request in requests}.values())
+
+
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
     """Yield every batch that ran, with its requests, in the order in which the batches finished."""
     sent = {event.batch: event for event in events if isinstance(event, BatchSent)}

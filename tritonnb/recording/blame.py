@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.batches import RequestRecord, last_executions
 from tritonnb.recording.latency_split import (
     CAUSES,
     COMPUTE_INFER,
@@ -152,7 +152,7 @@ def blame(rec: Recording, request: RequestRecord | int | str | None, service: Se
 def blame_slowest(rec: Recording, config: pb.ModelConfig, most: int) -> list[Blame]:
     """Split the latencies of the slowest requests of a recording of one model, the slowest first."""
     splitter = LatencySplitter(rec, config)
-    slowest = sorted(rec.requests, key=lambda record: -record.latency_ns)[:most]
+    slowest = sorted(last_executions(rec.requests), key=lambda record: -record.latency_ns)[:most]
     return [Blame(record, tuple(splitter.split(record)), rec) for record in slowest]
 
 

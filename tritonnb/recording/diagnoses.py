@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.arrivals import offered_load
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings
@@ -218,17 +219,18 @@ def _cost_in_proportion(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
     """More rows in the server than can run at once: Little's law gives their latency."""
-    if len(rec.requests) < 3 * _MIN_COUNT:
+    requests = last_executions(rec.requests)
+    if len(requests) < 3 * _MIN_COUNT:
         return
     begin = min(request.queued_ns for request in rec.requests)
-    seconds = (max(request.exec_end_ns for request in rec.requests) - begin) / 1e9
+    seconds = (max(request.exec_end_ns for request in requests) - begin) / 1e9
     if not seconds:
         return
     instances = len(rec.instances)
     busy = sum(batch.compute_ns for batch in rec.batches) / 1e9 / seconds / instances
-    rows = sum(request.size for request in rec.requests)
+    rows = sum(request.size for request in requests)
     rate = rows / seconds
-    latency_s = sum(request.size * request.latency_ns for request in rec.requests) / rows / 1e9
+    latency_s = sum(request.size * request.latency_ns for request in requests) / rows / 1e9
     in_server, capacity = rate * latency_s, instances * max(1, config.max_batch_size)
     if busy >= _BUSY_SHARE and in_server >= _EXCESS_RATIO * capacity:
         offered = offered_load(rec)

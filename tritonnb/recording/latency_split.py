@@ -11,13 +11,16 @@ time in the queue divides at these batches:
 
 The other parts are differences of the times in the events. All parts are adjacent intervals, so that their sum is the
 latency.
+
+A generation (a request of an iterative sequence) is executed step by step. Its latency is that of its steps together:
+the wait for a slot, the step that reads the prompt, and the other steps with the time between them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -27,7 +30,7 @@ from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import dynamic_batcher_settings, queue_delay_ns, sequence_batcher_settings
 from tritonnb.scheduling.policy import QueueSettings, TimeoutAction
 from tritonnb.scheduling.sequence_strategies import OldestSettings
-from tritonnb.telemetry.lanes import count_overlaps
+from tritonnb.telemetry.lanes import BusyTime
 
 RECEPTION = "reception"
 SEQUENCE_SLOT = "sequence_slot"
@@ -45,6 +48,7 @@ RATE_LIMITER = "rate_limiter"
 OVERHEAD = "overhead"
 COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT = "compute_input", "compute_infer", "compute_output"
 RESPONSE = "response"
+PREFILL, DECODE, OTHER_STEPS = "prefill", "decode", "other_steps"
 
 #: What each cause of latency means, in the order in which they are reported.
 CAUSES: Mapping[str, str] = {
@@ -65,10 +69,20 @@ CAUSES: Mapping[str, str] = {
     COMPUTE_INPUT: "its batch was assembled",
     COMPUTE_INFER: "its batch was executed",
     COMPUTE_OUTPUT: "the outputs of its batch were divided among its requests",
+    PREFILL: "its first step read the prompt",
+    DECODE: "its other steps made one token each",
+    OTHER_STEPS: "other generations were executed between its steps",
     RESPONSE: "its outputs were complete and the response was not yet sent",
 }
 #: The causes of the time in the queue.
-WAITS = CAUSES.keys() - {RECEPTION, COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT, RESPONSE}
+WAITS = CAUSES.keys() - {
+    RECEPTION, COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT, PREFILL, DECODE, OTHER_STEPS, RESPONSE,
+}  # fmt: skip
+_EXECUTION = (COMPUTE_INPUT, COMPUTE_INFER, COMPUTE_OUTPUT)
+#: The causes of the time before the first step of a generation that are waits for a slot.
+_SLOT = (SEQUENCE_SLOT, SEQUENCE_ORDER)
+#: The causes of the time between two steps that are none of other generations.
+_OWN_WORK = (RECEPTION, *_SLOT, OVERHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,10 @@ class LatencySplitter:
         self._batching = self._sequences or config.HasField("dynamic_batching")
         self._delay_ns = queue_delay_ns(config)
         self._levels = QueueSettings() if self._sequences else dynamic_batcher_settings(config, {}, False).queue
+        self._steps: dict[int, list[RequestRecord]] = {}
+        if config.sequence_batching.iterative_sequence:
+            for request in rec.requests:
+                self._steps.setdefault(request.serial, []).append(request)
         self._limited = any(group.rate_limiter.resources for group in config.instance_group)
         sent = [event for event in rec.events if isinstance(event, BatchSent)]
         executed = {event.batch: event for event in rec.events if isinstance(event, BatchExecuted)}
@@ -140,7 +158,27 @@ class LatencySplitter:
         )
 
     def split(self, request: RequestRecord) -> list[Interval]:
-        """Return the intervals of a request, adjacent and in order; their durations sum to its latency."""
+        """Return the intervals of a request, adjacent and in order; their durations sum to its latency.
+
+        Those of a step of a generation are those of all steps up to it.
+        """
+        if request.serial not in self._steps:
+            return self._split_execution(request)
+        parts: list[Interval] = []
+        begin_ns = request.received_ns
+        for number, step in enumerate(self._steps[request.serial]):
+            for part in self._split_execution(replace(step, received_ns=begin_ns)):
+                begin_ns = part.end_ns
+                cause = _cause_in_generation(part.cause, number)
+                if parts and parts[-1].cause == cause:
+                    parts[-1] = replace(parts[-1], end_ns=part.end_ns)
+                else:
+                    parts.append(replace(part, cause=cause, batch=None))
+            if step.batch == request.batch:
+                break
+        return parts
+
+    def _split_execution(self, request: RequestRecord) -> list[Interval]:
         lane = self._lanes[self._instance_of(request)] if self._sequences else self._shared
         place = lane.place(request.batch)
         batch, executed = lane.batches[place], self._executed[request.batch]
@@ -293,6 +331,17 @@ class LatencySplitter:
         return self._levels.level_of(arrival.priority if arrival else 0)
 
 
+def _cause_in_generation(cause: str, step: int) -> str:
+    """Return what the cause of a part of a step is for its generation."""
+    if cause in _EXECUTION:
+        return DECODE if step else PREFILL
+    if not step:
+        return SEQUENCE_SLOT if cause in _SLOT else cause
+    if cause in _OWN_WORK:
+        return OVERHEAD
+    return cause if cause == RESPONSE else OTHER_STEPS
+
+
 class _Lane:
     """The batches that one set of instances ran, in the order in which they were sent."""
 
@@ -322,42 +371,3 @@ def _running_maximum(values: Sequence[int]) -> Iterator[int]:
     for value in values:
         largest = max(largest, value)
         yield largest
-
-
-class BusyTime:
-    """The times at which every instance of a set executes a batch.
-
-    Parameters
-    ----------
-    begins_ns : sequence of int
-        When each batch was sent.
-    ends_ns : sequence of int or None
-        When its instance was idle again; None if that is outside the recording.
-    instances : int
-        Size of the set.
-
-    Examples
-    --------
-    >>> list(BusyTime([10, 20], [30, 40], 2).split(0, 50, 45))
-    [(False, 20), (True, 30), (False, 45), (False, 50)]
-    """
-
-    def __init__(self, begins_ns: Sequence[int], ends_ns: Sequence[int | None], instances: int) -> None:
-        self._times: list[int] = []  # at each of them the state changes, first to busy
-        for time_ns, running in zip(*count_overlaps(zip(begins_ns, ends_ns, strict=True)), strict=True):
-            if (running >= instances) != len(self._times) % 2:
-                self._times.append(time_ns)
-
-    def split(self, begin_ns: int, end_ns: int, also_at_ns: int) -> Iterator[tuple[bool, int]]:
-        """Yield the parts of an interval, cut at ``also_at_ns``: whether all instances are busy, and the end."""
-        place = bisect_right(self._times, begin_ns)
-        now = begin_ns
-        while now < end_ns:
-            until = self._times[place] if place < len(self._times) else end_ns
-            if now < also_at_ns < until:
-                yield place % 2 == 1, min(also_at_ns, end_ns)
-                now = min(also_at_ns, end_ns)
-                continue
-            now = min(until, end_ns)
-            yield place % 2 == 1, now
-            place += 1

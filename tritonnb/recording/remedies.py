@@ -16,7 +16,7 @@ from tritonnb.core.events import RequestArrived
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
-from tritonnb.recording.batches import RequestRecord
+from tritonnb.recording.batches import RequestRecord, last_executions
 from tritonnb.recording.sequences import slot_count
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.quantiles import quantile
@@ -185,14 +185,14 @@ class _Replay:
         for arrivals in (within, self._arrivals):
             rec = simulated(config, arrivals, self._service)
             matches = [record for record in rec.requests if record.serial == self._index + 1]
-            if matches and (len(within) == len(self._arrivals) or matches[0].exec_end_ns <= self._until_us * 1000):
+            if matches and (len(within) == len(self._arrivals) or matches[-1].exec_end_ns <= self._until_us * 1000):
                 break
         if not matches:
             return None
-        latencies = sorted(request.latency_ns / 1e6 for request in rec.requests)
-        intervals = split.LatencySplitter(rec, config).split(matches[0])
+        latencies = sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
+        intervals = split.LatencySplitter(rec, config).split(matches[-1])
         sizes = {batch.number: batch.size for batch in rec.batches}
-        return _Outcome(matches[0], intervals, sizes, quantile(latencies, 0.99))
+        return _Outcome(matches[-1], intervals, sizes, quantile(latencies, 0.99))
 
 
 # --- candidates: the smallest change first ------------------------------------------------------

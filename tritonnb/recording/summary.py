@@ -63,11 +63,13 @@ def verdict(recording: Recording) -> str:
         count = pluralize(len(recording.requests), "traced request")
         return f"Sample of {count}: latency p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms; batches are not complete."
     sentence = (
-        f"{pluralize(len(recording.requests), 'request')} ran in "
+        f"{pluralize(int(figures['requests']), 'request')} ran in "
         f"{pluralize(len(recording.batches), 'batch', 'batches')}: "
         f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
         f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
     )
+    if figures["null_rows"]:
+        sentence += f"; batches also had {pluralize(int(figures['null_rows']), 'null row')}, which their sizes include"
     times = token_times_of(recording.generations)
     if times.count:
         sentence += f"; {times.verdict().removesuffix('.')}"

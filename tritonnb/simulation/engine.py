@@ -94,23 +94,22 @@ class Columns:
 
     def summary(self) -> dict[str, float]:
         """Return the key figures; `Recording.summary` documents keys and units."""
-        latencies: list[int] = []
+        last: dict[int, int] = {}  # the latency of each request at the end of its last execution
         position = shared_rows = longest_ns = 0
         for index, count in enumerate(self.requests):
             start_ns, end_ns = self.starts[index], self.ends[index]
             for _ in range(count):
-                latencies.append(end_ns - self.received[position])
+                last[self.serials[position]] = end_ns - self.received[position]
                 longest_ns = max(longest_ns, start_ns - self.queued[position])
                 if count > 1:
                     shared_rows += self.rows[position]
                 position += 1
-        latencies.sort()
-        latencies_ms = [latency_ns / 1e6 for latency_ns in latencies]
+        latencies_ms = [latency_ns / 1e6 for latency_ns in sorted(last.values())]
         rows, batches = sum(self.rows), len(self.starts)
         span_ns = max(self.ends) - min(self.received) if position else 0
         return {
-            "requests": position,
-            "rate": position / span_ns * 1e9 if span_ns else 0.0,
+            "requests": len(last),
+            "rate": len(last) / span_ns * 1e9 if span_ns else 0.0,
             "rows": rows,
             "batches": batches,
             "refused": self.refused,

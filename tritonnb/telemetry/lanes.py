@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 
@@ -85,3 +86,42 @@ def count_overlaps(intervals: Iterable[tuple[int, int | None]]) -> tuple[list[in
             changes[end] = changes.get(end, 0) - 1
     times = sorted(changes)
     return times, list(accumulate(changes[time] for time in times))
+
+
+class BusyTime:
+    """The times at which every instance of a set executes a batch.
+
+    Parameters
+    ----------
+    begins_ns : sequence of int
+        When each batch was sent.
+    ends_ns : sequence of int or None
+        When its instance was idle again; None if that is outside the recording.
+    instances : int
+        Size of the set.
+
+    Examples
+    --------
+    >>> list(BusyTime([10, 20], [30, 40], 2).split(0, 50, 45))
+    [(False, 20), (True, 30), (False, 45), (False, 50)]
+    """
+
+    def __init__(self, begins_ns: Sequence[int], ends_ns: Sequence[int | None], instances: int) -> None:
+        self._times: list[int] = []  # at each of them the state changes, first to busy
+        for time_ns, running in zip(*count_overlaps(zip(begins_ns, ends_ns, strict=True)), strict=True):
+            if (running >= instances) != len(self._times) % 2:
+                self._times.append(time_ns)
+
+    def split(self, begin_ns: int, end_ns: int, also_at_ns: int) -> Iterator[tuple[bool, int]]:
+        """Yield the parts of an interval, cut at ``also_at_ns``: whether all instances are busy, and the end."""
+        place = bisect_right(self._times, begin_ns)
+        now = begin_ns
+        while now < end_ns:
+            until = self._times[place] if place < len(self._times) else end_ns
+            if now < also_at_ns < until:
+                yield place % 2 == 1, min(also_at_ns, end_ns)
+                now = min(also_at_ns, end_ns)
+                continue
+            now = min(until, end_ns)
+            yield place % 2 == 1, now
+            place += 1

@@ -7,7 +7,7 @@ const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the la
 // The meaning of each cause in the palette; the other causes have the colours of a series.
 const MEANINGS = {
   instances_busy: "queue", queue_delay: "limit", compute_input: "input", compute_infer: "compute",
-  compute_output: "output",
+  compute_output: "output", prefill: "input", decode: "compute", other_steps: "queue",
 };
 const SERIES = ["earlier_requests", "priority", "did_not_fit", "batch_closed", "preferred_size"];
 
