@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_every_flag_is_in_the_command_line_reference() -> None:
     page = reference.command_line_page()
     assert "--model-repository" in flags
     assert [flag for flag in flags if flag.startswith("--") and flag != "--help" and f"`{flag}`" not in page] == []
+
+
+def test_installation_page_names_every_optional_extra() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/install.md").read_text("utf-8").partition("## Optional")[2], re.M)
+    named = {extra for row in rows for extra in re.findall(r"`(\w+)`", row)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert named == set(project["optional-dependencies"])
 
 
 def test_the_version_is_written_once() -> None:
