@@ -68,20 +68,35 @@ def main() -> None:
     target = Path(__file__).parent / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     target.parent.mkdir(exist_ok=True)
     print(doctor())
+    stolen: dict[str, float] = {}
     results: dict[str, object] = {
         "when": time.strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
         "options": f"--seconds {options.seconds} --rounds {options.rounds}",
         "cpus": os.cpu_count(),
+        "stolen": stolen,
     }
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.names or BENCHMARKS:
             print(f"\n{name}: {BENCHMARKS[name].__doc__}", flush=True)
+            before = _processor_ticks()
             results[name] = BENCHMARKS[name](Path(scratch), options.seconds, options.rounds)
+            stolen[name] = _stolen_share(before, _processor_ticks())
             target.write_text(json.dumps(results, indent=1))  # the next benchmark may fail
     print(f"\nwritten to {target}")
     if options.report:
         print(f"written to {write_report()}")
+
+
+def _processor_ticks() -> list[int]:
+    """The processor time of this machine since its start, by kind: the eighth is what its host gave to others."""
+    return [int(ticks) for ticks in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+
+
+def _stolen_share(before: list[int], after: list[int]) -> float:
+    """The share of a period (0 to 1) in which a processor of this machine had work and its host ran something else."""
+    spent = [end - begin for begin, end in zip(before, after, strict=True)]
+    return spent[7] / sum(spent)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from tritonnb.compiled import STATE
 
 PAGE = servers.ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
+#: The share of the processor time that is mentioned if the host took it.
+_NOTABLE = 0.02
 
 _INTRODUCTION = """# Performance
 
@@ -40,7 +42,11 @@ def write_report() -> Path:
         if name in newest:
             run, figures = newest[name]
             command = f"python -m benchmarks {name} {run['options']}"
-            sections.append(f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}\n")
+            stolen = run.get("stolen", {}).get(name, 0.0)
+            host = f"; the host of the machine took {stolen:.0%} of its processor time" if stolen >= _NOTABLE else ""
+            sections.append(
+                f"## {title}\n\n{section(figures)}\n\n`{command}`, {run['when']}, commit {run['commit']}{host}\n"
+            )
     rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
     if rows:
         sections.append(f"## Below the target\n\n{table(('what', 'target', 'measured'), rows)}\n{why}\n")
@@ -60,7 +66,7 @@ def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
     for path in sorted(RESULTS.glob("*.json")):
         results = json.loads(path.read_text())
         measured = {name: figures for name, figures in results.items() if isinstance(figures, dict) and figures}
-        newest.update({name: (results, figures) for name, figures in measured.items()})
+        newest.update({name: (results, figures) for name, figures in measured.items() if name in SECTIONS})
     return newest
 
 
