@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -157,13 +156,12 @@ def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:
     assert never_decreasing({1: 3.0, 2: 2.0, 4: 1.0}) == {1: 2.0, 2: 2.0, 4: 2.0}
 
 
-def test_measuring_takes_no_longer_than_it_must(server: Server) -> None:
+def test_slow_model_is_measured_at_some_batch_sizes_only(server: Server) -> None:
     @server.model(max_batch_size=64, dynamic_batching={})
     def slow(X: tnb.FP32[2]) -> tnb.FP32[2]:
-        Event().wait(0.02)
+        Event().wait(0.01)
         return X
 
-    begin = time.monotonic()
     times = tnb.service_times(server["slow"])
     assert {1, 2, 4, 8, 16, 32, 64} <= set(times)
-    assert time.monotonic() - begin < 60
+    assert len(times) < 64

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -104,9 +105,9 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     if form == "number":
         values = datatype.to_values(array).ravel().astype(np.float64).tolist()
         text = _listed(values)
-        # Python writes the same digits as RapidJSON, except for exponents, NaN and infinities.
-        return (",".join(map(write_float, values)) if "e" in text or "n" in text else text).encode()
-    return _listed(array.ravel().tolist()).encode()
+        # msgspec writes the same digits as RapidJSON, except for exponents, NaN and infinities (null).
+        return ",".join(map(write_float, values)).encode() if b"e" in text or b"n" in text else text
+    return _listed(array.ravel().tolist())
 
 
 def write_string(value: bytes) -> bytes:
@@ -136,8 +137,8 @@ def write_float(value: float) -> str:
     return f"{sign}{digits.ljust(power + 1, '0')}.0"
 
 
-def _listed(values: list[Any]) -> str:
-    return repr(values)[1:-1].replace(" ", "")
+def _listed(values: list[Any]) -> bytes:
+    return msgspec.json.encode(values)[1:-1]
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -203,7 +204,7 @@ def tensor_from_json(
     count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
-    elements = json_fields.read_field("data", json_fields.array, data)
+    elements = data if type(data) is list else json_fields.read_field("data", json_fields.array, data)
     is_string = datatype.json == "string"
     strings = read_strings(elements) if is_string else b""
     size = len(strings) if is_string else count * datatype.itemsize
