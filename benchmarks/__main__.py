@@ -29,6 +29,7 @@ from benchmarks.stages import stages
 from benchmarks.tricks import tricks
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
+from tritonnb.compiled import STATE
 
 BENCHMARKS = {
     "http": http,
@@ -74,6 +75,7 @@ def main() -> None:
         "commit": commit(),
         "options": f"--seconds {options.seconds} --rounds {options.rounds}",
         "cpus": os.cpu_count(),
+        "state": STATE,
         "stolen": stolen,
     }
     with tempfile.TemporaryDirectory() as scratch:

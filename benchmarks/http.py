@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -187,16 +187,22 @@ def inline(repository: Path) -> Path:
     return copy
 
 
-def report(title: str, runs: Mapping[tuple[str, int], Iterable[Measured]]) -> dict[str, object]:
+def report(title: str, runs: Mapping[tuple[str, int], Sequence[Measured]]) -> dict[str, object]:
     """Print and return the medians of each server and number of connections, and the ratio of this server's rate."""
     print(f"\n{title}\n{'connections':>12} {'server':>31} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
-    figures: dict[str, object] = {}
+    figures: dict[str, dict[str, float]] = {}
     for (name, count), measured in sorted(runs.items(), key=lambda item: item[0][1]):
-        ratios = [own.rate / other.rate for own, other in zip(runs["tritonnb", count], measured, strict=True)]
+        ratio = _paired_ratio(runs["tritonnb", count], measured)
         columns = zip(*((run.rate, run.p50, run.p99) for run in measured), strict=True)
         rate, p50, p99 = map(statistics.median, columns)
-        ratio = statistics.median(ratios)
         shown = "" if name == "tritonnb" else f"{ratio:.2f}x"
         print(f"{count:>12} {name:>31} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {shown}")
         figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ratio}
-    return figures
+        if ("triton", count) in runs:
+            figures[f"{name} at {count}"]["times_triton"] = _paired_ratio(measured, runs["triton", count])
+    return dict(figures)
+
+
+def _paired_ratio(measured: Iterable[Measured], reference: Iterable[Measured]) -> float:
+    """The median of the ratios of the rates in each round."""
+    return statistics.median(one.rate / other.rate for one, other in zip(measured, reference, strict=True))

@@ -16,7 +16,6 @@ from benchmarks import servers
 from benchmarks.http import INLINE
 from benchmarks.stages import STAGES, THREAD_TIMES
 from benchmarks.targets import below_target
-from tritonnb.compiled import STATE
 
 PAGE = servers.ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
@@ -37,7 +36,8 @@ Each request has its own ID and data. Rows called `tritonnb` are of a Python mod
 def write_report() -> Path:
     """Write the page; benchmarks without results are left out."""
     newest = _newest()
-    sections = [_INTRODUCTION, _conditions()]
+    states = {run["state"] for run, _ in newest.values()}
+    sections = [_INTRODUCTION, _conditions(" or ".join(sorted(states)))]
     for name, (title, section) in SECTIONS.items():
         if name in newest:
             run, figures = newest[name]
@@ -70,11 +70,11 @@ def _newest() -> dict[str, tuple[dict[str, Any], Any]]:
     return newest
 
 
-def _conditions() -> str:
+def _conditions(state: str) -> str:
     rows = [
         ("machine", f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"),
         ("Python", platform.python_version()),
-        ("tritonnb", f"{version('tritonnb')}, {STATE}"),
+        ("tritonnb", f"{version('tritonnb')}, {state}"),
         ("Triton", f"the binary of {servers.PACKAGE} (Triton 2.51), Python backend"),
         ("packages", ", ".join(f"{name} {version(name)}" for name in ("numpy", "tornado", "uvloop", "onnxruntime"))),
     ]
@@ -100,7 +100,7 @@ def _cases(figures: dict[str, Any]) -> str:
         (
             case,
             server,
-            *(f"{own['rate'] / triton['rate']:.2f}, {own['p99_ms'] / triton['p99_ms']:.2f}" for own, triton in pairs),
+            *(f"{own['times_triton']:.2f}, {own['p99_ms'] / triton['p99_ms']:.2f}" for own, triton in pairs),
         )
         for case, measured in figures.items()
         for server in ("tritonnb", INLINE)
@@ -109,8 +109,9 @@ def _cases(figures: dict[str, Any]) -> str:
     longest = max(len(row) for row in ratios)
     rows = [(*row, *[""] * (longest - len(row))) for row in ratios]
     return (
-        "Requests per second, then the p99 of the latency, each divided by Triton's, over the fewest connections, more "
-        "and most.\n\n"
+        "Requests per second (the median of the ratios of each round), then the p99 of the latency, each divided by "
+        "Triton's, over the fewest connections of a case, more, and most. *Headers of tritonclient* repeats a row of "
+        "the first case: the difference is the scatter.\n\n"
         + table(("requests", "server", *("fewest", "more", "most")[: longest - 2]), rows)
         + "\n"
         + table(("requests", *_COLUMNS), [(case, *row) for case in figures for row in _rows(figures[case])])
