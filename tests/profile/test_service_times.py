@@ -156,12 +156,11 @@ def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:
     assert never_decreasing({1: 3.0, 2: 2.0, 4: 1.0}) == {1: 2.0, 2: 2.0, 4: 2.0}
 
 
-def test_slow_model_is_measured_at_some_batch_sizes_only(server: Server) -> None:
+def test_slow_model_is_measured_at_the_powers_of_two(server: Server) -> None:
     @server.model(max_batch_size=64, dynamic_batching={})
     def slow(X: tnb.FP32[2]) -> tnb.FP32[2]:
-        Event().wait(0.01)
+        Event().wait(0.02)
         return X
 
     times = tnb.service_times(server["slow"])
     assert {1, 2, 4, 8, 16, 32, 64} <= set(times)
-    assert len(times) < 64
