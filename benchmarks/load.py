@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-#: The headers of four clients, beside ``Host``, ``Content-Length`` and ``Inference-Header-Content-Length``.
+#: The headers of four clients beside ``Host``, ``Content-Length`` and ``Inference-Header-Content-Length``, as captured;
+#: those of perf_analyzer are assumed.
 CLIENTS: dict[str, dict[str, str]] = {
     "tritonclient": {"User-Agent": "python/gevent-http-client-2.6.1"},
     "requests": {

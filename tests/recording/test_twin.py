@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.recording.learned_times import monotone
+from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Draw, VaryingService
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
@@ -156,3 +157,11 @@ def test_what_cannot_be_predicted_is_refused() -> None:
         rec.twin().predict(max_delay=1)
     with pytest.raises(tnb.TritonError, match="expected a recording with at least one executed batch, got none"):
         tnb.Recording().twin()
+
+
+def test_a_generation_counts_as_one_request_in_a_prediction() -> None:
+    config = "max_batch_size: 2 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }"
+    rec = tnb.simulate(config, [Arrival(ms=20 * number, steps=4) for number in range(60)], tnb.fixed(2))
+    prediction = rec.twin().predict()
+    assert prediction.latency_p50_ms.value == pytest.approx(rec.summary()["latency_p50_ms"], rel=0.3)
+    assert prediction.throughput.value == pytest.approx(rec.summary()["rate"], rel=0.3)

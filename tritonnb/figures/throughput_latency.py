@@ -18,6 +18,7 @@ from tritonnb.figures.scale import SPACE, label_log_axis, strip_spines
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
 from tritonnb.profile.trial import Runs
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.quantiles import quantile
 
@@ -34,7 +35,7 @@ class _Point:
 
     @classmethod
     def for_recording(cls, rec: Recording) -> _Point:
-        ordered = sorted(request.latency_ns / 1e6 for request in rec.requests)
+        ordered = sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
         return cls(len(ordered), quantile(ordered, 0.99), theory(rec))
 
 

@@ -128,7 +128,7 @@ def _text_of(config: str | bytes | os.PathLike[str]) -> str:
 
 
 def _is_path(config: object) -> bool:
-    """Return whether a configuration is given as a path: a text has a field, with a colon or in brackets."""
+    """Return whether a configuration is given as a path: a text with a colon or a bracket has fields."""
     if not isinstance(config, str):
         return isinstance(config, os.PathLike)
     if set(config) & set("{}<>#\n") or not config.strip():

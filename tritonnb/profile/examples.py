@@ -174,7 +174,7 @@ class Prompt(dict[str, list[Any]]):
 
     @classmethod
     def from_text(cls, text: str, tokens: int, sampling: Json) -> Prompt:
-        """Return the inputs that ask for a number of tokens after a text."""
+        """Return the inputs that set the number of tokens to generate."""
         options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
         return cls(text_input=[[text]], stream=[[True]], sampling_parameters=[[json.dumps(options)]])
 

@@ -16,6 +16,7 @@ import numpy as np
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.recording.arrivals import OfferedLoad, offered_load
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.from_config import queue_delay_ns
 from tritonnb.simulation.run import instance_count
@@ -165,7 +166,7 @@ def theory(rec: Recording) -> Theory:
     config = rec.configs.get(models.pop())
     offered = offered_load(rec)
     rate, rows = offered.rate, offered.rows
-    latency_ms = float(np.mean([request.latency_ns for request in rec.requests])) / 1e6
+    latency_ms = float(np.mean([request.latency_ns for request in last_executions(rec.requests)])) / 1e6
     alpha_ms, tau0_ms = _line(rec)
     instances = len(rec.instances) if config is None else instance_count(config)
     largest = max([*rec.batch_sizes(), 0 if config is None else config.max_batch_size])

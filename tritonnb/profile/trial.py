@@ -20,6 +20,7 @@ from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate, simulated
 from tritonnb.server.model_handle import ModelHandle
@@ -133,7 +134,7 @@ def simulate_trial(
 ) -> Trial:
     """Simulate a configuration with the given arrivals."""
     recording = simulated(config, arrivals, known.service, seed)
-    latencies = np.array([request.latency_ns for request in recording.requests], np.float64) / 1e6
+    latencies = np.array([request.latency_ns for request in last_executions(recording.requests)], np.float64) / 1e6
     refused = len(recording.refused)
     begin = min((request.received_ns for request in recording.requests), default=0)
     span_ns = max((request.exec_end_ns for request in recording.requests), default=0) - begin

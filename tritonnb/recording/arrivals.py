@@ -10,6 +10,7 @@ from statistics import fmean
 
 from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCancelled
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
+from tritonnb.recording.batches import last_executions
 from tritonnb.recording.recorded_events import RecordedEvents
 from tritonnb.simulation.arrivals import Arrival
 
@@ -78,7 +79,9 @@ def offered_load(rec: RecordedEvents) -> OfferedLoad:
     """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
     arrived = sorted((event.time_ns, event.size) for event in rec.events if isinstance(event, RequestArrived))
     begin = min(request.received_ns for request in rec.requests)
-    throughput = len(rec.requests) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)
+    throughput = (
+        len(last_executions(rec.requests)) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)
+    )
     first_end_ns = min(request.exec_end_ns for request in rec.requests)
     rate = _rate([time_ns for time_ns, _ in arrived], first_end_ns) or throughput
     sizes = [size for _, size in arrived] or [request.size for request in rec.requests]

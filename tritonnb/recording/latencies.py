@@ -16,6 +16,8 @@ Integers = npt.NDArray[np.int64]
 class SimulatedLatencies:
     """Times of the requests and batches that ran, in ns.
 
+    A generation (iterative sequence) has an entry for each of its steps; `last` selects one for each request.
+
     Attributes
     ----------
     serial, rows, batch : numpy.ndarray of int64, shape [requests]
@@ -39,8 +41,14 @@ class SimulatedLatencies:
     refused: int
 
     @property
+    def last(self) -> Integers:
+        """The indices of the last execution of each request: a generation is executed once for each step."""
+        _, first_from_end = np.unique(self.serial[::-1], return_index=True)
+        return np.sort(len(self.serial) - 1 - first_from_end)
+
+    @property
     def latency_ns(self) -> Integers:
-        """Of each request, from reception to the end of the execution."""
+        """Of each execution of a request, from its reception to the end of the execution."""
         return self.end_ns[self.batch] - self.received_ns
 
     @property

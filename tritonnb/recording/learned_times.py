@@ -1,4 +1,4 @@
-"""RecordedExecution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
+"""Execution times learned from a recording: by batch size, with their variation, stalls and busy instances."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ class _Run:
         kept = latencies_from_columns(columns)
         if not len(kept.serial):
             raise InvalidArgumentError("predict expected requests that run, but all are refused")
-        p50_ms, p95_ms, p99_ms = map(float, np.quantile(kept.latency_ns / 1e6, [0.5, 0.95, 0.99]))
+        p50_ms, p95_ms, p99_ms = map(float, np.quantile(kept.latency_ns[kept.last] / 1e6, [0.5, 0.95, 0.99]))
         durations = kept.end_ns - kept.start_ns
         elapsed_ns = int(kept.end_ns.max() - kept.received_ns.min())
         shortest = min((excess_ns for _, excess_ns in times.stalls), default=0)
@@ -289,7 +289,7 @@ class _Run:
             p50_ms,
             p95_ms,
             p99_ms,
-            throughput=len(kept.serial) / elapsed_ns * 1e9,
+            throughput=len(kept.last) / elapsed_ns * 1e9,
             mean_batch_size=int(kept.rows.sum()) / len(durations),
             utilization=int(durations.sum()) / elapsed_ns / instance_count(config),
             largest=int(kept.batch_size.max()),

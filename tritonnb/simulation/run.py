@@ -46,13 +46,13 @@ def run(
     seed : int
         Seed of random service times, and of a random router.
     first_step_ns : int, optional
-        What the first step of each request adds to the time of an execution: a model of language reads its prompt.
+        What the first step of each request adds to the time of an execution: a language model reads its prompt.
     replicas : int, optional
         The number of servers with this configuration.
     router : str or callable, optional
         Which of them gets a request; see `make_router`.
     columns : Columns, optional
-        Is filled; there are no events then.
+        Filled with the numbers of the run; no events are made then.
 
     Warns
     -----

@@ -152,9 +152,8 @@ class _Call:
             buffer += chunk[self._receive_messages(chunk) :]
             return
         buffer += chunk
-        if len(buffer) >= _PREFIX.size and len(buffer) == _PREFIX.size + int.from_bytes(
-            buffer[1 : _PREFIX.size], "big"
-        ):
+        size = len(buffer) - _PREFIX.size
+        if size >= 0 and _PREFIX.unpack_from(buffer)[1] == size:
             # The message keeps the memory: large tensors are not copied.
             self._buffer = bytearray()
             self._receive(memoryview(buffer)[_PREFIX.size :], buffer[0])
