@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks import servers
 from benchmarks.grpc_load import grpc_load
-from benchmarks.http import CASES, INLINE, Runs, inline, measured_on, report, users_repository
+from benchmarks.http import CASES, INLINE, Case, inline, measure_cases, users_repository
+from benchmarks.load import Measured
 
 _TITLES = ("64 bytes each way", "two models in turn", "two instances", "600 KB each way", "8 MB each way")
 _CASES = {title: CASES[title] for title in _TITLES}
@@ -18,20 +20,24 @@ def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Requests of two sizes to one and two models, and to one with two instances."""
     repository = users_repository(scratch)
     models = sorted({model for case in _CASES.values() for model in case.models})
-    starts: dict[str, Callable[[int], AbstractContextManager[str]]] = {
-        "triton": lambda port: servers.triton(repository, scratch, grpc=port),
-        "tritonnb": lambda port: servers.tritonnb(repository, *models, grpc=port),
-        INLINE: lambda port: servers.tritonnb(inline(repository), *models, grpc=port),
+    started = {
+        "triton": _grpc_port(lambda port: servers.triton(repository, scratch, grpc=port)),
+        "tritonnb": _grpc_port(lambda port: servers.tritonnb(repository, *models, grpc=port)),
+        INLINE: _grpc_port(lambda port: servers.tritonnb(inline(repository), *models, grpc=port)),
     }
-    runs: dict[str, Runs] = {title: {} for title in _CASES}
-    for number in range(rounds):
-        for server, start in starts.items():
-            port = servers.free_port()
-            with start(port):
-                for title, case in measured_on(server, _CASES).items():
-                    grpc_load(port, case.models, case.values, 8, 1)  # warm up
-                    for count in case.connections:
-                        measured = grpc_load(port, case.models, case.values, count, seconds)
-                        runs[title].setdefault((server, count), []).append(measured)
-                        print(f"  round {number + 1}: {title}, {server} at {count}: {measured.rate:.0f}/s", flush=True)
-    return {title: report(f"gRPC: {title}", runs[title]) for title in _CASES}
+    return measure_cases(_CASES, started, rounds, partial(_measure, seconds=seconds), "gRPC: ")
+
+
+@contextmanager
+def _grpc_port(start: Callable[[int], AbstractContextManager[str]]) -> Iterator[str]:
+    """Run a server with a free gRPC port; yields the port."""
+    port = servers.free_port()
+    with start(port):
+        yield str(port)
+
+
+def _measure(port: str, case: Case, connections: int, *, seconds: int) -> Measured:
+    """Warm up with 0 connections, or measure."""
+    if not connections:
+        return grpc_load(int(port), case.models, case.values, 8, 1)
+    return grpc_load(int(port), case.models, case.values, connections, seconds)

@@ -1,6 +1,6 @@
 """HTTP against a real Triton's Python backend: identity models, requests as users send them, one load generator.
 
-Each request has its own ID and data. The servers run one after the other in several rounds, each with all models, so
+Each request has its own ID and data. The servers run at the same time and are measured in turn, in several rounds, so
 that changes in the speed of the machine affect all of them. The figures are medians of the rounds. This server is
 measured twice: by default, and, in the cases that say so, with the same models with the parameter
 ``EXECUTE_ON_ANY_THREAD``.
@@ -8,10 +8,11 @@ measured twice: by default, and, in the cases that say so, with the same models 
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from benchmarks import servers
 from benchmarks.load import CLIENTS, Measured, Requests, floats, v2_json, wrk
 
-Start = Callable[[], AbstractContextManager[str]]
+Servers = Mapping[str, AbstractContextManager[str]]
 Runs = dict[tuple[str, int], list[Measured]]
 #: This server, with Python models that permit the event loop to execute their quick batches.
 INLINE = "tritonnb, EXECUTE_ON_ANY_THREAD"
@@ -80,31 +81,50 @@ def http(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """Requests of several sizes and kinds to one, two and eight models."""
     repository = users_repository(scratch)
     models = (_IDENTITY, *_COPIES, _TWO_INSTANCES)
-    starts: dict[str, Start] = {
-        "triton": partial(servers.triton, repository, scratch),
-        "tritonnb": partial(servers.tritonnb, repository, *models),
-        INLINE: partial(servers.tritonnb, inline(repository), *models),
+    started = {
+        "triton": servers.triton(repository, scratch),
+        "tritonnb": servers.tritonnb(repository, *models),
+        INLINE: servers.tritonnb(inline(repository), *models),
     }
-    runs: dict[str, Runs] = {title: {} for title in CASES}
-    for number in range(rounds):
-        for server, start in starts.items():
-            with start() as url:
-                for title, case in measured_on(server, CASES).items():
-                    requests = case.requests()
-                    body = requests.send(url)
-                    if requests.is_binary and case.client == "tritonclient":  # others may accept compressed responses
-                        assert body == requests.contents[0], f"{server}, {title}: expected the input as the output"
-                    wrk(url, requests, 8, 1, scratch)  # warm up
-                    for count in case.connections:
-                        measured = wrk(url, requests, count, seconds, scratch)
-                        runs[title].setdefault((server, count), []).append(measured)
-                        print(f"  round {number + 1}: {title}, {server} at {count}: {measured.rate:.0f}/s", flush=True)
-    return {title: report(title, runs[title]) for title in CASES}
+    return measure_cases(CASES, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))
 
 
-def measured_on(server: str, cases: Mapping[str, Case]) -> dict[str, Case]:
-    """The cases that are measured on a server: with ``EXECUTE_ON_ANY_THREAD``, only some."""
-    return {title: case for title, case in cases.items() if server != INLINE or case.inline}
+def measure_cases(
+    cases: Mapping[str, Case],
+    started: Servers,
+    rounds: int,
+    measure: Callable[[str, Case, int], Measured],
+    prefix: str = "",
+) -> dict[str, object]:
+    """Measure each case on all servers, which run at the same time, in turn; print and return the figures.
+
+    Servers that are measured within seconds of each other find the machine in the same state.
+    """
+    figures: dict[str, object] = {}
+    with ExitStack() as stack:
+        urls = {server: stack.enter_context(start) for server, start in started.items()}
+        for title, case in cases.items():
+            chosen = [server for server in urls if server != INLINE or case.inline]
+            runs: Runs = {(server, count): [] for count in case.connections for server in chosen}
+            for server in chosen:
+                measure(urls[server], case, 0)
+            for _, count in itertools.product(range(rounds), case.connections):
+                for server in chosen:
+                    runs[server, count].append(measure(urls[server], case, count))
+                chosen.reverse()
+            figures[title] = report(f"{prefix}{title}", runs)
+    return figures
+
+
+def _measure(url: str, case: Case, connections: int, *, scratch: Path, seconds: int) -> Measured:
+    """Check and warm up with 0 connections, or measure."""
+    requests = case.requests()
+    if connections:
+        return wrk(url, requests, connections, seconds, scratch)
+    body = requests.send(url)
+    if requests.is_binary and case.client == "tritonclient":  # others may accept compressed responses
+        assert body == requests.contents[0], f"{url}: expected the input as the output"
+    return wrk(url, requests, 8, 1, scratch)
 
 
 def users_repository(scratch: Path) -> Path:
@@ -124,24 +144,14 @@ def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     """An ensemble of two identities, 1x16 FP32: target 1.5x Triton."""
     repository = ensemble_repository(scratch)
     model = "two_steps"
-    starts: dict[str, Start] = {
-        "triton": partial(servers.triton, repository, scratch, model),
-        "tritonnb": partial(servers.tritonnb, repository, model),
-        INLINE: partial(servers.tritonnb, inline(repository), model),
+    started = {
+        "triton": servers.triton(repository, scratch, model),
+        "tritonnb": servers.tritonnb(repository, model),
+        INLINE: servers.tritonnb(inline(repository), model),
     }
-    case = Case((model,))
-    requests = case.requests()
-    runs: Runs = {}
-    for number in range(rounds):
-        for name, start in starts.items():
-            with start() as url:
-                assert requests.send(url) == requests.contents[0], f"{name}: expected the input as the output"
-                wrk(url, requests, 8, 2, scratch)  # warm up
-                for count in case.connections:
-                    measured = wrk(url, requests, count, seconds, scratch)
-                    runs.setdefault((name, count), []).append(measured)
-                    print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
-    return report("ensemble of two 1x16 FP32 identities", runs)
+    title = "ensemble of two 1x16 FP32 identities"
+    cases = {title: Case((model,), inline=True)}
+    return measure_cases(cases, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))
 
 
 _TWO_STEPS = """

@@ -6,7 +6,7 @@ import shutil
 import statistics
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from tritonclient import http
 from tritonclient.utils import InferenceServerException
 
 from benchmarks import servers
-from benchmarks.http import INLINE, Start, inline
+from benchmarks.http import INLINE, inline
 from benchmarks.load import Measured, wrk_sequences
 from tritonnb.model_zoo import silero_vad
 
@@ -31,24 +31,24 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     shutil.copytree(REPOSITORY / "accumulator", repository / "accumulator")
     config = repository / "accumulator" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 5000000", "idle_microseconds: 1000000"))
-    starts: dict[str, Start] = {
-        "triton": lambda: servers.triton(repository, scratch, "accumulator"),
-        "tritonnb": lambda: servers.tritonnb(repository, "accumulator"),
-        INLINE: lambda: servers.tritonnb(inline(repository), "accumulator"),
+    started = {
+        "triton": servers.triton(repository, scratch, "accumulator"),
+        "tritonnb": servers.tritonnb(repository, "accumulator"),
+        INLINE: servers.tritonnb(inline(repository), "accumulator"),
     }
-    runs: dict[str, list[Measured]] = {name: [] for name in starts}
-    for number in range(rounds):
-        for name, start in starts.items():
-            with start() as url:
-                assert _totals(url) == [1, 3, 6], f"{name}: expected running totals"
-                wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, 2, scratch)  # warm up
+    runs: dict[str, list[Measured]] = {name: [] for name in started}
+    with ExitStack() as stack:
+        urls = {name: stack.enter_context(start) for name, start in started.items()}
+        for name, url in urls.items():
+            assert _totals(url) == [1, 3, 6], f"{name}: expected running totals"
+            wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, 2, scratch)  # warm up
+        for _ in range(rounds):
+            for name, url in urls.items():
                 _wait_for_slots(url)  # which the interrupted sequences hold until their idle timeout
-                measured = wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, seconds, scratch)
-                runs[name].append(measured)
-                print(f"  round {number + 1}: {name}: {measured.rate:.0f}/s", flush=True)
+                runs[name].append(wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, seconds, scratch))
     rates = {name: statistics.median(run.rate for run in measured_runs) for name, measured_runs in runs.items()}
     latencies = {name: statistics.median(run.p99 for run in measured_runs) for name, measured_runs in runs.items()}
-    for name in starts:
+    for name in started:
         ratio = rates["tritonnb"] / rates[name]
         print(f"{name:>31} {rates[name]:>8.0f} requests/s, p99 {latencies[name]:.2f} ms, {ratio:.2f}x")
     return {"rate": rates, "p99_ms": latencies}

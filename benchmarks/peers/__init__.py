@@ -12,13 +12,13 @@ import shutil
 import subprocess
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks import servers
-from benchmarks.http import Start, report
+from benchmarks.http import report
 from benchmarks.load import Measured, Requests, floats, v2_json, wrk
 
 SCRIPTS = Path(__file__).parent
@@ -86,7 +86,7 @@ def peers(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", single / "identity_fp32")
     values = floats(16)
     v2 = Requests.json("/v2/models/identity_fp32/infer", v2_json, values)
-    load: dict[str, tuple[Start, Requests]] = {
+    load: dict[str, tuple[Callable[[], AbstractContextManager[str]], Requests]] = {
         "triton": (partial(servers.triton, single, scratch), v2),
         "pytriton": (partial(servers.pytriton, scratch), v2),
         **{
