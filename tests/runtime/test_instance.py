@@ -36,7 +36,7 @@ class SlowToReturn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.started, self.go_on = False, threading.Event()
-        self.create_future = loop.create_future
+        self.create_future, self.call_soon = loop.create_future, loop.call_soon
 
     def call_soon_threadsafe(self, *call: Any) -> None:
         held, self.started = self.started, True

@@ -181,7 +181,15 @@ class Instance:
             # during an execution on the thread: what is called soon runs before that, what it calls soon afterwards.
             self._loop.call_soon(self._loop.call_soon, self._execute_inline, execution)
         else:
-            self._work.put(execution)
+            self._pass_to_thread(execution)
+
+    def _pass_to_thread(self, work: Execution | InstanceLostError | None) -> None:
+        """Wake the thread after what the event loop reads from the sockets now.
+
+        The thread needs the interpreter lock, which the event loop holds until then; woken earlier, it would wait for
+        it, and then compete for it.
+        """
+        self._loop.call_soon(self._work.put, work)
 
     def _execute_inline(self, execution: Execution) -> None:
         _this_thread.instance = self
@@ -214,7 +222,7 @@ class Instance:
         finished: asyncio.Future[TritonError | None] = self._loop.create_future()
         done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
         try:
-            self._work.put(execution)
+            self._pass_to_thread(execution)
             return await finished
         finally:
             self._done = done
@@ -240,7 +248,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Finalize the instance after its last execution, and end its thread."""
-        self._work.put(None)
+        self._pass_to_thread(None)
         await self._ended
 
     def _run(self) -> None:
@@ -301,7 +309,7 @@ class Instance:
         """Report the loss, then let the instance recover: batches that were sent before are executed before that."""
         if self._observer is not None:
             self._observer.instance_lost(self, error)
-        self._work.put(error)
+        self._pass_to_thread(error)
 
     def _report(self) -> None:
         execution, error = self._executed.get()
@@ -310,7 +318,7 @@ class Instance:
     def _complete(self, execution: Execution, error: TritonError | None) -> None:
         """Pass an execution on to ``done``; called on the event loop, however it was executed."""
         if isinstance(error, InstanceLostError):
-            self._work.put(error)
+            self._pass_to_thread(error)
         self._done(self, execution, error)
 
 
