@@ -163,7 +163,7 @@ def test_the_guide_lists_the_flags_that_ray_refuses(
         if flag != "ray"
     }
     refused = {flag for flag, (alone, with_ray) in outcomes.items() if with_ray == REFUSED != alone}
-    section = GUIDE.read_text().partition("## Who may send requests")[2].partition("\n## ")[0]
+    section = GUIDE.read_text().partition("## Restrict access")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `--")]
     assert {flag for cell in cells for flag in re.findall(r"`--([\w-]+)", cell)} == refused
 
