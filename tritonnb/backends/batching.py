@@ -202,7 +202,7 @@ def append_zeros(array: Array, rows: int) -> Array:
 
 
 def with_configured_shape(tensor: Tensor, spec: TensorSpec | None, batching: bool) -> Tensor:
-    """An output that a model creates itself: its ``reshape`` is undone if it has the datatype of the configuration."""
+    """Undo the ``reshape`` of an output that a model creates itself, if it has the datatype of the configuration."""
     if spec is None or spec.reshape is None or spec.datatype is not tensor.datatype:
         return tensor
     return output_tensor(spec, tensor.array, batching)

@@ -205,7 +205,7 @@ class BackendModelInstance(ABC):
         return None
 
     def cancel(self, request: InferRequest) -> None:
-        """A request of this instance, or of another one, was cancelled: ``request.cancelled`` is true.
+        """Called when a request of any instance is cancelled: ``request.cancelled`` is true.
 
         Called on the server's event loop while the request has no final response; must return at once. Only instances
         whose models cannot see the request itself need it.
@@ -272,7 +272,7 @@ class Backend(ABC):
         """Called once, before the first model, with the ``--backend-config`` settings."""
 
     def default_instance_count(self, kind: str) -> int:
-        """Number of instances of an instance group without ``count``."""
+        """Return the number of instances of an instance group without ``count``."""
         return 1
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:

@@ -244,7 +244,7 @@ def complete_responses(
 def executed_event(
     model: str, version: int, instance: str, execution: Execution, failures: list[str], now: int
 ) -> BatchExecuted:
-    """The event of an executed batch; without compute times, the whole execution counts as compute time."""
+    """Create the event of an executed batch; without compute times, the whole execution counts as compute time."""
     return BatchExecuted(
         now,
         model,

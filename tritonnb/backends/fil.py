@@ -122,7 +122,7 @@ class FilOptions:
         )
 
     def output_sizes(self, classes: int) -> tuple[int, ...]:
-        """The sizes that the dims of the output may have for a number of classes; 1 for regression and two classes."""
+        """Return the sizes that the output may have for a number of classes; 1 for regression and two classes."""
         if self.is_classifier and not self.predict_proba:
             return (1,)
         if self.is_classifier and classes == 1:

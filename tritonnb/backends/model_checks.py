@@ -119,7 +119,7 @@ def find_model_file(
     may_be_directory: bool = False,
     error: type[TritonError] = NotFoundError,
 ) -> Path:
-    """The file of a model version: ``default_model_filename`` of the configuration, or the backend's default name.
+    """Return the file of a version: ``default_model_filename`` of the configuration, or the backend's default name.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ class OpenVinoInstance(BackendModelInstance):
         del self._request
 
     def _padding(self, rows: int) -> int:
-        """Number of rows of zeros that the batch needs."""
+        """Return the number of rows of zeros that the batch needs."""
         missing = self._max_batch_size - rows
         if not self._max_batch_size or not missing:
             return 0

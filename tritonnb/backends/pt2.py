@@ -142,7 +142,7 @@ class Pt2Instance(BackendModelInstance):
 
 
 def argument_names(call_spec: list[str]) -> tuple[list[str], list[str]]:
-    r"""The names of the tensors in the arguments and results of ``forward``, in the order of the compiled program.
+    r"""Return the names of the arguments and results of ``forward``, in the order of the compiled program.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def name_inputs(text: str, names: Sequence[str]) -> str:
 
 
 def least_rows(archive: Path) -> int | None:
-    """The number of rows that a program needs, according to its C++ code; None if the archive does not contain it.
+    """Return the number of rows that a program needs, from its C++ code; None if the archive has none.
 
     Often it is 2, since PyTorch treats a dimension of size 1 as a constant.
     """

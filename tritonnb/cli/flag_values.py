@@ -103,7 +103,7 @@ def config_name(text: str) -> str:
 
 
 def names(text: str) -> list[str]:
-    """Names, separated by commas."""
+    """Parse names that are separated by commas."""
     values = text.split(",")
     if not all(values):
         raise argparse.ArgumentTypeError(f"expected names separated by commas, got '{text}'")

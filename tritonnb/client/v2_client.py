@@ -59,7 +59,7 @@ class V2Client(ABC):
         """Call the server by path and body over HTTP, or by RPC and fields over gRPC; the response as JSON."""
 
     def metadata(self) -> Json:
-        """Name, version and extensions.
+        """Return the server's name, version and extensions.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class V2Client(ABC):
         """Return whether the server and all of its models are ready."""
 
     def index(self) -> list[dict[str, str]]:
-        """Name, version, state and reason of each model in the repository."""
+        """Return the name, version, state and reason of each model in the repository."""
         response = self._call("RepositoryIndex", "/repository/index", {})
         rows = response["models"] if isinstance(response, dict) else response
         return [{name: str(value) for name, value in row.items() if value} for row in rows]
@@ -198,7 +198,7 @@ class V2GrpcClient(V2Client):
 
     @contextmanager
     def _stub(self, where: str, limit_s: float) -> Iterator[Any]:
-        """A function that calls an RPC on a new channel, whose errors are `TritonError`."""
+        """Return a function that calls an RPC on a new channel, and raises `TritonError`."""
         from tritonclient.grpc import service_pb2_grpc
 
         with self.access.channel(self.scheme, self.authority) as channel, grpc_errors(where, limit_s):
@@ -282,7 +282,7 @@ def _parameters(request: InferRequest) -> Json:
 
 
 def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
-    """Name, datatype and shape of each input, and its bytes."""
+    """Return the name, datatype and shape of each input, and its bytes."""
     for tensor in request.inputs.values():
         array = np.ascontiguousarray(tensor.array)
         content = encode_bytes(array) if tensor.datatype is BYTES else array.tobytes()

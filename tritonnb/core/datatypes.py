@@ -113,7 +113,7 @@ class DataType:
         return encode_bytes(array) if self.variable_size else array.tobytes()
 
     def to_values(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """The elements of an array as NumPy values of `values_dtype`; the array itself unless it has bit patterns."""
+        """Return an array's elements as values of `values_dtype`; the array itself unless it has bit patterns."""
         return array if self.to_float32 is None else self.to_float32(array)
 
     def from_values(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -121,7 +121,7 @@ class DataType:
         return values.astype(self.numpy, copy=False) if self.from_float32 is None else self.from_float32(values)
 
     def __getitem__(self, dims: object) -> TensorType:
-        """The type of tensors of this datatype with these dims.
+        """Return the type of tensors of this datatype with these dims.
 
         Raises
         ------

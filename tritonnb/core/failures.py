@@ -39,7 +39,7 @@ def frames_to_notes(error: E) -> E:
 
 
 def location_suffix(error: BaseException) -> str:
-    """The innermost line of user code in the traceback, formatted as the end of a message; empty if there is none."""
+    """Return the innermost line of user code in the traceback, as the end of a message; empty if there is none."""
     frames = _user_frames(error)
     return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""
 

@@ -137,7 +137,7 @@ class EnsembleStepRequest(Protocol):
     """Reports of a model on a request that an ensemble sent for one of its steps."""
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
-        """The request was part of an execution with these times; called on the server's loop."""
+        """Called on the event loop with the times of the execution that included the request."""
 
     def throttle(self) -> None:
         """Block a decoupled model that is about to respond while later steps cannot keep up; called on its thread."""
@@ -385,7 +385,7 @@ class InferRequest:
 
 
 def discard_response(request: InferRequest, response: InferResponse) -> None:
-    """A ``respond`` that ignores the response."""
+    """Ignore a response, as a ``respond`` callback."""
 
 
 def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ class SizeCost:
 
 
 def size_costs(rec: Recording) -> list[SizeCost]:
-    """Number of batches and median times of each batch size."""
+    """Return the number of batches and the median times of each batch size."""
     costs = []
     for size, count in rec.batch_sizes().items():
         batches = [batch for batch in rec.batches if batch.size == size]

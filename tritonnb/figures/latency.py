@@ -54,12 +54,12 @@ def describe(rec: Recording) -> str:
 
 
 def _sorted_latencies(rec: Recording) -> list[float]:
-    """The latency of each request in ms."""
+    """Return the latency of each request in ms."""
     return sorted(request.latency_ns / 1e6 for request in last_executions(rec.requests))
 
 
 def _interval(ordered: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
-    """The 95 % confidence interval of a quantile: order statistics, by the normal approximation of their ranks."""
+    """Return the 95 % confidence interval of a quantile, by the normal approximation of the ranks."""
     count = len(ordered)
     spread = 1.96 * math.sqrt(count * share * (1 - share))
     low, high = math.floor(count * share - spread), math.ceil(count * share + spread)

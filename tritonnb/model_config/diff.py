@@ -15,7 +15,7 @@ _SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
 
 
 def changed_fields(old: pb.ModelConfig, new: pb.ModelConfig) -> set[str]:
-    """Names of the top-level fields in which two configurations differ."""
+    """Return the names of the top-level fields in which two configurations differ."""
     return {
         field.name
         for field in old.DESCRIPTOR.fields

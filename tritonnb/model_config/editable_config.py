@@ -168,7 +168,7 @@ class EditableConfig(EditableFields, ABC):
             super().__setattr__(field, value)
 
     def edited(self) -> pb.ModelConfig:
-        """The configuration to apply; preferred sizes that were derived from a larger batch size are derived again."""
+        """Return the configuration to apply; derived preferred sizes are derived again."""
         return without_outdated_sizes(self._message, self._running())
 
     @property

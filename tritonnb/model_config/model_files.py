@@ -89,7 +89,7 @@ def check_labels(config: pb.ModelConfig, directory: Path) -> None:
 
 
 def model_file(directory: Path, name: str) -> Path:
-    """The path of a file that a configuration names: below the directory even if the name begins with a slash."""
+    """Return the path of a configured file: below the directory even if its name begins with a slash."""
     return directory / name.lstrip("/")
 
 

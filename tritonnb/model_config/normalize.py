@@ -59,7 +59,7 @@ def without_defaults(config: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def without_outdated_sizes(edited: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
-    """A copy of an edited configuration without the preferred sizes that `normalize` derived from a larger batch size.
+    """Copy an edited configuration without the preferred sizes that `normalize` derived from a larger batch size.
 
     Parameters
     ----------

@@ -164,7 +164,7 @@ def _parsed_json(text: str) -> ParsedJson:
 
 
 def _from_message(config: Message) -> pb.ModelConfig:
-    """A copy of a message, which may be from another copy of the schema or the gRPC response of the config endpoint."""
+    """Copy a message, which may be from another copy of the schema, or a gRPC response of the config endpoint."""
     if config.DESCRIPTOR.name == "ModelConfigResponse":
         config = getattr(config, _WRAPPER)
     if config.DESCRIPTOR.full_name != pb.ModelConfig.DESCRIPTOR.full_name:

@@ -60,7 +60,7 @@ def check_scheduling(config: pb.ModelConfig) -> None:
 
 
 def _check_metrics(config: pb.ModelConfig) -> None:
-    """The rules for ``model_metrics`` in releases that have it."""
+    """Check ``model_metrics`` by the rules of releases that have it."""
     for control in config.model_metrics.metric_control:
         if not control.HasField("metric_identifier"):
             raise InvalidArgumentError("metric control must specify 'metric_identifier'")

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def bundled_repository() -> Path:
-    """The repository with the files that are part of this package: in the installed package, or in the checkout."""
+    """Return the repository with the files of this package: in the installed package, or in the checkout."""
     installed = Path(__file__).parent / "repository"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "model_repository"
 

@@ -209,7 +209,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
 
     @traitlets.validate("text")
     def _with_plain_lines(self, proposal: Json) -> str:
-        """The text with the line ends of a browser."""
+        """Return the text with the line ends of a browser."""
         text: str = proposal["value"]
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -239,7 +239,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self.keep_last_state()
 
     def _end(self) -> None:
-        """The server was stopped: keep showing the last state, and release the server."""
+        """Release the stopped server, and keep showing the last state."""
         self._detach()
         self.status = {**self.status, "ended": True, "busy": ""}
         self._show_outcome("", "The server has been stopped; this is the last state.")

@@ -39,7 +39,7 @@ class IterativeRequests:
         return sum(1 for serial in serials if serial is not None and self._steps.get(serial, 0) > 0)
 
     def steps(self, sent: Packed, members: Iterable[int | None], arrivals: list[Packed | None]) -> list[Packed | None]:
-        """The arrivals of the steps of a batch: ``arrivals`` has those of the requests that run for the first time."""
+        """Return the arrivals of a batch's steps; ``arrivals`` has those of requests that run for the first time."""
         return [self._step(sent[TIME], serial, arrived) for serial, arrived in zip(members, arrivals, strict=True)]
 
     def _step(self, sent_ns: int, serial: int | None, arrived: Packed | None) -> Packed | None:

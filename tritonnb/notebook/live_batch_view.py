@@ -254,7 +254,7 @@ class LiveBatchView(BatchView):
                 saved_ns, unsaved = now, False
 
     def _recent_numbers(self) -> Json:
-        """The numbers of the last seconds, which change once a second, and what is wrong."""
+        """Return the numbers of the last seconds, which change once a second, and the problems."""
         self._activity.update()
         numbers = self._activity.recent(self._name, self._session.config)
         return {**numbers, "problem": self._activity.problem(self._name)}

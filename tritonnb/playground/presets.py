@@ -56,7 +56,7 @@ def _listed(arrivals: Iterable[Arrival]) -> Json:
 
 
 def _steps(*steps: dict[str, float]) -> list[Arrival]:
-    """Each step has the next request of each sequence with its time in ms; the first and the last have the flags."""
+    """Return the steps of sequences: the next request of each with its time in ms; the first and last have flags."""
     last = {name: number for number, step in enumerate(steps) for name in step}
     first = {name: number for number, step in reversed([*enumerate(steps)]) for name in step}
     return [

@@ -165,7 +165,7 @@ def _time(value: Json, name: str) -> float:
 
 
 def _sequence_id(value: object) -> int | str:
-    """A correlation ID: a number where it looks like one. The number 0 means no sequence, so that "0" is a name."""
+    """Parse a correlation ID: a number if it looks like one, except "0": the number 0 means no sequence."""
     text = str(value).strip()
     is_number = not text or (text.isascii() and text.isdigit() and text[0] != "0")
     return int(text or 0) if is_number else text

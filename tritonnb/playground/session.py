@@ -102,7 +102,7 @@ class Session:
             return {"report": report, "error": error.message}
 
     def _compared_with(self, scenario: Json) -> Recording | None:
-        """The simulation of the configuration to compare with; None if there is none, or it cannot run the requests."""
+        """Simulate the configuration to compare with; return None if there is none, or it cannot run the requests."""
         if not scenario.get("baseline") or scenario["baseline"] == scenario["config"]:
             return None
         before = {**scenario, "config": scenario["baseline"]}

@@ -183,7 +183,7 @@ class EventReader:
 
 
 def _elements(array: Any) -> Any:
-    """The elements of a tensor as the generate extension has them: a value, or a flat list."""
+    """Return the elements of a tensor in the form of the generate extension: a value, or a flat list."""
     elements = [value.decode() if isinstance(value, bytes) else value for value in array.reshape(-1).tolist()]
     return elements[0] if len(elements) == 1 else elements
 

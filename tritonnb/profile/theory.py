@@ -94,7 +94,7 @@ class Theory:
         return f"{law} The load is {self.load:.0%} of the capacity of the instances; {unbatched}."
 
     def table(self) -> list[tuple[str, float, str]]:
-        """Name, value, definition."""
+        """Return name, value and definition of each quantity."""
         rows: list[tuple[str, float | None, str]] = [
             ("rate λ", self.rate, "arriving requests per second"),
             ("throughput X", self.throughput, "executed requests per second"),

@@ -105,7 +105,7 @@ class Blame:
         return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
 
     def rows(self) -> list[tuple[str, float, float, str, str]]:
-        """The table: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string."""
+        """Return rows: cause, milliseconds, share of the latency (0 to 1), meaning, and remedy or an empty string."""
         total = self.latency_ns or 1
         return [
             (cause, ns / 1e6, ns / total, self.meaning_of(cause), str(self.remedies.get(cause, "")))

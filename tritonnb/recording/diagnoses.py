@@ -78,7 +78,7 @@ Findings = Iterator[tuple[str, Mapping[str, object]]]
 
 
 def _one_at_a_time(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A closed loop with one client: no batch can form."""
+    """Find a closed loop with one client: no batch can form."""
     requests = sorted(rec.requests, key=lambda request: request.received_ns)
     if len(requests) < _MIN_COUNT or not _batches(config):
         return
@@ -95,7 +95,7 @@ def _one_at_a_time(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _batching_without_effect(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A dynamic batcher of a model that takes one row at most."""
+    """Find a dynamic batcher of a model that takes at most one row."""
     batches, rows = len(rec.batches), config.max_batch_size
     if batches < _MIN_COUNT or not config.HasField("dynamic_batching") or _batches(config):
         return
@@ -150,7 +150,7 @@ def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _null_rows(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """The direct strategy pads its batches with null requests."""
+    """Find batches that the direct strategy pads with null requests."""
     batches = [batch for batch in rec.batches if batch.slots]
     rows = sum(batch.size for batch in batches)
     nulls = sum(batch.requests.count(None) for batch in batches)
@@ -168,7 +168,7 @@ def _null_rows(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A sequence continued after the idle timeout had released its slot."""
+    """Find a sequence that continued after the idle timeout had released its slot."""
     if not config.HasField("sequence_batching"):
         return
     limit_ms = sequence_batcher_settings(config, {}).max_sequence_idle_ns / 1e6
@@ -201,7 +201,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _cost_in_proportion(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """The execution time is proportional to the batch size."""
+    """Find an execution time that is proportional to the batch size."""
     counts = {size: count for size, count in rec.batch_sizes().items() if count >= 3}
     if len(counts) < 2 or max(counts) < 2 * min(counts):
         return

@@ -129,7 +129,7 @@ class RecordedEvents:
         return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
 
     def slots_of(self, instance: str) -> int:
-        """Number of batch slots of an instance of a stateful model."""
+        """Return the number of batch slots of an instance of a stateful model."""
         config = self._config_of(instance)
         seen = max(
             (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
@@ -142,7 +142,7 @@ class RecordedEvents:
         return next((self.configs[name] for name in names if name in self.configs), None)
 
     def batch_sizes(self) -> dict[int, int]:
-        """Number of batches that ran, by batch size in rows."""
+        """Return the number of batches that ran, by batch size in rows."""
         self.require_every_request("batch_sizes()")
         return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 

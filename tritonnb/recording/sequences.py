@@ -147,7 +147,7 @@ def slot_occupancy_of(
 
 
 def slot_count(config: pb.ModelConfig) -> int:
-    """Number of batch slots of each instance."""
+    """Return the number of batch slots of each instance."""
     return sequence_batcher_settings(config, {}).strategy.slot_count
 
 

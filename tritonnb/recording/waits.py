@@ -60,5 +60,5 @@ def visible_waits(rec: RecordedEvents) -> list[Wait]:
 
 
 def queue_depth(waits: Iterable[Wait]) -> tuple[list[int], list[int]]:
-    """Number of waiting requests: times in ns at which it changes, and its value from each of them on."""
+    """Return the times in ns at which the number of waiting requests changes, and its value from each of them on."""
     return count_overlaps((wait.begin_ns, wait.end_ns) for wait in waits)

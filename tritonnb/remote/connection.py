@@ -118,7 +118,7 @@ class Remote(NamedModels):
         return self._finalizer.alive
 
     def __getitem__(self, key: str | tuple[str, int]) -> RemoteModelHandle:
-        """The model with a name, and its latest version unless one is given.
+        """Return the model with a name, in its latest version unless one is given.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Remote(NamedModels):
         return replicas_of(self.server)
 
     def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
-        """The statistics of each replica of a deployment: the entries of its models, by the ID of the replica."""
+        """Return the statistics of each replica of a deployment: the entries of its models, by replica ID."""
         return statistics_by_replica(self.server)
 
     def trace_settings(self, model: str = "") -> Json:

@@ -311,7 +311,7 @@ def infer_reasons(model: TracedModel, notes: list[str]) -> Agreement:
 
 
 def _sampling(models: Sequence[TracedModel], trace_rate: int | None) -> str:
-    """The reason why a trace does not contain every request; empty if it may."""
+    """Return why a trace does not contain every request; empty if it may."""
     if trace_rate is not None:
         return f"1 of {trace_rate} requests was traced (trace_rate {trace_rate})" if trace_rate > 1 else ""
     for model in models:

@@ -155,7 +155,7 @@ class TraceFileReader:
 
 
 def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
-    """Time of modification and size of a trace file and of the files of its series."""
+    """Return modification time and size of a trace file and of the files of its series."""
     files = [path, *(file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit())]
     stamps = {}
     for file in files:

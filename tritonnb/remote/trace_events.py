@@ -141,7 +141,7 @@ class TracedModel:
         return [*names, *(f"{prefix}_{number}" for number in range(len(names), self.instance_count))]
 
     def queue_depth(self, time_ns: int) -> int:
-        """Number of requests that are queued after a time."""
+        """Return the number of requests that are queued after a time."""
         arrived = bisect.bisect_right(self.requests, time_ns, key=_queued_ns)
         return max(0, arrived - bisect.bisect_right(self._left_ns, time_ns))
 

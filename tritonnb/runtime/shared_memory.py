@@ -35,7 +35,7 @@ class Part(Protocol):
     """The part of a region that contains a tensor."""
 
     def __len__(self) -> int:
-        """The size in bytes."""
+        """Return the size in bytes."""
 
     def read(self) -> memoryview:
         """Return the bytes; those of system shared memory are not copied."""

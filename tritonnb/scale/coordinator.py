@@ -136,11 +136,11 @@ class Coordinator:
         return self.sequences.find(key)
 
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
-        """A sequence ended."""
+        """Remove a sequence that has ended."""
         self.sequences.end_sequence(key, replica)
 
     def forget(self, replica: str) -> int:
-        """A replica is gone; returns how many sequences ended with it."""
+        """Remove a lost replica; return how many sequences ended with it."""
         self._reports.pop(replica, None)
         return len(self.sequences.forget(replica))
 
@@ -168,7 +168,7 @@ class Coordinator:
         return self._changes.setdefault(group, _Changes()).add(change)
 
     def end_change(self, group: str, number: int, accepted: bool) -> None:
-        """Every replica has answered: keep the change for later replicas if one of them accepted it."""
+        """Keep a change for later replicas if a replica accepted it; every replica has answered."""
         changes = self._changes[group]
         if accepted:
             changes.confirm(number)

@@ -114,7 +114,7 @@ class Pool(Protocol):
     group: str
 
     def members(self) -> Members:
-        """The replicas as far as they are known here."""
+        """Return the known replicas."""
 
     async def wait_for(self, replica: str = "") -> bool:
         """Wait some seconds for a replica, or for any, to be known here; False if it is gone or does not come."""
@@ -274,7 +274,7 @@ class Dispatcher:
         await self._ask("end_sequence", key, replica)
 
     async def _lose(self, replica: str) -> None:
-        """A replica is gone, and its sequences have ended."""
+        """Remove a lost replica, whose sequences have ended."""
         self._known = {key: other for key, other in self._known.items() if other != replica}
         if replica:
             ended = await self._ask("forget", replica)

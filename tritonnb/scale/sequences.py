@@ -86,18 +86,18 @@ class SequenceTable:
         return None if entry is None else entry.replica
 
     def start(self, key: SequenceKey, proposed: str, now: float) -> str:
-        """A START request arrived: the replica for it, which is the present one if the sequence is live."""
+        """Return the replica for a START request: the current one if the sequence is live."""
         entry = self._entries.setdefault(key, _Placement(proposed, now))
         entry.since = now
         return entry.replica
 
     def end_sequence(self, key: SequenceKey, replica: str) -> None:
-        """A sequence ended on a replica; without effect if it is on another one now."""
+        """Remove a sequence that ended on a replica, unless it is on another one now."""
         if self.find(key) == replica:
             del self._entries[key]
 
     def report(self, replica: str, live: Collection[SequenceKey], now: float) -> None:
-        """A replica reported its live sequences: those that it does not have any more are removed."""
+        """Remove the sequences that a replica no longer reports as live."""
         for key in live:
             self._entries.setdefault(key, _Placement(replica, now))
         reported = frozenset(live)
@@ -110,7 +110,7 @@ class SequenceTable:
             del self._entries[key]
 
     def forget(self, replica: str) -> list[SequenceKey]:
-        """A replica is gone: its sequences, which ended with it."""
+        """Remove a lost replica; return its sequences, which have ended."""
         lost = [key for key, entry in self._entries.items() if entry.replica == replica]
         for key in lost:
             del self._entries[key]

@@ -37,7 +37,7 @@ class BatchingStrategy(Protocol):
     """
 
     def begin_batch(self) -> object:
-        """A batch is being formed: its state (``TRITONBACKEND_ModelBatchInitialize``)."""
+        """Return the state of a new batch (``TRITONBACKEND_ModelBatchInitialize``)."""
 
     def include(self, request: Schedulable, batch: object) -> bool:
         """Return whether a request may join a batch (``TRITONBACKEND_ModelBatchIncludeRequest``)."""
@@ -46,7 +46,7 @@ class BatchingStrategy(Protocol):
         """Nothing more will join the batch (``TRITONBACKEND_ModelBatchFinalize``)."""
 
     def close(self) -> None:
-        """The model is being unloaded (``TRITONBACKEND_ModelBatcherFinalize``)."""
+        """Called when the model is unloaded (``TRITONBACKEND_ModelBatcherFinalize``)."""
 
 
 class StrategyBatch:

@@ -29,7 +29,7 @@ class ResponseOrder:
         self._delayed: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Number of requests whose final response was not sent."""
+        """Return the number of requests whose final response has not been sent."""
         return len(self._delayed)
 
     def add_request(self, request: Any) -> None:
@@ -185,19 +185,19 @@ class Scheduler(Protocol):
     needs_release_events: bool
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request arrived. Raises a `TritonError` if it is not accepted."""
+        """Handle the arrival of a request; raise a `TritonError` if it is not accepted."""
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has become idle: it was created, or its execution ended."""
+        """Handle an instance that has become idle: it was created, or its execution ended."""
 
     def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
-        """A staged batch may be executed now: one of the decisions is its `Execute`."""
+        """Execute a staged batch: one of the decisions is its `Execute`."""
 
     def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """The backend has sent the final response to a request (after `Execute`)."""
+        """Handle the final response to a request (after `Execute`)."""
 
     def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """The backend released a request to be executed again, without a response (iterative sequences).
+        """Handle a request that the backend released to be executed again (iterative sequences).
 
         Raises `InvalidArgumentError` if the model is not configured for it.
         """
@@ -206,13 +206,13 @@ class Scheduler(Protocol):
         """``request.cancelled`` has become true; the request may be queued, running, or finished."""
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """The time is `next_wake_ns` or later."""
+        """Called at `next_wake_ns` or later."""
 
     def stop(self) -> None:
-        """The server is stopping: reject new requests, complete queued ones."""
+        """Reject new requests and complete queued ones: the server is stopping."""
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
-        """An instance has lost the states of its sequences: they end, and their waiting requests are refused.
+        """End the sequences of an instance that has lost their states, and refuse their waiting requests.
 
         None of the requests that it executed is running any more; they have been reported as `released`.
         """
@@ -234,10 +234,10 @@ class Scheduler(Protocol):
         """
 
     def queue_depth(self) -> int:
-        """Number of accepted requests that are not yet in an `Execute` decision."""
+        """Return the number of accepted requests that are not yet in an `Execute` decision."""
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """The `ResponseOrder` for the responses of a batch that starts on an instance now; None to send them directly.
+        """Return the `ResponseOrder` for a batch that starts on an instance now; None to send responses directly.
 
         The scheduler adds each request to it; the driver passes every response of the batch to
         `ResponseOrder.add_response` and sends what that returns.

@@ -82,7 +82,7 @@ class DefaultScheduler(StatelessScheduler):
         self._waiting: deque[Schedulable] = deque()
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request arrived.
+        """Handle the arrival of a request.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class DefaultScheduler(StatelessScheduler):
         return self._advance(now)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has become idle."""
+        """Handle an instance that has become idle."""
         self.instances.release(instance, now)
         return self._advance(now)
 
@@ -134,7 +134,7 @@ class DefaultScheduler(StatelessScheduler):
         return _reason(self._waiting[0], now) if self._waiting else None
 
     def queue_depth(self) -> int:
-        """Number of accepted requests that are not running."""
+        """Return the number of accepted requests that are not running."""
         return len(self._waiting)
 
     def response_order(self, instance: int) -> ResponseOrder | None:

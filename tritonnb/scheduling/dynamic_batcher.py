@@ -132,7 +132,7 @@ class DynamicBatcher(StatelessScheduler):
     # Stimuli
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request arrived.
+        """Handle the arrival of a request.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class DynamicBatcher(StatelessScheduler):
         return refused
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has become idle."""
+        """Handle an instance that has become idle."""
         refused = self._expire(now) + self.form_deferred(now)
         self.instances.release(instance, now)
         return refused + self._advance(now)
@@ -194,7 +194,7 @@ class DynamicBatcher(StatelessScheduler):
         return refused + self._advance(now)
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """A request has expired, or the delay of the pending batch is exceeded, or the poll is due."""
+        """Called when a request has expired, the delay of the pending batch is exceeded, or the poll is due."""
         refused = self._expire(now)
         if self._pass_due_ns is not None and now >= self._pass_due_ns:
             return refused + self._advance(now, BY_DELAY if self.queue.pending else BY_POLL)
@@ -258,7 +258,7 @@ class DynamicBatcher(StatelessScheduler):
         return preview(self.queue, self._current, self.settings, now, asleep_until)
 
     def queue_depth(self) -> int:
-        """Number of accepted requests that are not running."""
+        """Return the number of accepted requests that are not running."""
         return self.queue.size + sum(len(payload.requests) for payload in self._waiting_payloads())
 
     def response_order(self, instance: int) -> ResponseOrder | None:

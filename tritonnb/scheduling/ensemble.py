@@ -312,7 +312,7 @@ class EnsembleScheduler:
         }
 
     def start_run(self, run: EnsembleRun, inputs: Mapping[str, object]) -> list[EnsembleDecision]:
-        """A request arrived; it ends at once if a required input is missing."""
+        """Start a request; it ends at once if a required input is missing."""
         if not self.graph.required <= inputs.keys():
             return self._end_if_done(run)
         return self._advance(run, run.plan.begin, inputs, 0)
@@ -320,7 +320,7 @@ class EnsembleScheduler:
     def responded(
         self, run: EnsembleRun, step: EnsembleStep, iteration: int, outputs: Mapping[str, object] | None, final: bool
     ) -> list[EnsembleDecision]:
-        """A step sent a response; ``outputs`` is None for only the final flag."""
+        """Handle a response of a step; ``outputs`` is None if it has only the final flag."""
         released = self._release(run, step) if final else []
         if run.error is None and outputs is not None:
             arrival = run.plan.after[step.index]
@@ -372,7 +372,7 @@ class EnsembleScheduler:
         return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 
     def _release(self, run: EnsembleRun, step: EnsembleStep) -> list[EnsembleDecision]:
-        """A step request has ended: a waiting one may start."""
+        """Start a waiting step request, if there is one: another has ended."""
         run.running -= 1
         self._running[step.index] -= 1
         queue = self._waiting[step.index]

@@ -160,11 +160,11 @@ class RateLimiter:
         return known.executions * known.priority
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
-        """A batch is ready for an idle instance."""
+        """Request the resources of a batch that is ready for an idle instance."""
         heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
 
     def released(self, instance: InstanceKey) -> None:
-        """An execution has ended."""
+        """Release the resources of an execution that has ended."""
         known = self._instances[instance]
         known.executions += 1
         self._in_use.subtract(known.needs)

@@ -108,7 +108,7 @@ class Payload:
         return Execute(taken.instance, self.requests, self.rows, reason)
 
     def reason(self, settings: DynamicBatcherSettings) -> Reason:
-        """The reason why the requests of this payload are a batch."""
+        """Return the reason why the requests of this payload are a batch."""
         facts = batch_facts(len(self.requests), self.rows, self.waited_ns, self.next_rows, settings)
         return Reason(self.rule, facts)
 

@@ -78,7 +78,7 @@ class SequenceBatcher:
     # Stimuli
 
     def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request arrived.
+        """Handle the arrival of a request.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has become idle."""
+        """Handle an instance that has become idle."""
         decisions: list[Decision] = []
         strategy = self._strategies.get(instance)
         if strategy is not None:
@@ -116,7 +116,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def execute_staged(self, instance: int, now: int) -> Sequence[Decision]:
-        """A staged batch may be executed; only the oldest strategy stages batches."""
+        """Execute a staged batch; only the oldest strategy stages batches."""
         decisions: list[Decision] = []
         strategy = self._strategies[instance]
         if isinstance(strategy, OldestStrategy):
@@ -124,7 +124,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request has had its final response."""
+        """Handle the final response to a request."""
         decisions: list[Decision] = []
         sequence = self._sequence_of.pop(request, None)
         if sequence is not None and sequence.slot is not None:
@@ -135,7 +135,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """The backend released a request to be executed again, without START and END.
+        """Handle a request that the backend released to be executed again, without START and END.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """A request was cancelled; when it is its turn, all waiting requests of its sequence are refused."""
+        """Cancel a request; when it is its turn, all waiting requests of its sequence are refused."""
         decisions: list[Decision] = []
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
@@ -165,7 +165,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
-        """An instance has lost the states of its sequences: they end, and their waiting requests are refused."""
+        """End the sequences of an instance that has lost their states, and refuse their waiting requests."""
         decisions: list[Decision] = []
         strategy = self._strategies.get(instance)
         if strategy is not None:
@@ -182,7 +182,7 @@ class SequenceBatcher:
         return self._finalize(now, decisions)
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """A sequence was idle for too long or timed out, or a strategy has to be woken."""
+        """Called when a sequence was idle for too long or timed out, or a strategy must be called."""
         decisions: list[Decision] = []
         for sequence in self.table.expiring.pop_due(now):
             self._refuse_expired(sequence, now, decisions)
@@ -227,7 +227,7 @@ class SequenceBatcher:
     # Questions
 
     def verdict(self, now: int) -> Reason | None:
-        """The reason of the next batch, or `WAIT`, of an idle instance if one has requests; None if none waits."""
+        """Return the reason of the next batch of an idle instance with requests, or `WAIT`; None if none waits."""
         verdicts = [(strategy.idle, strategy.verdict(now)) for strategy in self._strategies.values()]
         known = [(not idle, verdict.rule == WAIT, verdict) for idle, verdict in verdicts if verdict is not None]
         if known:
@@ -235,7 +235,7 @@ class SequenceBatcher:
         return Reason(WAIT, {"requests": self._depth}) if self._depth else None
 
     def queue_depth(self) -> int:
-        """Number of accepted requests that are not running, in slots or in the backlog."""
+        """Return the number of accepted requests in slots or in the backlog that are not running."""
         return self._depth
 
     @property
@@ -337,7 +337,7 @@ class SequenceBatcher:
         self.needs_release_events |= settings.iterative or isinstance(settings.strategy, OldestSettings)
 
     def _leave(self, instance: int) -> None:
-        """An instance, or its strategy, was replaced: it only completes its current sequences."""
+        """Let a replaced instance, or one with a replaced strategy, only complete its current sequences."""
         self.table.retire(instance)
         self._leaving.add(instance)
 

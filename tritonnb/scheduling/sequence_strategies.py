@@ -121,12 +121,12 @@ class DirectStrategy:
         return self.idle
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """A slot has a new request or a new sequence, or its sequence was closed."""
+        """Handle a slot's new request or new sequence, or the end of its sequence."""
         self._top = max(self._top, slot.index)
         self._advance(now, decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
-        """The execution has ended."""
+        """Handle the end of the execution."""
         self._idle_since = now
         self._advance(now, decisions)
 
@@ -134,11 +134,11 @@ class DirectStrategy:
         """Do nothing: the next request follows when the whole execution has ended."""
 
     def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
-        """A request in a slot was cancelled; it is dropped when it is the next one of its slot."""
+        """Handle the cancellation of a request in a slot; it is dropped when it is the next one of its slot."""
         self._advance(now, decisions)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
-        """The queue delay of the oldest ready request has passed."""
+        """Called when the queue delay of the oldest ready request has passed."""
         self._advance(now, decisions)
 
     def drop_requests(self, now: int) -> list[Schedulable]:
@@ -284,7 +284,7 @@ class OldestStrategy:
         return not self._slot_of
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """A slot has a new request or a new sequence, or its sequence was closed."""
+        """Handle a slot's new request or new sequence, or the end of its sequence."""
         if slot.in_flight is not None or self.paused:
             return
         if self._table.head(slot, now, decisions) is None:
@@ -295,22 +295,22 @@ class OldestStrategy:
         self._forward(self.batcher.submit(request, now), decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
-        """The execution has ended."""
+        """Handle the end of the execution."""
         self._forward(self.batcher.instance_idle(self._instance, now), decisions)
 
     def execute_staged(self, now: int, decisions: list[Decision]) -> None:
-        """The staged batch may be executed."""
+        """Execute the staged batch."""
         self._forward(self.batcher.execute_staged(self._instance, now), decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """The request of the slot was released: pass the next one to the batcher."""
+        """Pass the next request of the slot to the batcher: the last one was released."""
         assert slot.in_flight is not None
         del self._slot_of[slot.in_flight]
         slot.in_flight = None
         self.arrived(slot, now, decisions)
 
     def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
-        """A request was cancelled: if it is in the batcher it is dropped, and its sequence continues."""
+        """Drop a cancelled request if it is in the batcher; its sequence continues."""
         follows = self.batcher.cancel(request, now)
         self._forward(follows, decisions)
         if any(isinstance(decision, Refuse) and decision.request is request for decision in follows):
@@ -325,7 +325,7 @@ class OldestStrategy:
         self.batcher.set_instances([self._instance], now)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
-        """The wake time of the batcher has come, or the strategy is no longer paused."""
+        """Called at the wake time of the batcher, or when the strategy is no longer paused."""
         self._forward(self.batcher.wake(now), decisions)
         for slot in self.slots:
             self.arrived(slot, now, decisions)

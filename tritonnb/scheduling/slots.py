@@ -228,7 +228,7 @@ class SlotTable:
         return request
 
     def release(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """The sequence of a slot has ended: cancel its waiting requests, assign the slot from the backlog."""
+        """Release the slot of an ended sequence: cancel its waiting requests, assign the slot from the backlog."""
         sequence, slot.sequence = slot.sequence, None
         assert sequence is not None
         self.abandon(sequence, now, decisions)

@@ -175,7 +175,7 @@ class VirtualTime:
         self._carry_out(change(self.now))
 
     def arrived(self, request: Schedulable) -> None:
-        """A request arrives now."""
+        """Handle the arrival of a request at the current time."""
         try:
             decisions = self.scheduler.enqueue(request, self.now)
         except TritonError as error:
@@ -184,7 +184,7 @@ class VirtualTime:
             self._carry_out(decisions)
 
     def cancelled(self, request: Schedulable) -> None:
-        """A request is cancelled now."""
+        """Handle the cancellation of a request at the current time."""
         request.cancelled = True
         self._carry_out(self.scheduler.cancel(request, self.now))
 

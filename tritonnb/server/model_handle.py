@@ -235,7 +235,7 @@ class ModelHandle:
         return f"model '{self.name}' ({state})"
 
     def _reason(self) -> str:
-        """The reason why the model is not ready: its load error, or the states of its versions."""
+        """Return why the model is not ready: its load error, or the states of its versions."""
         if failure := self._server.call(self._server.engine.table.failure, self.name):
             return failure.rstrip(";\n")
         rows = [row for row in self._server.index() if row["name"] == self.name]

@@ -128,7 +128,7 @@ class Server(NamedModels, BackgroundServer):
     # --- models -----------------------------------------------------------------------------
 
     def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
-        """The model with a name, even one that failed to load, so that its configuration can be corrected.
+        """Return the model with a name, even one that failed to load, so that its configuration can be corrected.
 
         Parameters
         ----------

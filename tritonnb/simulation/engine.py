@@ -278,7 +278,7 @@ class Simulation:
         self.clock.run()
 
     def respond(self, response: FinalResponse) -> None:
-        """A replica responds to a request."""
+        """Handle a replica's response to a request."""
         request = response.request
         assert isinstance(request, SimulatedRequest)
         request.responded = True

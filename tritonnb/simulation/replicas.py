@@ -108,17 +108,17 @@ class Replicas:
         self._sent_to: dict[Schedulable, int] = {}
 
     def arrived(self, request: Schedulable) -> None:
-        """A request arrives at the router now."""
+        """Handle the arrival of a request at the router, at the current time."""
         index = self._sent_to[request] = self._choose(request)
         self._in_flight[index] += 1
         self._replicas[index].arrived(request)
 
     def cancelled(self, request: Schedulable) -> None:
-        """A request is cancelled now, before its response."""
+        """Handle the cancellation of a request before its response, at the current time."""
         self._replicas[self._sent_to[request]].cancelled(request)
 
     def responded(self, request: Schedulable) -> None:
-        """A replica sent the response to a request."""
+        """Handle a replica's response to a request."""
         self._in_flight[self._sent_to.pop(request)] -= 1
 
     def _choose(self, request: Schedulable) -> int:

@@ -121,7 +121,7 @@ def instance_names(config: pb.ModelConfig) -> list[str]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A simulation creates many objects that it keeps; garbage collection took half of its time."""
+    """Disable garbage collection: a simulation keeps its many objects, and collections took half of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

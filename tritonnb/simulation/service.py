@@ -74,7 +74,7 @@ def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
 
 
 def fixed(ms: float) -> ServiceTime:
-    """Every batch takes the same time, in milliseconds.
+    """Return a service time that is the same for every batch, in milliseconds.
 
     Examples
     --------

@@ -309,7 +309,7 @@ class Worksheet:
         return ""
 
     def _slots_taken(self, executed: set[str], members: frozenset[str]) -> int:
-        """Number of sequences that have started by this batch and had not ended before it."""
+        """Return the number of sequences that have started by this batch and had not ended before it."""
         started = {name[0] for name in executed | members}
         ended = {name[0] for name, arrival in zip(self.names, self.arrivals, strict=True) if arrival.sequence_end}
         return len(started - {letter for letter in ended if self._last_request_of(letter) in executed})

@@ -116,7 +116,7 @@ class Trace:
         self._entries += later
 
     def executed(self, event: BatchExecuted, index: int) -> None:
-        """An instance executed the request, which is number ``index`` of the batch."""
+        """Add an execution of the request, which is number ``index`` of the batch."""
         if self.sent and self._tracer.spans is None:
             self.stamp(BATCH_SENT, self.sent[_SENT_NS])
         elif self.sent:

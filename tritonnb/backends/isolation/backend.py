@@ -54,7 +54,7 @@ class IsolatedBackend(Backend):
         _, self.supports_batch_tensors, self._counts = self._run(context, self._launch.open_command())
 
     def default_instance_count(self, kind: str) -> int:
-        """Number of instances of an instance group without ``count``."""
+        """Return the number of instances of an instance group without ``count``."""
         return self._counts.get(kind, 1)
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:

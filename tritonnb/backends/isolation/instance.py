@@ -59,12 +59,12 @@ class Backoff:
         return 0.0 if self._failures < 2 else min(_LONGEST_S, _FIRST_S * 2.0 ** (min(self._failures, 60) - 2))
 
     def failed(self) -> None:
-        """The process has ended, or could not be started."""
+        """Increase the delay: the process has ended, or could not be started."""
         self._failures += 1
         self._failed_at = time.monotonic()
 
     def reset(self) -> None:
-        """The process has executed a batch."""
+        """Reset the delay: the process has executed a batch."""
         self._failures = 0
 
     def is_due(self) -> bool:
@@ -286,7 +286,7 @@ class IsolatedInstance(BackendModelInstance):
             logger.info("instance '%s' runs again", self._spec.name)
 
     def _lose(self, connection: Connection, reason: str = "") -> InstanceLostError:
-        """The process has ended; returns the error of the batch that it executed. Called with the lock held."""
+        """Handle the end of the process with the lock held; return the error of the batch that it executed."""
         self._connection = None
         self._is_recovering = True
         self._backoff.failed()
@@ -296,7 +296,7 @@ class IsolatedInstance(BackendModelInstance):
         return InstanceLostError(f"{healthy} {reason}" if reason else healthy, hint="" if reason else end)
 
     def _ended(self, connection: Connection) -> None:
-        """The process has ended; called on the thread that reads its calls, or after an execution."""
+        """Handle the end of the process, on the thread that reads its calls or after an execution."""
         with self._lock:
             if self._is_executing or self._connection is not connection:
                 return  # the execution notices

@@ -104,7 +104,7 @@ class ChildCalls:
                 self._post(["cancelled", number, index])
 
     def keep_senders(self, execution: Execution, indices: list[int], has_failed: bool) -> None:
-        """A batch was executed, and the model has used, or may use, the response senders of these requests."""
+        """Keep the response senders of the requests of an executed batch, if the model may still use them."""
         for index in indices:
             sender = execution.sender(index)
             if not (sender.closed or has_failed):

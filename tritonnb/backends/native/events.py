@@ -60,14 +60,14 @@ class LogMessages:
         self._lock = threading.Lock()
 
     def acquire(self) -> None:
-        """A backend is loaded."""
+        """Count a loaded backend."""
         with self._lock:
             self._users += 1
             if self._thread is None:
                 self._thread = EventThread(None, _write, "native log")
 
     def release(self) -> None:
-        """A backend is unloaded: the messages so far are written if it was the last one."""
+        """Count an unloaded backend; write the pending messages if it was the last one."""
         with self._lock:
             self._users -= 1
             if not self._users and self._thread is not None:

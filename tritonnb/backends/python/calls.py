@@ -128,7 +128,7 @@ class BlsCall:
             loop.call_soon_threadsafe(_set_result, future, received)
 
     def _error_message(self, request: InferRequest, error: TritonError | None) -> str | None:
-        """The error text if no model accepted the request; None if the error is the model's own, which is kept."""
+        """Return the error text if no model accepted the request; None to keep the model's own error."""
         if error is None or request.accepted_by is not None:
             return None
         return f"Model {self._model_name} - Error when running inference: {error.message}"

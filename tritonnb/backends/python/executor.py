@@ -294,7 +294,7 @@ class _ConfiguredSender(ResponseSender):
 
 
 def _check_inputs(requests: Sequence[InferRequest]) -> None:
-    """Each request needs an input: Triton takes the batch size from the first one."""
+    """Check that each request has an input: Triton takes the batch size from the first one."""
     for request in requests:
         if not request.inputs:
             raise InvalidArgumentError(f"{request.id_prefix}out of bounds index 0: request has 0 inputs")

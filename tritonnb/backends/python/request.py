@@ -267,7 +267,7 @@ class InferenceRequest:
         self.release_flags = flags
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """The response sender of the request. A model that is not decoupled sends one response, or returns it."""
+        """Return the request's response sender. A model that is not decoupled sends one response, or returns it."""
         if self._sender is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."

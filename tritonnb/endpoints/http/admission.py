@@ -46,7 +46,7 @@ class HostOriginCheck:
         self._accepted = BoundedCache[str, bool](_MAX_ACCEPTED)  # Host headers, nearly always one
 
     def refusal(self, host: str | None, origin: str | None) -> str | None:
-        """The reason why a request is refused; None if it is accepted."""
+        """Return the reason why a request is refused; None if it is accepted."""
         if host is not None and not self._accepted.get(host):
             if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
                 return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
@@ -100,7 +100,7 @@ class Admission:
         self._routes = routes
 
     def refusal(self, target: str, header: Callable[[str], str | None]) -> tuple[str, str] | None:
-        """The reason why a request is refused with status 403, and the content type of the response; None to accept it.
+        """Return why a request is refused with status 403, and the response's content type; None to accept it.
 
         Parameters
         ----------

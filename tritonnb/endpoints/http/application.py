@@ -21,7 +21,7 @@ class OpenApiHandler(metadata.Handler):
     """``/v2/openapi.json``."""
 
     def get(self) -> None:
-        """The description of all routes."""
+        """Return the description of all routes."""
         self.respond_json(description({name: handler for name, (handler, _) in _HANDLERS.items()}))
 
 

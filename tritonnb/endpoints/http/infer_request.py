@@ -95,7 +95,7 @@ def read_request(
 
 
 def _decode_plain(raw: bytes) -> Any:
-    """A plain request as a `PlainHeader`; None for any other, and for one with fields that exclude each other.
+    """Decode a plain request; return None for any other, and for one with fields that exclude each other.
 
     Without escapes, a document has two quotes for each of its strings. If it has more, an object names a member twice.
     """

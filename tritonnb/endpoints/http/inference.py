@@ -238,7 +238,7 @@ class Inference:
             self._trace.stamp("HTTP_RECV_END", now)
 
     def _cancel(self) -> None:
-        """The client closed the connection."""
+        """Called when the client has closed the connection."""
         if self._request is not None:
             self._request.cancel()
 
@@ -276,7 +276,7 @@ class HttpRequestHandler:
         self._received_ns = 0
 
     def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
-        """The head has arrived."""
+        """Called when the head has arrived."""
         # A client that repeats a head byte for byte gets the same headers object from the transport's head cache
         # (`HeadCache`). Its `route` is set only after the host, origin and restriction checks have accepted the
         # head. They depend on nothing but the head and the endpoint's constant options, so they are skipped here.
@@ -312,14 +312,14 @@ class HttpRequestHandler:
         delegate.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> None:
-        """A part of the body has arrived."""
+        """Called when a part of the body has arrived."""
         if self._delegate is not None:
             self._delegate.data_received(chunk)
         else:
             self._chunks.append(chunk)
 
     def finish(self) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
         if self._delegate is not None:
             self._delegate.finish()
         elif self._inference_head is not None:
@@ -327,7 +327,7 @@ class HttpRequestHandler:
             Inference(self._services, self._inference_head, self._exchange, self._received_ns).submit(chunks)
 
     def on_connection_close(self) -> None:
-        """The client has disconnected before the request was complete."""
+        """Called when the client has disconnected before the request was complete."""
         if self._delegate is not None:
             self._delegate.on_connection_close()
         self._chunks.clear()  # a reference cycle may keep the delegate alive for a while, but not a large body
@@ -351,7 +351,7 @@ class _RefusingDelegate:
         """Nothing was begun."""
 
     def finish(self) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
         self._exchange.respond(response_bytes(403, self._content_type, error_body(self._reason)))
 
 

@@ -27,7 +27,7 @@ _INFER = "Run an inference"  # the only method that is not in a handler
 
 
 def _schema(form: Any) -> Json:
-    """The schema of a type, or of the typed dictionary or object with a name; a schema is returned as it is."""
+    """Return the schema of a type, or of the typed dictionary or object with a name; a schema is unchanged."""
     if isinstance(form, dict):
         return form
     if isinstance(form, str) or is_typeddict(form):
@@ -40,7 +40,7 @@ def _schema(form: Any) -> Json:
 
 
 def _object(required: str = "", **members: Any) -> Json:
-    """The schema of an object; ``required`` are names of members, separated by spaces."""
+    """Return the schema of an object; ``required`` are names of members, separated by spaces."""
     properties = {name: _schema(member) for name, member in members.items()}
     return {"type": "object", "properties": properties, **({"required": required.split()} if required else {})}
 
@@ -127,7 +127,7 @@ _FAILURE: Json = {
 
 
 def description(handlers: Mapping[str, type[web.RequestHandler]]) -> Json:
-    """The OpenAPI document.
+    """Return the OpenAPI document.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def description(handlers: Mapping[str, type[web.RequestHandler]]) -> Json:
 
 
 def _typed(form: Any) -> Json:
-    """The schemas of the typed dictionaries in a type, by name."""
+    """Return the schemas of the typed dictionaries in a type, by name."""
     if not is_typeddict(form):
         return {name: schema for argument in get_args(form) for name, schema in _typed(argument).items()}
     members = get_type_hints(form)
@@ -170,7 +170,7 @@ def _parameters(path: str) -> list[Json]:
 
 
 def _operations(route: Route, handler: type[web.RequestHandler]) -> Json:
-    """The methods of a handler, and those with a body that is described."""
+    """Return the methods of a handler, and those with a body that is described."""
     own = {method: getattr(handler, method) for method in ("get", "post")}
     return {
         method: _operation(route.name, method, (inspect.getdoc(function) or _INFER).partition("\n")[0].rstrip("."))

@@ -23,7 +23,7 @@ from tritonnb.runtime.shared_memory import SharedMemory
 
 
 def header_length(value: str | None, body: bytes | bytearray | memoryview) -> int:
-    """The number of bytes of a body that are JSON; 0 for a raw binary request.
+    """Return the length of the JSON in a body; 0 for a raw binary request.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class RequestTemplate:
     inputs: tuple[tuple[Any, ...], ...]
 
     def fill(self, message: bytes | bytearray | memoryview, respond: Respond) -> InferRequest:
-        """The request with the tensors of another message; they are views of it."""
+        """Return the request with the tensors of another message, as views of it."""
         inputs = {
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
             for name, datatype, dtype, count, offset, shape in self.inputs

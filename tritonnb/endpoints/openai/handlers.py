@@ -185,7 +185,7 @@ class ModelListHandler(OpenAiHandler):
     """``/v1/models``."""
 
     def get(self) -> None:
-        """The models that this API can use."""
+        """Return the models that this API can use."""
         data = [model_object(name, self._created) for name in self.listed()]
         self.respond_json({"object": "list", "data": data})
 
@@ -214,13 +214,13 @@ class _Inference(OpenAiHandler):
             pending.cancel()
 
     def on_connection_close(self) -> None:
-        """The client has disconnected (Tornado's interface): its generations free their slots."""
+        """Cancel the generations of a client that has disconnected (Tornado's interface)."""
         self._is_disconnected = True
         if self._pending is not None:
             self._pending.cancel()
 
     def on_finish(self) -> None:
-        """The response is complete (Tornado's interface)."""
+        """Called when the response is complete (Tornado's interface)."""
         self._pending = None  # its requests refer to this handler
 
 
@@ -294,7 +294,7 @@ class EmbeddingsHandler(_Inference):
     """``/v1/embeddings``."""
 
     async def post(self) -> None:
-        """The vectors of one or more texts."""
+        """Return the vectors of one or more texts."""
         asked = read_embedding(self.request.body)
         served = self.served(asked.model)
         requests = PendingRequests(

@@ -68,7 +68,7 @@ class ReadinessCheck:
 
 
 def readiness_text(error: BaseException) -> str:
-    """The reason why an instance is not ready, for the log."""
+    """Return the reason why an instance is not ready, for the log."""
     return error.message if isinstance(error, TritonError) else f"{type(error).__name__}: {error}"
 
 
@@ -92,7 +92,7 @@ class InstanceObserver(Protocol):
     """The methods that are called, on the event loop, when an instance loses what it keeps between executions."""
 
     def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
-        """The instance was lost between executions."""
+        """Called when the instance was lost between executions."""
 
     def instance_recovered(self, instance: Instance, is_running: bool) -> None:
         """`BackendModelInstance.recover` has returned."""
@@ -301,7 +301,7 @@ class Instance:
                 self._loop.call_soon_threadsafe(self._observer.instance_recovered, self, is_running)
 
     def _lost(self, error: InstanceLostError) -> None:
-        """The instance was lost between executions; called on any thread."""
+        """Called on any thread when the instance was lost between executions."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._report_lost, error)
 
@@ -328,7 +328,7 @@ def instance_of_this_thread() -> Instance | None:
 
 
 def instance_that_waits() -> Instance | None:
-    """The instance whose model runs on the current thread and is about to wait for the server; None on other threads.
+    """Return the instance whose model runs on this thread and is about to wait for the server; None elsewhere.
 
     Raises
     ------

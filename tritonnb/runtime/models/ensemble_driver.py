@@ -213,7 +213,7 @@ class EnsembleDriver:
         self._served.respond(execution.request, InferResponse(error=error, empty=error is None))
 
     def _complete(self, execution: _EnsembleExecution, failed: str) -> None:
-        """All steps of a request are complete; it is counted when the times of all its steps are known."""
+        """Complete a request whose steps are complete; it is counted when the times of all its steps are known."""
         del self._executions[execution.request]
         execution.unpin_models()
         execution.call_when_measured(lambda: self._emit_executed(execution, failed), immediately=bool(failed))

@@ -33,7 +33,7 @@ class SequenceFlags:
         return cls(correlation_id, flags) if flags or correlation_id != 0 else NO_SEQUENCE
 
     def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> SequenceFlags:
-        """The sequence with the response parameters ``sequence_id``, ``sequence_start``, ``sequence_end`` of a step.
+        """Apply the response parameters ``sequence_id``, ``sequence_start``, ``sequence_end`` of a step.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class InstanceDriver(InstanceObserver, Protocol):
     """The driver of the scheduler that uses the instances."""
 
     def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
-        """An instance has run a batch."""
+        """Called when an instance has run a batch."""
 
 
 class InstanceSet:
@@ -172,7 +172,7 @@ class InstanceSet:
     # --- changes ------------------------------------------------------------------------------
 
     def missing(self, config: pb.ModelConfig) -> list[InstanceSpec]:
-        """The instances that a normalised ``instance_group`` requires and that do not exist, with free numbers."""
+        """Return the missing instances of a normalised ``instance_group``, with free numbers."""
         specs = self._match(config)[1]
         numbers = [number for number in range(len(self._by_number) + len(specs)) if number not in self._by_number]
         return [dataclasses.replace(spec, index=number) for spec, number in zip(specs, numbers, strict=False)]

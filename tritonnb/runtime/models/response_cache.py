@@ -56,7 +56,7 @@ class ResponseCache:
         self._responses: OrderedDict[Key, tuple[InferResponse, int]] = OrderedDict()
 
     def __len__(self) -> int:
-        """The number of stored responses."""
+        """Return the number of stored responses."""
         return len(self._responses)
 
     def look_up(self, key: Key) -> InferResponse | None:

@@ -185,7 +185,7 @@ class _Controls:
         return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
 
     def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs of a null request in a batch with a request with these inputs, which may include controls."""
+        """Return the inputs of a null request beside a request with these inputs, which may include controls."""
         return {**_zeros_like(inputs), **self._by_flags(0), **self._by_id("")}
 
     def _flag_tensors(self, flags: int) -> dict[str, Tensor]:

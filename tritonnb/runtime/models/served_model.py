@@ -169,7 +169,7 @@ class ServedModel:
         return 0 if sequences is None else sequences.open_sequences
 
     def live_sequences(self) -> list[int | str]:
-        """The correlation IDs of the sequences that accept requests without START, in slots and in the backlog."""
+        """Return the correlation IDs of sequences that accept requests without START, in slots and in the backlog."""
         sequences = self.driver.sequences
         return [] if sequences is None else list(sequences.table.known)
 

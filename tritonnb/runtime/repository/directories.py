@@ -75,7 +75,7 @@ class ModelDirectories:
         self._options = options
 
     def names(self) -> list[str]:
-        """Names of the model directories in all repositories; raises as `counts` does."""
+        """Return the names of the model directories in all repositories; raises as `counts` does."""
         return sorted(self.counts())
 
     def counts(self) -> Counter[str]:

@@ -21,7 +21,7 @@ from tritonnb.runtime.repository.table import RepositoryModel
 
 
 def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
-    """The effective configuration of a model: completed with the fields that its backend added to the running one.
+    """Return a model's configuration, completed with the fields that its backend added to the running one.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _driver_of(served: ServedModel) -> SchedulerDriver:
 
 
 def unchanged_versions(model: RepositoryModel, source: ModelSource) -> list[int]:
-    """The versions of a served model that continue to serve when it is loaded again, perhaps with other instances.
+    """Return the versions that continue to serve when a model is loaded again, perhaps with other instances.
 
     As in Triton, these are the versions whose files have not changed, unless a file outside the directories of versions
     has changed, or more of the configuration than its instances and its version policy. They keep their statistics and

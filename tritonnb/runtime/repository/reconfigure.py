@@ -36,7 +36,7 @@ class Reconfiguration:
         self._options = options
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model, even of one that failed to load; None if it does not come from a repository.
+        """Return the *config.pbtxt* of a model, even one that failed to load; None if it is not from a repository.
 
         Raises
         ------
@@ -53,7 +53,7 @@ class Reconfiguration:
         return config_path(directory, self._options.model_config_name or None)
 
     def config(self, name: str) -> pb.ModelConfig:
-        """The running configuration of a model, or that of its file if it failed to load; empty if the file is invalid.
+        """Return a model's running configuration, or its file's if it failed to load; empty if the file is invalid.
 
         Raises
         ------

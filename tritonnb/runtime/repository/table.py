@@ -204,7 +204,7 @@ class ModelTable:
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[IndexEntry]:
-        """The repository index: all models on disk and in the table; ``on_disk`` counts the repositories of a model."""
+        """Return the index: all models on disk and in the table; ``on_disk`` counts the repositories of a model."""
         rows: list[IndexEntry] = []
         known = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
         for name in sorted({*on_disk, *known}):
@@ -225,7 +225,7 @@ class ModelTable:
         return rows
 
     def statuses(self) -> list[tuple[str, str, str]]:
-        """Name, version and status of all models, as Triton logs them after the start."""
+        """Return name, version and status of all models, as Triton logs them after the start."""
         rows: list[tuple[str, str, str]] = []
         for name, model in sorted(self.models.items()):
             for version, entry in sorted(model.versions.items()):

@@ -165,7 +165,7 @@ def build(arguments: Mapping[str, Any]) -> Application:
 
 
 def _group(name: str, value: Any) -> Any:
-    """An option of a configuration file as `app` takes it."""
+    """Convert an option of a configuration file to the form that `app` takes."""
     if name not in _GROUPS or not isinstance(value, Mapping):
         return value
     members = {member.name for member in dataclasses.fields(_GROUPS[name])}
@@ -186,7 +186,7 @@ def _application(
     ingress_replicas: int,
     retries: int,
 ) -> Application:
-    """The deployments of a plan, with the places of the default group and of the models with their own replicas."""
+    """Return the deployments of a plan, with the default group and the models with their own replicas."""
     require_ray()
     from ray import serve
 

@@ -44,7 +44,7 @@ class RayPool:
         self._holding: set[asyncio.Task[None]] = set()
 
     def members(self) -> Members:
-        """The replicas as far as they are known here."""
+        """Return the known replicas."""
         router = self._find_router()
         return Members() if router is None else router.members
 

@@ -53,12 +53,12 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
             self.on_leaving(name)
 
     def on_replica_actor_died(self, replica_id: Any) -> None:
-        """The process of a replica has ended (Ray's interface)."""
+        """Called when the process of a replica has ended (Ray's interface)."""
         super().on_replica_actor_died(replica_id)
         self.remove(replica_id.unique_id)
 
     def remove(self, name: str) -> None:
-        """The process of a replica has ended."""
+        """Remove a replica whose process has ended."""
         self._gone.add(name)
         members = self._members
         self._set_members(Members(members.running - {name}, members.draining - {name}))

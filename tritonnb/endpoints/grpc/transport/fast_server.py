@@ -130,7 +130,7 @@ class _Call:
     # --- called by the connection -----------------------------------------------------------------
 
     def headers_received(self) -> None:
-        """The headers have arrived."""
+        """Called when the headers have arrived."""
         headers = self._headers
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
@@ -144,7 +144,7 @@ class _Call:
                 self._deadline = self._server.loop.call_later(seconds, self._expired)
 
     def data(self, chunk: bytes | bytearray) -> None:
-        """A part of the body has arrived."""
+        """Called when a part of the body has arrived."""
         if self._over:
             return
         buffer = self._buffer
@@ -176,12 +176,12 @@ class _Call:
         return at
 
     def body_received(self) -> None:
-        """The client has ended its side of the stream."""
+        """Called when the client has ended its side of the stream."""
         if not self._over and not self._begun:
             self._finish(INTERNAL, "expected one request message, got none")
 
     def cancelled(self) -> None:
-        """The client has cancelled the call, or is gone."""
+        """Called when the client has cancelled the call or disconnected."""
         self._over = True
         self._buffer.clear()
         if self._task is not None:
@@ -301,7 +301,7 @@ class _Infer(_Call):
         return self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", "")
 
     def cancelled(self) -> None:
-        """The client has cancelled the call, or is gone."""
+        """Called when the client has cancelled the call or disconnected."""
         super().cancelled()
         if self._inference is not None:
             self._inference.cancel()
@@ -316,7 +316,7 @@ class _StreamInfer(_Infer):
     _drained: asyncio.Event
 
     def headers_received(self) -> None:
-        """The headers have arrived."""
+        """Called when the headers have arrived."""
         super().headers_received()
         self._requests = asyncio.Queue()
         self._drained = asyncio.Event()
@@ -327,7 +327,7 @@ class _StreamInfer(_Infer):
         self._requests.put_nowait(message)
 
     def body_received(self) -> None:
-        """The client has ended its side of the stream."""
+        """Called when the client has ended its side of the stream."""
         self._requests.put_nowait(None)
 
     def drained(self) -> None:

@@ -61,16 +61,16 @@ class Call(Protocol):
     half_closed: bool
 
     def headers_received(self) -> None:
-        """The headers have arrived."""
+        """Called when the headers have arrived."""
 
     def data(self, chunk: bytes | bytearray) -> None:
-        """A part of the body has arrived."""
+        """Called when a part of the body has arrived."""
 
     def body_received(self) -> None:
-        """The client has ended its side of the stream."""
+        """Called when the client has ended its side of the stream."""
 
     def cancelled(self) -> None:
-        """The client has cancelled the call, or is gone."""
+        """Called when the client has cancelled the call or disconnected."""
 
     def drained(self) -> None:
         """Everything that was waiting for the window has been sent."""
@@ -295,7 +295,7 @@ class Sender:
             call.drained()
 
     def open_window(self, size: int) -> None:
-        """The client accepts more bytes on the whole connection.
+        """Allow more bytes on the whole connection.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Sender:
         self.resume()
 
     def set_initial_window(self, size: int) -> None:
-        """The client accepts more bytes, or fewer, on every stream.
+        """Change the number of bytes that the client accepts on every stream.
 
         Raises
         ------

@@ -116,7 +116,7 @@ class Http2Connection:
     # --- asyncio's interface --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Called when a client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._sender = Sender(self._transport, self.calls)
         self.send = self._sender.send
@@ -129,7 +129,7 @@ class Http2Connection:
         self._handshake = asyncio.get_running_loop().call_later(_HANDSHAKE, self._transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client has disconnected: its calls are cancelled."""
+        """Cancel the calls of a client that has disconnected."""
         self._handshake.cancel()
         self._connections.discard(self)
         for call in list(self.calls.values()):
@@ -137,16 +137,16 @@ class Http2Connection:
         self.calls.clear()
 
     def eof_received(self) -> None:
-        """The client has stopped sending; the connection is closed."""
+        """Close the connection: the client has stopped sending."""
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: nothing is read from it until it catches up."""
+        """Stop reading from a client that reads too slowly, until it catches up."""
         self._sender.paused = True
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Resume reading: the client has caught up."""
         self._sender.paused = False
         if not self._transport.is_closing():
             self._transport.resume_reading()

@@ -158,7 +158,7 @@ def _write_output(tensor: Tensor) -> bytes:
 
 
 def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
+    """Choose the variable dimensions: the innermost takes the remaining elements, others are 1."""
     fixed = math.prod(dim for dim in dims if dim != -1)
     left, remainder = divmod(count, fixed) if fixed else (0, count)
     shape = list(dims)
@@ -201,13 +201,13 @@ class GenerateHandler(Handler):
             self.on_connection_close()
 
     def on_connection_close(self) -> None:
-        """The client has disconnected (Tornado's interface)."""
+        """Called when the client has disconnected (Tornado's interface)."""
         if self._request is not None:
             self._request.cancel()
         self._responses.put_nowait(None)
 
     def on_finish(self) -> None:
-        """The response is complete (Tornado's interface)."""
+        """Called when the response is complete (Tornado's interface)."""
         self._request = None  # a refused request and this handler would form a reference cycle
         if self._trace is not None:
             self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())

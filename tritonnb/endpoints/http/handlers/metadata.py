@@ -74,7 +74,7 @@ class Handler(web.RequestHandler):
         self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
     def json_body(self) -> object:
-        """The request's JSON.
+        """Return the request's JSON.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class Handler(web.RequestHandler):
         return json_reader.parse_request(self.request.body, self.max_input_size)
 
     def optional_json_body(self) -> object:
-        """The request's JSON, as `json_body`; an empty body is an empty object."""
+        """Return the request's JSON, as `json_body`; an empty body is an empty object."""
         return self.json_body() if self.request.body else {}
 
 
@@ -141,7 +141,7 @@ class ModelConfigurationHandler(Handler):
     """``/v2/models/M[/versions/V]/config``."""
 
     def get(self, model: str, version: str | None = None) -> None:
-        """The model's configuration with all defaults."""
+        """Return the model's configuration with all defaults."""
         self.finish(self.engine.model(model, version_number(version)).config_json())
 
 
@@ -157,7 +157,7 @@ class RepositoryIndexHandler(Handler):
     """``/v2/repository[/R]/index``."""
 
     def post(self, repository: str | None = None) -> None:
-        """Every model and its state."""
+        """Return every model and its state."""
         body = self.optional_json_body()
         ready = body.get("ready", False) if isinstance(body, dict) else False
         if not isinstance(ready, bool):

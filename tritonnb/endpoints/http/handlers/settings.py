@@ -15,7 +15,7 @@ class TraceSettingHandler(Handler):
     """``/v2/trace/setting`` and ``/v2/models/M/trace/setting``."""
 
     def get(self, model: str = "") -> None:
-        """The current settings."""
+        """Return the current settings."""
         self._check(model)
         self.respond_json(self.engine.tracer.settings.for_model(model).options.to_dict())
 
@@ -35,7 +35,7 @@ class LoggingHandler(Handler):
     """``/v2/logging``."""
 
     def get(self) -> None:
-        """The current settings."""
+        """Return the current settings."""
         self.respond_json(self.engine.options.log.to_dict())
 
     def post(self) -> None:

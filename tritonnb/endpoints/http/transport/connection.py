@@ -103,7 +103,7 @@ class Http1Connection:
     # --- asyncio ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Called when a client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
@@ -134,7 +134,7 @@ class Http1Connection:
             self._change_protocol(self._server.body_protocol(self))
 
     def missing_body(self) -> memoryview:
-        """The memory for the rest of a large body."""
+        """Return the memory for the rest of a large body."""
         return self._large_body().missing()
 
     def body_received(self, size: int) -> None:
@@ -169,7 +169,7 @@ class Http1Connection:
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The client has stopped sending, but may still read."""
+        """Called when the client has stopped sending; it may still read."""
         self._drop_incomplete()
         self._closing = True
         if self._exchanges:
@@ -177,7 +177,7 @@ class Http1Connection:
         return bool(self._exchanges)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client has disconnected: its requests are cancelled."""
+        """Cancel the requests of a client that has disconnected."""
         self._closing = True
         self._connections.discard(self)
         self.resume_writing()
@@ -189,12 +189,12 @@ class Http1Connection:
         self._exchanges.clear()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it gets responses."""
+        """Called when the client reads more slowly than it gets responses."""
         self._writable = self._server.loop.create_future()
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """The client has caught up with its responses."""
+        """Called when the client has caught up with its responses."""
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
@@ -205,7 +205,7 @@ class Http1Connection:
     # --- the parser -----------------------------------------------------------------------------
 
     def head_received(self, head: Head) -> bool:
-        """The head of a request has arrived; False if it is refused."""
+        """Start a request whose head has arrived; return False if it is refused."""
         if self._closing:
             return False
         exchange = Exchange(self, head.line.version == "HTTP/1.0", head.keep_alive)
@@ -225,7 +225,7 @@ class Http1Connection:
         return True
 
     def body(self, chunk: bytes) -> None:
-        """A part of a request's body has arrived."""
+        """Called when a part of a request's body has arrived."""
         if self._closing:
             return
         exchange = self._exchanges[-1]
@@ -238,12 +238,12 @@ class Http1Connection:
             exchange.delegate.data_received(chunk)
 
     def too_many_chunks(self) -> None:
-        """A chunked body exceeds the limit of chunks."""
+        """Refuse a body with too many chunks."""
         if not self._closing:
             self._refuse(self._exchanges[-1], _TOO_MANY_CHUNKS)
 
     def complete(self) -> None:
-        """A request is complete."""
+        """Called when a request is complete."""
         if self._closing or not self._exchanges:
             return
         exchange = self._exchanges[-1]
@@ -349,7 +349,7 @@ class Http1Connection:
         self._server.loop.call_later(_LINGER, self._transport.close)
 
     def _stop_reading(self) -> None:
-        """The stream cannot be parsed: send the pending responses, then close."""
+        """Stop reading a stream that cannot be parsed: send the pending responses, then close."""
         self._drop_incomplete()
         self._closing = True
         if not self._exchanges:

@@ -34,7 +34,7 @@ class Body:
         self._buffer = np.empty(min(length, reserved), np.uint8).data
 
     def missing(self) -> memoryview:
-        """The memory for the bytes that come next."""
+        """Return the memory for the bytes that come next."""
         size = len(self._buffer)
         if self.received == size:
             larger = np.empty(min(self.length, 2 * size), np.uint8).data
@@ -52,7 +52,7 @@ class Body:
             chunk = chunk[size:]
 
     def contents(self) -> memoryview:
-        """The complete body, writeable."""
+        """Return the complete body, writeable."""
         return self._buffer[: self.received]
 
 
@@ -89,16 +89,16 @@ class MessageDelegate(Protocol):
     """The receiver of a request: Tornado's ``HTTPMessageDelegate``; the headers may be `LightHeaders`."""
 
     def headers_received(self, start_line: httputil.RequestStartLine, headers: Any, /) -> Any:
-        """The head has arrived."""
+        """Called when the head has arrived."""
 
     def data_received(self, chunk: bytes, /) -> Any:
-        """A part of the body has arrived."""
+        """Called when a part of the body has arrived."""
 
     def finish(self) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
 
     def on_connection_close(self) -> None:
-        """The client has disconnected before the request was complete."""
+        """Called when the client has disconnected before the request was complete."""
 
 
 class Context:

@@ -92,16 +92,16 @@ class RequestReceiver(Protocol):
     """Receives the parsed requests."""
 
     def head_received(self, head: Head) -> bool:
-        """The head of a request has arrived; False if it is refused."""
+        """Start a request whose head has arrived; return False if it is refused."""
 
     def body(self, chunk: bytes) -> None:
-        """A part of its body has arrived."""
+        """Called when a part of its body has arrived."""
 
     def complete(self) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
 
     def too_many_chunks(self) -> None:
-        """Its body exceeds the limit of chunks."""
+        """Called when its body has too many chunks."""
 
 
 class RequestParser:
@@ -150,7 +150,7 @@ class RequestParser:
         return not self.between and not self.in_head and self._is_storable and self._head.length > 0
 
     def skip_body(self) -> None:
-        """The receiver has read the rest of the body itself."""
+        """Skip the rest of the body, which the receiver has read itself."""
         self._parser = self._new_parser()
         self.between = True
         self._framing_bytes = 0
@@ -257,7 +257,7 @@ class RequestParser:
     # --- httptools ----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Called at the beginning of a request."""
         if self._framing:
             return
         self._url = b""
@@ -266,11 +266,11 @@ class RequestParser:
         self._in_head, self.between = True, False
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request's target."""
+        """Called with a part of the request's target."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; the values of a repeated one are joined by commas."""
+        """Called with a header; the values of a repeated one are joined by commas."""
         if not self._in_head:
             return  # trailers of a chunked body are ignored
         key = name.lower()
@@ -283,7 +283,7 @@ class RequestParser:
         self._headers[key] = value
 
     def on_headers_complete(self) -> None:
-        """The head of a request has arrived."""
+        """Called when the head of a request has arrived."""
         if self._framing:
             return
         parser, headers = self._parser, self._headers
@@ -321,19 +321,19 @@ class RequestParser:
         self._is_storable = self._receiver.head_received(self._head) and not is_upgrade
 
     def on_body(self, chunk: bytes) -> None:
-        """A part of a request's body has arrived."""
+        """Called when a part of a request's body has arrived."""
         self._parts += 1
         self._receiver.body(chunk)
 
     def on_chunk_header(self) -> None:
-        """A chunk begins."""
+        """Called at the beginning of a chunk."""
         self._chunks += 1
         self._parts += 1
         if self._chunks > _MAX_CHUNKS + 1:  # the empty chunk at the end does not count
             self._receiver.too_many_chunks()
 
     def on_message_complete(self) -> None:
-        """A request is complete."""
+        """Called when a request is complete."""
         if self._framing:
             return
         self.between = True

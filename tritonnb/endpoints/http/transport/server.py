@@ -51,7 +51,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
 
     def headers_received(self, start_line: Any, headers: Any) -> Any:
-        """The head has arrived."""
+        """Called when the head has arrived."""
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
             start_line = start_line._replace(method="OPTIONS")
@@ -67,7 +67,7 @@ class BodyProtocol(asyncio.BufferedProtocol):
         self._connection = connection
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The memory for the bytes that come next (asyncio's interface)."""
+        """Return the memory for the bytes that come next (asyncio's interface)."""
         return self._connection.missing_body()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -75,19 +75,19 @@ class BodyProtocol(asyncio.BufferedProtocol):
         self._connection.body_received(nbytes)
 
     def eof_received(self) -> bool:
-        """The client has stopped sending."""
+        """Called when the client has stopped sending."""
         return self._connection.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has disconnected."""
+        """Called when the client has disconnected."""
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it gets responses."""
+        """Called when the client reads more slowly than it gets responses."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has caught up with its responses."""
+        """Called when the client has caught up with its responses."""
         self._connection.resume_writing()
 
 
