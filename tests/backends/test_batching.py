@@ -27,7 +27,7 @@ def test_a_single_request_is_not_copied() -> None:
     assert gather(execution_of(request(X=array)), "X") is array
 
 
-def test_optional_input_that_no_request_has_is_none() -> None:
+def test_missing_optional_input_is_none() -> None:
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 
@@ -59,7 +59,7 @@ def test_every_request_gets_a_copy_of_its_rows_of_the_batch() -> None:
     assert [answer.outputs[0].array.tolist() for answer in execution.responses] == [[[10]], [[20]]]
 
 
-def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it() -> None:
+def test_read_only_input_is_copied_for_a_model_that_writes_to_it() -> None:
     private, shared = rows(1), rows(2)
     shared.flags.writeable = False
     assert gather(execution_of(request(X=private)), "X", writeable=True) is private
@@ -80,7 +80,7 @@ def test_too_few_rows_fail_the_requests_that_lack_them() -> None:
     )
 
 
-def test_a_request_is_answered_only_once() -> None:
+def test_request_receives_only_one_response() -> None:
     execution = execution_of(request(X=rows(1)))
     execution.respond(0, [])
     with pytest.raises(InternalError, match="request 0 of the batch: expected one response, got a second one"):
@@ -98,7 +98,7 @@ def test_gathered_rows_are_scattered_back(sizes: list[int]) -> None:
         assert answer.outputs[0].array.tolist() == sent.inputs["X"].array.tolist()
 
 
-def test_the_rows_of_strings_that_are_missing_are_empty_strings() -> None:
+def test_missing_string_rows_are_empty_strings() -> None:
     execution = execution_of(request(S=np.array([[b"a"]], object)), request(Z=rows(0)))
     assert gather(execution, "S").tolist() == [[b"a"], [b""]]
 

@@ -25,7 +25,7 @@ def test_every_request_gets_its_own_rows(identity: Loaded) -> None:
     assert {answer.outputs[0].name for answer in answers} == {"OUT0"}
 
 
-def test_a_single_request_is_answered(identity: Loaded) -> None:
+def test_single_request_receives_a_response(identity: Loaded) -> None:
     (answer,) = identity.run(request(IN0=np.arange(6, dtype=np.float32).reshape(2, 3)))
     assert answer.outputs[0].shape == (2, 3)
     assert answer.final
@@ -42,7 +42,7 @@ def test_a_read_only_input_is_accepted(identity: Loaded) -> None:
     assert answer.outputs[0].array.tolist() == [[1, 1]]
 
 
-def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Loaded) -> None:
+def test_null_request_consumes_its_rows_without_affecting_others(identity: Loaded) -> None:
     null: InferRequest = request(IN0=rows(0))
     null.is_null = True
     answers = identity.run(null, request(IN0=rows(7)))

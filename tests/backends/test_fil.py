@@ -173,7 +173,7 @@ def test_tensors_and_batching_are_completed_from_the_file(
     ]
 
 
-def test_a_model_without_batching_gets_its_rows_as_a_dimension(tmp_path: Path) -> None:
+def test_model_without_batching_receives_rows_as_a_dimension(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     shapes = tensors(30, 1).replace("dims: 30", "dims: [ -1, 30 ]").replace("dims: 1 ", "dims: -1 ")
     extra = parameters(model_type="xgboost_ubj", is_classifier="true", predict_proba="true")
@@ -192,7 +192,7 @@ def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("extra", "threads"), [("", 1), (parameters(cpu_nthread="2"), 2)])
-def test_one_thread_predicts_unless_more_are_configured(
+def test_prediction_uses_one_thread_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, threads: int
 ) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
@@ -225,7 +225,7 @@ def test_prediction_respects_the_thread_limit_of_openmp(tmp_path: Path, monkeypa
     np.testing.assert_array_equal(response.outputs[0].array, expected.outputs[0].array)
 
 
-def test_an_error_of_the_prediction_fails_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_error_fails_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     loaded = Loaded(config_of("fil", tensors(30, 1), parameters(**FIL)), tmp_path)
 

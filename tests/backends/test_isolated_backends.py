@@ -94,7 +94,7 @@ def test_a_backend_of_another_package_runs_in_a_child_unchanged(
     assert "other_backend" not in sys.modules
 
 
-def test_errors_of_a_backend_that_cannot_be_created_are_those_of_this_process(tmp_path: Path) -> None:
+def test_error_creating_an_isolated_backend_equals_that_in_process(tmp_path: Path) -> None:
     registry = BackendRegistry(lambda backend: {})
     with pytest.raises(InvalidArgumentError, match="unable to find backend library for backend 'nosuch'"):
         registry.isolated("nosuch")

@@ -47,7 +47,7 @@ def test_a_model_with_variable_first_dimensions_is_completed_with_batching(tmp_p
     assert config.HasField("dynamic_batching")
 
 
-def test_the_default_batch_size_is_a_setting_and_zero_turns_it_off(tmp_path: Path) -> None:
+def test_default_batch_size_setting_of_zero_disables_batching(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     assert completed(tmp_path, {"default-max-batch-size": "9"}).max_batch_size == 9
     config = completed(tmp_path, {"default-max-batch-size": "0"})
@@ -62,7 +62,7 @@ def test_a_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path) -> No
         completed(tmp_path, max_batch_size=4)
 
 
-def test_a_scalar_becomes_one_element_with_an_empty_reshape(tmp_path: Path) -> None:
+def test_scalar_is_completed_as_one_element_with_an_empty_reshape(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
     config = completed(tmp_path)
     assert list(config.input[0].dims) == [1]
@@ -94,7 +94,7 @@ def test_tensors_must_match_the_model(tmp_path: Path, tensors: str, complaint: s
         Loaded(config_of("onnxruntime", tensors), tmp_path)
 
 
-def test_strings_go_in_and_out_as_bytes(tmp_path: Path) -> None:
+def test_string_inputs_and_outputs_are_bytes(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     (answer,) = loaded.run(request(A=np.array([["grün".encode()], [b""]], object)))
@@ -144,7 +144,7 @@ def test_missing_accelerator_is_refused(tmp_path: Path) -> None:
         Loaded(config_of("onnxruntime", extra=accelerator), tmp_path)
 
 
-def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path) -> None:
+def test_runtime_error_is_the_response_to_the_batch(tmp_path: Path) -> None:
     write(tmp_path, "Add", {"A": ["b", 2], "B": ["b", 2]}, {"C": ["b", 2]})
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     with pytest.raises(Exception, match="onnx runtime error"):
@@ -194,7 +194,7 @@ def test_memory_of_the_arena_can_be_released_after_a_run(tmp_path: Path) -> None
     assert loaded.run(request(IN0=rows(3)))[0].outputs[0].array.tolist() == [[3]]
 
 
-def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_path: Path) -> None:
+def test_scalar_output_per_row_is_returned_with_the_configured_dims(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
     loaded = Loaded(config_of("onnxruntime", tensors="", max_batch_size=0), tmp_path)
     (answer,) = loaded.run(request(A=np.array([1, 2], np.float32)))
@@ -237,7 +237,7 @@ def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -
     assert chosen_providers(monkeypatch, "KIND_CPU", settings) == ["CPUExecutionProvider"]
 
 
-def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerators_precede_cuda_and_their_parameters_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = accelerator("tensorrt", precision_mode="FP16", max_workspace_size_bytes="5", trt_engine_cache_enable="1")
     (tensorrt, _), (cuda, _), _ = chosen = chosen_providers(monkeypatch, "KIND_GPU", extra)
     assert (tensorrt, cuda) == ("TensorrtExecutionProvider", "CUDAExecutionProvider")

@@ -77,7 +77,7 @@ def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path) -> N
     assert [tensor.name for tensor in (*config.input, *config.output)] == ["IN0", "OUT0"]
 
 
-def test_the_default_batch_size_is_a_setting_and_at_least_1(tmp_path: Path) -> None:
+def test_default_batch_size_setting_is_at_least_1(tmp_path: Path) -> None:
     write_ir(tmp_path, [1, 3], layout="NC")
     config = completed(tmp_path, {"default-max-batch-size": "9"})
     assert (config.max_batch_size, list(config.input[0].dims)) == (9, [3])
@@ -151,14 +151,14 @@ def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path
     assert loaded.run(request(IN0=np.ones((2, 5), np.float32)))[0].outputs[0].array.tolist() == [[2] * 5] * 2
 
 
-def test_a_datatype_of_the_configuration_is_converted(tmp_path: Path) -> None:
+def test_input_is_converted_from_the_configured_datatype(tmp_path: Path) -> None:
     tensors = TENSORS.replace("TYPE_FP32", "TYPE_INT32", 1)
     loaded = Loaded(config_of("openvino", tensors), write_ir(tmp_path))
     (response,) = loaded.run(request(IN0=np.array([[1, 2]], np.int32)))
     assert (response.outputs[0].array.tolist(), response.outputs[0].array.dtype) == ([[2, 4]], np.float32)
 
 
-def test_parameters_are_properties_of_the_compiled_model(tmp_path: Path) -> None:
+def test_parameters_become_properties_of_the_compiled_model(tmp_path: Path) -> None:
     extra = parameters(
         NUM_STREAMS="2",
         INFERENCE_NUM_THREADS="2",
@@ -287,7 +287,7 @@ def test_gpu_instances_are_refused(tmp_path: Path) -> None:
         loaded.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
 
 
-def test_an_input_that_the_model_cannot_take_fails_the_batch(tmp_path: Path) -> None:
+def test_incompatible_input_fails_the_batch(tmp_path: Path) -> None:
     tensors = TENSORS.replace("dims: -1 }", "dims: 3 }").replace("dims: 3", "dims: -1", 1)
     loaded = Loaded(config_of("openvino", tensors), write_ir(tmp_path, [-1, 3]))
     with pytest.raises(InternalError, match="openvino error in running inference"):

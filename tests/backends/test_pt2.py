@@ -161,7 +161,7 @@ def test_the_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
         digits_pt2.digest(path)
 
 
-def test_a_model_file_alone_selects_the_platform(archives: Path, tmp_path: Path) -> None:
+def test_model_pt2_selects_the_platform_without_a_configuration(archives: Path, tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     shutil.copy(archives / "fixed" / "1" / "model.pt2", tmp_path / "m" / "1")
     config = load_config(tmp_path / "m", "m").config
@@ -188,7 +188,7 @@ def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archi
         loaded(archives / "fixed", tensors.replace("[ 2, 3 ]", "[ 3 ]"), max_batch_size=4)
 
 
-def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path) -> None:
+def test_single_row_runs_in_a_program_that_needs_two_rows(archives: Path) -> None:
     model = loaded(archives / "structured")
     x, k = np.ones((1, 3), np.float32), np.ones((1, 1), np.float32)
     (response,) = model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
@@ -199,7 +199,7 @@ def test_a_batch_of_one_row_runs_although_the_program_needs_two(archives: Path) 
     }
 
 
-def test_a_variable_dim_is_checked_for_each_request(archives: Path) -> None:
+def test_size_of_variable_dimension_is_checked_for_each_request(archives: Path) -> None:
     tensors = TENSORS.replace("dims: 3", "dims: -1")
     model = loaded(archives / "structured", tensors)
     x, k = np.ones((1, 4), np.float32), np.ones((1, 1), np.float32)
@@ -332,7 +332,7 @@ def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
         tnb.export_pt2(Double(), (torch.zeros(2, dtype=torch.complex64),), tmp_path / "m")
 
 
-def test_only_tensors_and_their_containers_are_arguments() -> None:
+def test_arguments_other_than_tensors_and_containers_are_refused() -> None:
     leaf = '{"type": null, "context": null, "children_spec": []}'
     other = '{"type": "torch.Size", "context": null, "children_spec": [' + leaf + "]}"
     arguments = '[1, {"type": "builtins.tuple", "children_spec": [' + other + ", " + other + "]}]"

@@ -55,7 +55,7 @@ def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
     ("body", "got"),
     [("x = 1", "no class"), ("class Model:\n    pass\ndef helper():\n    pass", "Model, helper")],
 )
-def test_a_missing_class_has_a_hint_with_the_file_and_its_names(
+def test_hint_for_missing_class_names_the_file_and_its_classes(
     load: Load, tmp_path: Path, body: str, got: str
 ) -> None:
     with pytest.raises(InternalError) as caught:
@@ -158,7 +158,7 @@ def test_unloading_a_model_removes_its_modules(tmp_path: Path) -> None:
     assert state() == before
 
 
-def test_an_imported_model_keeps_the_entries_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_path_entries_and_modules_survive_the_import_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes a model may have its directory in the path, and a module in place of Triton's."""
     (tmp_path / "1").mkdir()
     path = tmp_path / "1" / "model.py"
@@ -190,7 +190,7 @@ def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
     assert set(sys.modules) == before
 
 
-def test_an_execution_environment_is_refused_since_there_is_one_process(load: Load, tmp_path: Path) -> None:
+def test_execution_environment_is_refused(load: Load, tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{tmp_path / "env"}" }} }}'
     with pytest.raises(UnsupportedError, match="model 'm': EXECUTION_ENV_PATH is not supported"):
@@ -224,7 +224,7 @@ class Triton""",
         load(tmp_path, body + "    def execute(self, requests):\n        raise Mute\n").run(request(IN0=rows(1)))
 
 
-def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(load: Load, tmp_path: Path) -> None:
+def test_unencodable_string_fails_the_batch_and_names_the_model(load: Load, tmp_path: Path) -> None:
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "S" data_type: TYPE_STRING dims: 1 }'
     body = (
         HEAD
@@ -337,7 +337,7 @@ def test_importing_a_model_does_not_change_sys_path_while_another_thread_iterate
     assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 
 
-def test_a_model_that_exits_fails_the_batch_and_not_the_server(load: Load, tmp_path: Path) -> None:
+def test_model_that_calls_exit_fails_only_its_batch(load: Load, tmp_path: Path) -> None:
     body = HEAD + "    def execute(self, requests):\n        raise SystemExit(3)\n"
     with pytest.raises(InternalError, match="message: SystemExit: 3"):
         load(tmp_path, body).run(request(IN0=rows(1)))
@@ -362,7 +362,7 @@ def test_a_reshape_of_an_output_is_undone(load: Load, tmp_path: Path) -> None:
     assert answer.outputs[0].array.tolist() == [[1], [2]]
 
 
-def test_a_model_that_batches_needs_an_input_in_each_request(load: Load, tmp_path: Path) -> None:
+def test_batching_model_requires_an_input_in_each_request(load: Load, tmp_path: Path) -> None:
     empty = InferRequest("m", {}, discard_response)
     body = (
         PYTHON + "    def execute(self, requests):\n        return [pb_utils.InferenceResponse([]) for _ in requests]\n"

@@ -33,7 +33,7 @@ def test_an_invalid_completed_configuration_is_ignored(complete: Complete, tmp_p
     assert complete(tmp_path, completing(body), "sequence_batching { }") is None
 
 
-def test_a_completion_is_read_like_any_configuration(complete: Complete, tmp_path: Path) -> None:
+def test_completed_configuration_is_read_like_any_other(complete: Complete, tmp_path: Path) -> None:
     body = (
         "config.as_dict().update(max_batch_size='8', dynamic_batching=dict(max_queue_delay_microseconds=7), name='z')"
     )
@@ -53,7 +53,7 @@ def test_a_completion_is_read_like_any_configuration(complete: Complete, tmp_pat
         ("config.as_dict()['x'] = object()", "TypeError: Object of type object is not JSON serializable"),
     ],
 )
-def test_errors_in_auto_complete_config_have_the_text_of_python(
+def test_errors_in_auto_complete_config_have_pythons_text(
     complete: Complete, tmp_path: Path, body: str, complaint: str
 ) -> None:
     with pytest.raises(InternalError, match=complaint):

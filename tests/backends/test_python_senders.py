@@ -78,7 +78,7 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(load: Load, 
     assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
 
 
-def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(load: Load, tmp_path: Path) -> None:
+def test_dropped_response_sender_sends_an_error(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, SCRIPTED)
     assert run(loaded, "self.sender = senders[0]; returned = [None]") == [None]
     assert loaded.streamed == []
@@ -155,7 +155,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_model_sees_that_a_request_is_cancelled_while_it_executes_it(load: Load, tmp_path: Path) -> None:
+def test_model_sees_cancellation_during_execution(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, WAITING)
     requests = request(IN0=rows(0)), request(IN0=rows(0))
     with ThreadPoolExecutor(1) as instance:
@@ -166,14 +166,14 @@ def test_a_model_sees_that_a_request_is_cancelled_while_it_executes_it(load: Loa
     assert str(loaded.streamed[1][1].error) == "[True, False]"
 
 
-def test_a_model_sees_that_a_request_was_cancelled_before_its_execution(load: Load, tmp_path: Path) -> None:
+def test_model_sees_cancellation_before_execution(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, WAITING)
     requests = request(IN0=rows(0)), request(IN0=rows(0))
     cancel(loaded, requests[0])
     assert loaded.run(*requests) == [None, None]
 
 
-def test_a_cancellation_that_overtakes_the_batch_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancellation_that_arrives_before_its_batch_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Isolated only: nothing can overtake a batch in this process."""
     loaded = load_model(tmp_path, WAITING, isolated=True)
     requests = request(IN0=rows(0)), request(IN0=rows(0))
@@ -206,7 +206,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_response_sender_that_a_model_keeps_sees_the_cancellation(load: Load, tmp_path: Path) -> None:
+def test_kept_response_sender_reports_the_cancellation(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, KEPT)
     kept = request(IN0=rows(0))
     assert loaded.run(kept) == [None]

@@ -20,7 +20,7 @@ from tritonnb.core.messages import discard_response
 pb_utils: Any = typed_utilities
 
 
-def test_dlpack_goes_both_ways_without_a_copy() -> None:
+def test_dlpack_shares_memory_in_both_directions() -> None:
     import torch
 
     tensor = torch.arange(4, dtype=torch.float32)
@@ -43,7 +43,7 @@ def test_ids_that_are_not_utf8_cannot_be_read_by_a_model() -> None:
             ask()
 
 
-def test_a_dlpack_capsule_keeps_its_tensor() -> None:
+def test_dlpack_capsule_keeps_its_tensor_alive() -> None:
     tensor = pb_utils.Tensor("X", np.arange(4, dtype=np.int64))
     before = sys.getrefcount(tensor)
     capsule = tensor.to_dlpack()
@@ -52,7 +52,7 @@ def test_a_dlpack_capsule_keeps_its_tensor() -> None:
     assert sys.getrefcount(tensor) == before
 
 
-def test_bf16_goes_through_dlpack_and_never_through_numpy() -> None:
+def test_bf16_is_converted_through_dlpack() -> None:
     import torch
 
     values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
@@ -100,7 +100,7 @@ def test_strings_are_serialized_as_bytes() -> None:
     assert pb_utils.serialize_byte_tensor(np.array(["text"])) is None
 
 
-def test_an_error_has_one_of_tritons_codes() -> None:
+def test_error_code_is_one_of_tritons() -> None:
     with pytest.raises(TypeError, match=r"expected an error code such as TritonError\.INTERNAL, got 3"):
         pb_utils.TritonError("no", 3)
 

@@ -43,19 +43,19 @@ def test_names_of_arguments_take_precedence_over_the_order(tmp_path: Path) -> No
     assert values(answer) == {"d": 4, "n": -4}
 
 
-def test_without_argument_names_the_indices_in_names_are_used(tmp_path: Path) -> None:
+def test_indices_in_tensor_names_are_used_without_argument_names(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["IN__1", "IN__0"], ["OUT__1", "OUT__0"])
     (answer,) = loaded.run(request(IN__1=rows(1), IN__0=rows(5)))
     assert values(answer) == {"OUT__1": -4, "OUT__0": 4}
 
 
-def test_otherwise_the_order_of_the_configuration_is_used(tmp_path: Path) -> None:
+def test_unnamed_tensors_follow_the_configured_order(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     (answer,) = loaded.run(request(x=rows(5), y=rows(1)))
     assert values(answer) == {"d": 4, "n": -4}
 
 
-def test_a_dictionary_gets_the_tensors_by_name(tmp_path: Path) -> None:
+def test_module_with_a_dictionary_argument_receives_tensors_by_name(tmp_path: Path) -> None:
     loaded = load(FromDict(), tmp_path, ["b", "a"], ["d"])
     (answer,) = loaded.run(request(b=rows(1), a=rows(5)))
     assert values(answer) == {"d": 4}
@@ -170,7 +170,7 @@ STRINGS = """
 """
 
 
-def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path) -> None:
+def test_correlation_id_is_converted_to_a_torch_datatype(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT32 }"
     sequence = f'sequence_batching {{ control_input {{ name: "CORRID__1" {control} }} }}'
@@ -178,7 +178,7 @@ def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path) -> None:
         Loaded(config_of("pytorch", TENSORS, sequence), tmp_path)
 
 
-def test_log_has_the_modes_of_a_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_modes_of_a_model_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_identity("pytorch", tmp_path)
     caplog.set_level("INFO", "tritonnb")
     parameters = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
@@ -205,7 +205,7 @@ def test_a_string_that_is_not_utf8_is_refused_and_the_other_requests_run(tmp_pat
     assert answer.outputs[0].array.tolist() == [[b"a!"]]
 
 
-def test_strings_have_one_dimension(tmp_path: Path) -> None:
+def test_string_tensors_must_have_one_dimension(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = (
         'input { name: "IN0" data_type: TYPE_STRING dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
@@ -299,7 +299,7 @@ def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path
     assert (one.values()["TOTAL__1"], two.values()["TOTAL__1"]) == ([[4]], [[10]])
 
 
-def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_path: Path) -> None:
+def test_request_with_another_state_shape_fails_alone(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     one, two = sequence(), States({}, TOTAL__1=np.zeros((1, 3), np.float32), COUNT__2=rows(0))
     first, second = loaded.run(step(4, one), step(0, two))
@@ -308,7 +308,7 @@ def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_
     assert two.inputs["TOTAL__1"].shape == (1, 3)
 
 
-def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path) -> None:
+def test_state_can_be_requested_as_an_output(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["COUNT_OUT__2", "MEAN__0"])
     states = sequence()
     (answer,) = loaded.run(step(6, states))
@@ -317,7 +317,7 @@ def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path) -> None:
     assert values(answer) == {"COUNT_OUT__2": 2, "MEAN__0": 6}
 
 
-def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path) -> None:
+def test_failed_request_does_not_change_its_states(tmp_path: Path) -> None:
     loaded = load_mean(tmp_path, ["MEAN__0"])
     states = sequence(total=5, count=1)
     with pytest.raises(InternalError, match="PyTorch execute failure"):

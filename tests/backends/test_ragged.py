@@ -87,7 +87,7 @@ def test_requests_of_any_lengths_run_as_one_batch_and_get_their_parts(backend: s
     assert [arrays["TOTAL"].tolist() for arrays in outputs] == [[[6]], [[4]], [[11]]]
 
 
-def test_a_model_that_does_not_take_a_vector_for_a_ragged_input_does_not_load(tmp_path: Path) -> None:
+def test_model_without_vector_input_for_ragged_input_fails_to_load(tmp_path: Path) -> None:
     write_onnx(tmp_path, [4])
     with pytest.raises(InvalidArgumentError, match=r"with shape \[-1\] for ragged input 'IN', model provides \[4\]"):
         Loaded(config_of("onnxruntime", tensors=RAGGED), tmp_path)
@@ -111,7 +111,7 @@ def test_batch_inputs_describe_the_requests(kind: str, expected: list[int], dtyp
     assert outputs.dtype == {"INT32": np.int32, "FP32": np.float32}[dtype]
 
 
-def test_the_largest_element_count_is_the_shape() -> None:
+def test_batch_input_shape_is_the_largest_element_count() -> None:
     assert batch_input("BATCH_MAX_ELEMENT_COUNT_AS_SHAPE", "INT32", (1, 2), (1, 5), (1, 3)).shape == (5,)
 
 
@@ -122,6 +122,6 @@ def batch_input(kind: str, dtype: str, *shapes: tuple[int, ...]) -> np.ndarray:
     return BatchTensors(config).inputs(Execution(requests, len(requests), lambda *_: None))["T"]
 
 
-def test_without_batching_nothing_is_ragged() -> None:
+def test_model_without_batching_has_no_ragged_inputs() -> None:
     config = config_of("onnxruntime", tensors=RAGGED, max_batch_size=0)
     assert not BatchTensors(config).ragged

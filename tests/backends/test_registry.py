@@ -12,7 +12,7 @@ from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 
-def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path) -> None:
+def test_directory_with_model_py_is_a_backend_of_that_name(tmp_path: Path) -> None:
     (tmp_path / "echo").mkdir()
     (tmp_path / "echo" / "model.py").write_text("class TritonPythonModel: pass")
     registry = BackendRegistry(lambda _: {}, tmp_path)
@@ -22,7 +22,7 @@ def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path) -> 
         registry.get("other")
 
 
-def test_a_backend_is_created_once_and_gets_its_settings() -> None:
+def test_backend_is_created_once_with_its_settings() -> None:
     names: list[str] = []
 
     def settings_of(name: str) -> dict[str, str]:
@@ -65,6 +65,6 @@ def test_a_missing_library_names_the_pip_command(
         BackendRegistry(lambda _: {}).get(backend)
 
 
-def test_a_backend_of_triton_that_is_not_implemented_names_an_alternative() -> None:
+def test_error_for_unsupported_triton_backend_names_an_alternative() -> None:
     with pytest.raises(UnsupportedError, match=r"backend 'dali' is not available: .*Python model"):
         BackendRegistry(lambda _: {}).get("dali")

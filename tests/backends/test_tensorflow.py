@@ -150,7 +150,7 @@ def test_openvino_reads_tensorflow_lite(tmp_path: Path) -> None:
     assert response.outputs[0].array.tolist() == [[12, 16]] * 3
 
 
-def test_strings_are_bytes(saved: Path) -> None:
+def test_strings_are_passed_as_bytes(saved: Path) -> None:
     model = loaded(saved, UPPER, parameters(TF_SIGNATURE_DEF="upper"))
     responses = model.run(request(s=np.array([[b"a\xff"]], object)), request(s=np.array([[b"b"], [b""]], object)))
     assert [response.outputs[0].array.tolist() for response in responses] == [[[b"A\xff"]], [[b"B"], [b""]]]
@@ -161,7 +161,7 @@ def test_strings_are_bytes(saved: Path) -> None:
     }
 
 
-def test_a_graphdef_runs_after_its_initialisation(graph: Path) -> None:
+def test_graphdef_runs_its_initialisation_operations_first(graph: Path) -> None:
     model = loaded(graph, GRAPH_TENSORS, parameters(TF_INIT_OPS_FILE="init_ops.json"), platform=GRAPH_DEF)
     (response,) = model.run(request(x=np.ones((2, 4), np.float32)))
     assert response.outputs[0].array.tolist() == [[4, 4], [4, 4]]
@@ -204,7 +204,7 @@ def test_instances_share_sessions_up_to_the_limit(saved: Path) -> None:
     assert second is third
 
 
-def test_parameters_are_options_of_the_session(saved: Path) -> None:
+def test_parameters_become_session_options(saved: Path) -> None:
     extra = parameters(TF_NUM_INTRA_THREADS="1", TF_NUM_INTER_THREADS="2", TF_USE_PER_SESSION_THREADS="On")
     model = loaded(saved, extra=extra).model
     options = model.session(InstanceSpec("m_0_1", 1, "KIND_CPU"))[0]._config
@@ -343,7 +343,7 @@ def test_a_model_that_cannot_run_is_refused(
     check_refusal(path, breakage, lambda: loaded(tmp_path, **config), message)
 
 
-def test_a_graphdef_of_other_content_is_refused(graph: Path) -> None:
+def test_invalid_graphdef_is_refused(graph: Path) -> None:
     (graph / "1" / "model.graphdef").write_bytes(b"[1, 2]")
     with pytest.raises(InternalError, match=r"unable to load '.*model\.graphdef' of model 'm'"):
         loaded(graph, GRAPH_TENSORS, platform=GRAPH_DEF)

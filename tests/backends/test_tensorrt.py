@@ -130,7 +130,7 @@ def test_a_shape_that_depends_on_values_is_refused(tmp_path: Path) -> None:
         model.run(request(IN0=rows(1)))
 
 
-def test_settings_of_the_backend(tmp_path: Path) -> None:
+def test_plugin_library_from_the_settings_is_loaded(tmp_path: Path) -> None:
     write_plan(tmp_path)
     assert loaded(tmp_path, settings={"plugins": "good.so;", "version-compatible": "true"}).model
     with pytest.raises(InvalidArgumentError, match=r"unable to load the plugin library 'bad.so' \(plugins\)"):

@@ -24,7 +24,7 @@ from tritonnb.core.datatypes import (
 from tritonnb.core.errors import InvalidArgumentError
 
 
-def test_the_table_has_every_datatype_of_the_protobuf_schema_under_its_number() -> None:
+def test_datatype_table_contains_every_number_of_the_protobuf_schema() -> None:
     schema = {name: number for name, number in model_config_pb2.DataType.items() if number}
     assert {datatype.config_name: datatype.number for datatype in DATATYPES} == schema
 
@@ -35,7 +35,7 @@ def test_numpy_dtypes_are_those_of_the_official_client(datatype: DataType) -> No
 
 
 @pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
-def test_an_array_finds_its_datatype(datatype: DataType) -> None:
+def test_datatype_of_an_array_is_found(datatype: DataType) -> None:
     assert datatype_of(datatype.numpy) is datatype
     assert datatype_of(datatype.numpy.newbyteorder(">")) is datatype
 

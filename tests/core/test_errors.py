@@ -34,5 +34,5 @@ def test_there_is_one_exception_for_each_status() -> None:
     assert family == set(Status)
 
 
-def test_an_error_can_have_another_status_than_the_default_of_its_class() -> None:
+def test_error_status_can_override_the_default_of_its_class() -> None:
     assert errors.InternalError("x", Status.CANCELLED).status is Status.CANCELLED

@@ -66,8 +66,8 @@ def leave() -> None:
     ],
     ids=["method", "class method", "property", "setter", "attribute", "missing attribute", "block"],
 )
-def test_the_members_of_a_public_class_do_not_appear_in_tracebacks(call: Callable[[], object]) -> None:
+def test_tracebacks_omit_members_of_public_classes(call: Callable[[], object]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         call()
     names = {frame.name for frame in traceback.extract_tb(caught.value.__traceback__)}
-    assert names <= {"test_the_members_of_a_public_class_do_not_appear_in_tracebacks", "<lambda>", "leave"}
+    assert names <= {"test_tracebacks_omit_members_of_public_classes", "<lambda>", "leave"}

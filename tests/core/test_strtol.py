@@ -11,7 +11,7 @@ from tritonnb.core.strtol import leading_number
     ("text", "number"),
     [("12", 12), (" +7x", 7), ("-3.5", -3), ("0", 0), ("000", 0), ("0" * 5000 + "4", 4), ("", None), ("x1", None)],
 )
-def test_leading_digits_are_read(text: str, number: int | None) -> None:
+def test_leading_digits_of_a_string_are_read(text: str, number: int | None) -> None:
     assert leading_number(text) == number
 
 

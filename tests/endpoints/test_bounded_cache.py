@@ -18,7 +18,7 @@ def offer(cache: BoundedCache[int, str], key: int) -> str | None:
     return value
 
 
-def test_a_value_is_stored_when_its_key_is_seen_for_the_second_time() -> None:
+def test_value_is_cached_at_the_second_occurrence_of_its_key() -> None:
     cache = BoundedCache[int, str](LIMIT)
     assert [offer(cache, 7) for _ in range(4)] == [None, None, "7", "7"]
 
@@ -49,7 +49,7 @@ def test_the_oldest_value_is_dropped_first() -> None:
 
 
 @given(st.lists(st.integers(0, 12), max_size=100), st.integers(0, LIMIT))
-def test_values_are_those_of_their_keys_and_bounded_in_number(keys: list[int], limit: int) -> None:
+def test_cache_returns_correct_values_and_is_bounded(keys: list[int], limit: int) -> None:
     cache = BoundedCache[int, str](limit)
     for key in keys:
         assert offer(cache, key) in (None, str(key))
@@ -57,6 +57,6 @@ def test_values_are_those_of_their_keys_and_bounded_in_number(keys: list[int], l
         assert len(cache._seen) <= limit
 
 
-def test_a_limit_of_zero_stores_nothing() -> None:
+def test_cache_with_limit_zero_stores_nothing() -> None:
     cache = BoundedCache[int, str](0)
     assert [offer(cache, 7) for _ in range(3)] == [None] * 3

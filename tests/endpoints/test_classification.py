@@ -12,7 +12,7 @@ from tritonnb.endpoints.classification import classify
 SCORES = np.array([[0.1, 0.7, 0.2], [3.0, -1.0, 1e10]], np.float32)
 
 
-def test_the_largest_come_first_with_value_index_and_label() -> None:
+def test_classes_are_sorted_by_value_with_index_and_label() -> None:
     classes = classify(SCORES, FP32, 2, ["cat", "dog"], batching=True)
     assert classes.tolist() == [[b"0.700000:1:dog", b"0.200000:2"], [b"10000000000.000000:2", b"3.000000:0:cat"]]
 
@@ -31,15 +31,15 @@ def test_class_count_above_the_number_of_classes_gives_all() -> None:
         assert classify(SCORES, FP32, count, None, batching=True).shape == (2, 3)
 
 
-def test_without_batching_everything_is_one_list() -> None:
+def test_output_without_batching_is_one_list() -> None:
     assert classify(SCORES, FP32, 1, None, batching=False).tolist() == [b"10000000000.000000:5"]
 
 
-def test_other_dimensions_than_the_batch_are_one_list() -> None:
+def test_dimensions_after_the_batch_are_flattened() -> None:
     assert classify(np.arange(8).reshape(2, 2, 2), INT8, 1, None, batching=True).tolist() == [[b"3:3"], [b"7:3"]]
 
 
-def test_integers_are_written_plain() -> None:
+def test_integers_are_written_without_exponent() -> None:
     assert classify(np.array([2**64 - 1, 5], np.uint64), UINT64, 2, None, batching=False).tolist() == [
         b"18446744073709551615:0",
         b"5:1",
@@ -47,7 +47,7 @@ def test_integers_are_written_plain() -> None:
 
 
 @pytest.mark.parametrize("datatype", [BYTES, BOOL, FP16])
-def test_other_datatypes_have_no_classes(datatype: DataType) -> None:
+def test_classification_is_refused_for_other_datatypes(datatype: DataType) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"due to unsupported type '{datatype.name}'$"):
         classify(np.zeros((1, 2), datatype.numpy), datatype, 1, None, batching=True)
 

@@ -44,7 +44,7 @@ def call(channel: grpc.Channel, rpc: str, **fields: Any) -> Message:
 @pytest.mark.parametrize("kind", ["system", "cuda"])
 @pytest.mark.parametrize("action", ["register", "unregister"])
 @pytest.mark.parametrize("region", ["", "/region/r"])
-def test_http_refuses_it_before_the_request_is_read(server: Server, kind: str, action: str, region: str) -> None:
+def test_shared_memory_is_refused_over_http_before_the_request_is_read(server: Server, kind: str, action: str, region: str) -> None:
     path = f"/v2/{kind}sharedmemory{region}/{action}"
     status, headers, body = send(server.port, {"method": "POST", "path": path, "body_text": "{"})
     assert (status, headers["content-type"]) == (501, "application/json")
@@ -53,7 +53,7 @@ def test_http_refuses_it_before_the_request_is_read(server: Server, kind: str, a
 
 @pytest.mark.parametrize("rpc", ["Register", "Unregister"])
 @pytest.mark.parametrize("kind", ["System", "Cuda"])
-def test_grpc_refuses_it(channel: grpc.Channel, kind: str, rpc: str) -> None:
+def test_shared_memory_is_refused_over_grpc_by_default(channel: grpc.Channel, kind: str, rpc: str) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         call(channel, f"{kind}SharedMemory{rpc}", name="r")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, DISABLED)

@@ -34,13 +34,13 @@ DATA = b"a body " * 1000
         ("gzip , deflate;q=0.1", "deflate"),
     ],
 )
-def test_highest_weight_wins_then_the_first(accepted: str | None, encoding: str) -> None:
+def test_encoding_with_the_highest_weight_is_chosen_then_the_first(accepted: str | None, encoding: str) -> None:
     assert choose_encoding(accepted) == encoding
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])
 @pytest.mark.parametrize("packed", [gzip.compress(DATA), zlib.compress(DATA)], ids=["gzip", "zlib"])
-def test_the_data_says_which_format_it_has(name: str, packed: bytes) -> None:
+def test_model_format_is_detected_from_the_data(name: str, packed: bytes) -> None:
     assert decompress(packed, name, 10_000) == DATA
 
 
@@ -50,7 +50,7 @@ def test_body_without_an_encoding_is_not_changed(name: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["br", "GZIP", "", "gzip, deflate"])
-def test_other_names_are_refused(name: str) -> None:
+def test_unknown_compression_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedError, match=r"^Unsupported compression type$"):
         decompress(DATA, name, 10_000)
 

@@ -29,7 +29,7 @@ def peer(loop: Loop) -> Peer:
 
 
 @pytest.mark.parametrize("request_", [REQUEST, CHUNKED, UNKNOWN], ids=["length", "chunked", "unknown method"])
-def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes) -> None:
+def test_request_may_be_split_at_any_byte(loop: Loop, request_: bytes) -> None:
     stream = request_ + REQUEST
     for cut in range(len(stream) + 1):
         peer = Peer(loop)
@@ -93,7 +93,7 @@ def test_reading_pauses_while_the_client_does_not_read(peer: Peer) -> None:
     assert waiting.done()
 
 
-def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Peer) -> None:
+def test_broken_stream_closes_after_pending_responses(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST + b"nonsense\r\n\r\n")
     assert peer.wire.state == "open"
@@ -130,7 +130,7 @@ def test_body_beyond_the_limit_is_refused_and_the_rest_is_discarded(loop: Loop, 
     assert peer.wire.state == "closed"
 
 
-def test_more_chunks_than_triton_takes_are_refused(peer: Peer) -> None:
+def test_chunks_beyond_tritons_limit_are_refused(peer: Peer) -> None:
     head, _, _ = CHUNKED.partition(b"2\r\nab")
     peer.server.max_body_size = 1 << 20
     peer.feed(head, b"1\r\na\r\n" * 65_536)
@@ -184,7 +184,7 @@ def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer) -> None:
     assert not peer.server.connections
 
 
-def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop: Loop, peer: Peer) -> None:
+def test_connection_without_a_request_is_closed_after_the_idle_timeout(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST)
     loop.pass_time(10)
     peer.connection.close_if_idle(loop.time() - 11, 0)
@@ -199,7 +199,7 @@ def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop:
     assert peer.wire.state == "closed"
 
 
-def test_an_unfinished_request_does_not_keep_an_idle_connection(loop: Loop, peer: Peer) -> None:
+def test_connection_with_unfinished_request_is_closed_when_idle(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST[:-1])
     loop.pass_time(10)
     peer.connection.close_if_idle(loop.time() - 5, 0)
@@ -221,7 +221,7 @@ def test_a_head_that_arrives_byte_by_byte_has_a_time_limit(loop: Loop, peer: Pee
     assert peer.wire.state == "closed"
 
 
-def test_heads_that_are_complete_and_bodies_have_no_time_limit(loop: Loop, peer: Peer) -> None:
+def test_complete_heads_and_bodies_have_no_time_limit(loop: Loop, peer: Peer) -> None:
     for _ in range(10):
         peer.feed(REQUEST[:30])
         loop.pass_time(50)
@@ -243,13 +243,13 @@ def test_100_continue_is_sent_after_earlier_requests_are_answered(peer: Peer) ->
     assert peer.messages[1].body == b"abc"
 
 
-def test_other_protocols_are_not_switched_to(peer: Peer) -> None:
+def test_upgrade_to_another_protocol_is_ignored(peer: Peer) -> None:
     upgrade = b"GET /h2 HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     peer.feed(upgrade + REQUEST)
     assert peer.wire.sent == ANSWER * 2
 
 
-def test_a_target_may_name_its_server(peer: Peer) -> None:
+def test_absolute_request_target_is_accepted(peer: Peer) -> None:
     peer.feed(REQUEST.replace(b" /one", b" http://localhost:8000/one?q=/two"))
     assert peer.messages[0].line.path == "/one?q=/two"
 
@@ -281,12 +281,12 @@ def test_head_size_limit_applies_to_a_head_in_one_read(peer: Peer, long: bytes, 
     assert (peer.messages, peer.wire.state) == ([], "closed")
 
 
-def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Peer) -> None:
+def test_head_size_limit_does_not_apply_to_pipelined_requests_together(peer: Peer) -> None:
     peer.feed(REQUEST * 3000)
     assert peer.wire.sent == ANSWER * 3000
 
 
-def test_bytes_that_do_not_begin_a_request_close_the_connection(peer: Peer) -> None:
+def test_invalid_first_bytes_close_the_connection(peer: Peer) -> None:
     peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
     assert peer.wire.state == "closed"
 
@@ -297,7 +297,7 @@ def test_endless_request_line_closes_the_connection(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("endless", [b"0\r\nX: ", b"0\r\nX: a\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
-def test_frames_that_end_a_body(peer: Peer, endless: bytes) -> None:
+def test_endless_body_framing_closes_the_connection(peer: Peer, endless: bytes) -> None:
     head, _, _ = CHUNKED.partition(b"2\r\nab")
     more = b"X: a\r\n" if endless.endswith(b"\n") else b"a" * 6
     peer.feed(head + endless, *[more * 2000] * 7)
@@ -348,7 +348,7 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Setting
 
 
 @pytest.mark.parametrize("request_", [REQUEST, CHUNKED], ids=["length", "chunked"])
-def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: bytes) -> None:
+def test_upgrade_request_may_have_a_body(loop: Loop, request_: bytes) -> None:
     stream = request_.replace(b"Host: h\r\n", UPGRADE) + REQUEST
     for cut in range(len(stream) + 1):
         peer = Peer(loop)

@@ -50,7 +50,7 @@ def ask(server: Server, port: str, request: bytes) -> bytes:
         ("Host: localhost\r\nOrigin: http://evil.example", b"403 Forbidden"),
     ],
 )
-def test_only_this_machine_and_its_own_pages_are_answered(
+def test_requests_from_other_hosts_and_origins_are_refused(
     server: Server, port: str, headers: str, status: bytes
 ) -> None:
     request = f"GET {PATHS[port]} HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n"
@@ -67,5 +67,5 @@ def test_a_body_beyond_the_limit_is_refused(server: Server, port: str) -> None:
 @pytest.mark.parametrize(
     "head", [b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET / HTTP/1.1\r\n" + b"X: x\r\n" * 20_000]
 )
-def test_a_head_that_is_slow_or_too_long_closes_the_connection(server: Server, port: str, head: bytes) -> None:
+def test_slow_or_oversized_head_closes_the_connection(server: Server, port: str, head: bytes) -> None:
     assert ask(server, port, head) == b""

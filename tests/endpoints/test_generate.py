@@ -59,7 +59,7 @@ def test_elements_are_divided_among_the_dimensions(
     assert read({name: value}, batching + TEXT).inputs[name].shape == shape
 
 
-def test_the_inputs_of_an_object_have_a_limit_together() -> None:
+def test_total_size_of_inputs_is_limited() -> None:
     document = {"prompt": "a", "weights": [1] * 200}
     read(document, limit=5 + 800)
     with pytest.raises(InvalidArgumentError) as raised:
@@ -74,7 +74,7 @@ def test_the_inputs_of_an_object_have_a_limit_together() -> None:
         read(nested, limit=799)
 
 
-def test_the_document_has_a_limit() -> None:
+def test_size_of_generate_request_is_limited() -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         read({"prompt": "abc"}, limit=15)
     assert raised.value.message == (
@@ -131,7 +131,7 @@ def test_duplicate_input_is_refused(document: bytes) -> None:
         read_generate_request(spec_of(TEXT), 1, document, 1 << 20, discard_response)
 
 
-def test_an_answer_is_an_object_sorted_by_name() -> None:
+def test_response_is_a_json_object_sorted_by_name() -> None:
     request = InferRequest("text", {}, discard_response, id="7", model_version=3)
     text = Tensor("text", BYTES, np.array([b"hi"], object))
     scores = Tensor("SCORES", FP32, np.array([[1, 0.5]], np.float32))

@@ -65,7 +65,7 @@ def test_grafana_file_is_a_dashboard() -> None:
     jsonschema.validate(DASHBOARD, schema, cls=jsonschema.Draft202012Validator)
 
 
-def test_panels_have_their_own_ids_and_places() -> None:
+def test_grafana_panels_have_unique_ids_and_positions() -> None:
     identifiers = [panel["id"] for panel in PANELS]
     assert len(set(identifiers)) == len(identifiers)
     cells = [
@@ -103,7 +103,7 @@ def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]) -> No
         assert set(_LEGEND.findall(target["legendFormat"])) <= available, target
 
 
-def test_the_variable_of_models_is_a_label_of_its_metric(labels: dict[str, set[str]]) -> None:
+def test_grafana_variable_is_a_label_of_its_metric(labels: dict[str, set[str]]) -> None:
     (variable,) = [variable for variable in DASHBOARD["templating"]["list"] if variable["name"] == "model"]
     match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])
     assert match is not None

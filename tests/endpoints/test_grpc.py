@@ -87,7 +87,7 @@ def final(result: Any) -> bool:
     return bool(result.get_response().parameters["triton_final_response"].bool_param)
 
 
-def test_the_sync_client_infers(start: Start) -> None:
+def test_synchronous_client_runs_inference(start: Start) -> None:
     with client_of(start()) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), request_id="r")
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
@@ -150,7 +150,7 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
         return X
 
 
-def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start) -> None:
+def test_empty_final_response_is_sent_if_requested(start: Start) -> None:
     with client_of(start("countdown")) as client:
         answers = Answers(client)
         count = [input_of("COUNT", 2, rows=False)]
@@ -160,7 +160,7 @@ def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Star
         assert last.as_numpy("LEFT") is None
 
 
-def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
+def test_error_on_a_stream_affects_only_its_request(start: Start) -> None:
     with client_of(start()) as client:
         answers = Answers(client)
         client.async_stream_infer("nosuch", both(1, 1, 1, 1))
@@ -169,7 +169,7 @@ def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
         assert answers.next().as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
 
 
-def test_sequences_are_carried_by_parameters(start: Start) -> None:
+def test_sequence_is_read_from_parameters(start: Start) -> None:
     steps: tuple[tuple[int, dict[str, bool]], ...] = (
         (1, {"sequence_start": True}),
         (2, {}),
@@ -180,7 +180,7 @@ def test_sequences_are_carried_by_parameters(start: Start) -> None:
     assert [response.as_numpy("TOTAL").item() for response in answers] == [1, 3, 6]
 
 
-def test_tensors_travel_in_shared_memory(start: Start) -> None:
+def test_tensors_are_sent_in_shared_memory(start: Start) -> None:
     pytest.importorskip("_posixshmem")
     key = f"/tritonnb_test_grpc_{os.getpid()}"
     handle = shm.create_shared_memory_region("region", key, 64)
@@ -213,7 +213,7 @@ def test_compressed_requests_are_read_and_responses_compressed_as_configured(
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
 
 
-def test_large_tensors_pass_both_ways(start: Start) -> None:
+def test_large_tensors_are_sent_in_both_directions(start: Start) -> None:
     server = start()
 
     @server.model(max_batch_size=8)
@@ -369,19 +369,19 @@ def _tls(certificates: Path, mutual: bool) -> GrpcOptions:
     )
 
 
-def test_files_for_tls_that_are_missing_are_an_error(start: Start) -> None:
+def test_missing_tls_files_are_an_error(start: Start) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot read the files for TLS"):
         start(grpc=GrpcOptions(use_ssl=True, server_cert="/nowhere", server_key="/nowhere"))
 
 
-def test_keep_alive_options_are_taken(start: Start) -> None:
+def test_keep_alive_options_are_applied(start: Start) -> None:
     options = GrpcOptions(keepalive_time=1000, keepalive_timeout=500, max_connection_age=60_000)
     keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
     with client_of(start(grpc=options), keepalive_options=keepalive) as client:
         assert client.is_server_live()
 
 
-def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_verbose_log_lists_refused_requests(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start()
     caplog.set_level(logging.DEBUG, "tritonnb")
     with client_of(server) as client, pytest.raises(InferenceServerException):

@@ -45,14 +45,14 @@ def test_region_offset_without_a_region_is_ignored(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("region", "string"), ("offset", "int64"), ("byte_size", "int64")])
-def test_region_offset_and_size_have_their_types(name: str, kind: str) -> None:
+def test_region_offset_and_size_must_be_integers(name: str, kind: str) -> None:
     name = f"shared_memory_{name}"
     assert complaint(InvalidArgumentError, message({}, {**REGION, name: True})) == (
         f"invalid value type for '{name}' parameter for tensor 'OUT', expected {kind}_param."
     )
 
 
-def test_inputs_are_looked_at_before_outputs() -> None:
+def test_inputs_are_checked_before_outputs() -> None:
     assert "unable to find data" in complaint(InvalidArgumentError, message({}, REGION, raw=b""))
     both = {**REGION, "classification": 1}
     assert complaint(NotFoundError, message(REGION, both)) == "Unable to find shared memory region: 'nowhere'"

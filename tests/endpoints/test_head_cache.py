@@ -41,7 +41,7 @@ def test_known_head_is_not_parsed_again(loop: Loop, server: Server) -> None:
     assert peer.wire.sent == other.wire.sent == ANSWER * 3
 
 
-def test_a_head_of_a_body_beyond_the_limit_is_refused_on_every_connection(loop: Loop, server: Server) -> None:
+def test_known_head_with_a_body_beyond_the_limit_is_refused_every_time(loop: Loop, server: Server) -> None:
     peer = Peer(loop, server)
     peer.feed(REQUEST)
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_cached_requests_are_answered_as_uncached_ones(loop: Loop, server: Serve
     [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
     ids=["two", "and another", "another length", "the end is missing"],
 )
-def test_anything_but_one_complete_request_after_a_known_head_is_parsed(loop: Loop, other: bytes) -> None:
+def test_known_head_without_exactly_one_complete_request_is_parsed(loop: Loop, other: bytes) -> None:
     fresh, knowing = Peer(loop), Peer(loop)
     knowing.feed(REQUEST, REQUEST)
     fresh.feed(other, b"c")

@@ -54,7 +54,7 @@ def read(blocks: HeaderBlocks, block: bytes) -> Headers | None:
 
 
 @given(st.lists(BLOCKS, max_size=40))
-def test_blocks_are_read_as_by_a_decoder_without_a_cache(stream: list[bytes]) -> None:
+def test_cached_and_uncached_header_decoders_agree(stream: list[bytes]) -> None:
     blocks, decoder = HeaderBlocks(), Decoder()
     for block in (TWO_ENTRIES, added(b"b", b"1"), added(b"a", b"1"), *stream):
         expected = read_without_cache(decoder, block)

@@ -21,7 +21,7 @@ from tritonnb.endpoints.request_rules import check_forwarded, compile_forward_pa
         ("(?-i)(?i)X", "x", True),
     ],
 )
-def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str, header: str, forwarded: bool) -> None:
+def test_header_is_forwarded_if_its_name_contains_a_match(pattern: str, header: str, forwarded: bool) -> None:
     compiled = compile_forward_pattern(pattern)
     assert compiled is not None
     assert bool(compiled.search(header)) == forwarded
@@ -47,7 +47,7 @@ def test_headers_with_reserved_names_are_not_forwarded(name: str) -> None:
     assert raised.value.message == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
 
 
-def test_other_headers_are_forwarded() -> None:
+def test_unreserved_headers_are_forwarded() -> None:
     headers = {"x-one": "1", "triton-x": "2", "x-triton_": "3", "timeouts": "4"}
     assert check_forwarded(headers) == headers
 

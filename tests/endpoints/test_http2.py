@@ -44,7 +44,7 @@ async def test_requests_on_one_connection_are_answered(server: Running) -> None:
 
 
 @with_server
-async def test_requests_may_overlap_and_answers_come_as_they_are_ready(server: Running) -> None:
+async def test_overlapping_requests_are_answered_as_they_complete(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1), client.request(3, 3))
@@ -55,7 +55,7 @@ async def test_requests_may_overlap_and_answers_come_as_they_are_ready(server: R
 
 
 @with_server
-async def test_bytes_may_come_one_by_one(server: Running) -> None:
+async def test_body_may_arrive_byte_by_byte(server: Running) -> None:
     client = await server.connect(b"")
     for byte in HELLO + client.request(1, 5, 6):
         client.send(bytes([byte]))
@@ -65,7 +65,7 @@ async def test_bytes_may_come_one_by_one(server: Running) -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_requests_may_be_cut_anywhere(cuts: list[int]) -> None:
+def test_requests_may_be_split_at_any_byte(cuts: list[int]) -> None:
     async def main() -> None:
         async with running() as server:
             client = await server.connect(b"")
@@ -99,7 +99,7 @@ def test_server_survives_arbitrary_frames(payload: bytes, kind: int, flags: int,
 
 
 @with_server
-async def test_headers_may_be_continued_padded_and_have_a_priority(server: Running) -> None:
+async def test_continued_padded_and_prioritised_headers_are_read(server: Running) -> None:
     client = await server.connect()
     block = client.block()
     payload = bytes([3]) + bytes(5) + block[:10] + bytes(3)
@@ -113,7 +113,7 @@ async def test_headers_may_be_continued_padded_and_have_a_priority(server: Runni
 
 
 @with_server
-async def test_an_answer_waits_for_the_windows_of_the_client(server: Running) -> None:
+async def test_response_waits_for_flow_control_windows(server: Running) -> None:
     settings_frame = frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 10))
     client = await server.connect(PREFACE, settings_frame)
     client.send(client.request(1, *range(20)))
@@ -131,7 +131,7 @@ async def test_an_answer_waits_for_the_windows_of_the_client(server: Running) ->
 
 
 @with_server
-async def test_a_larger_initial_window_reaches_streams_that_wait(server: Running) -> None:
+async def test_larger_initial_window_unblocks_waiting_streams(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.request(1, 1, 2))
     await client.until(HEADERS)
@@ -141,7 +141,7 @@ async def test_a_larger_initial_window_reaches_streams_that_wait(server: Running
 
 
 @with_server
-async def test_large_messages_pass_in_frames_both_ways(server: Running) -> None:
+async def test_large_messages_are_split_into_frames_in_both_directions(server: Running) -> None:
     client = await server.connect()
     numbers = tuple(range(60_000))
     body = message(*numbers)
@@ -177,7 +177,7 @@ async def test_a_lost_connection_cancels_its_requests(server: Running) -> None:
 
 
 @with_server
-async def test_a_deadline_that_passes_ends_the_call(server: Running) -> None:
+async def test_call_ends_when_its_deadline_passes(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1, grpc_timeout="10m"))
@@ -263,7 +263,7 @@ async def test_body_that_is_not_a_message_is_an_error(server: Running, body: byt
         (struct.pack(">BI", 1, 4) + b"nope", 12),
     ],
 )  # fmt: skip
-async def test_a_stream_that_is_refused_in_the_middle_leaves_no_task(server: Running, body: bytes, code: int) -> None:
+async def test_refused_stream_leaves_no_task(server: Running, body: bytes, code: int) -> None:
     client = await server.connect()
     encoding = {13: "gzip"}.get(code, "br")
     client.send(client.headers(1, path=STREAM, grpc_encoding=encoding), frame(DATA, 0, 1, body))
@@ -356,7 +356,7 @@ async def test_reset_stream_cancels_all_its_requests(
 
 
 @with_server
-async def test_any_number_of_pings_is_answered(server: Running) -> None:
+async def test_every_ping_is_answered(server: Running) -> None:
     client = await server.connect()
     pings = [struct.pack(">Q", number) for number in range(50)]
     client.send(*(frame(PING, 0, 0, payload) for payload in pings), client.request(1, 1))
@@ -365,7 +365,7 @@ async def test_any_number_of_pings_is_answered(server: Running) -> None:
 
 
 @pytest.mark.parametrize("level", ["low", "medium", "high"])
-def test_every_level_of_compression_is_gzip(level: str) -> None:
+def test_every_compression_level_except_none_is_gzip(level: str) -> None:
     async def main() -> None:
         async with running(GrpcOptions(infer_response_compression_level=level)) as server:
             client = await server.connect()

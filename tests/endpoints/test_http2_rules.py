@@ -64,7 +64,7 @@ GOOD = ((":method", "POST"), (":scheme", "http"), (":path", INFER), ("content-ty
         (),
     ],
 )  # fmt: skip
-async def test_headers_that_make_no_request_end_the_call(server: Running, fields: Any) -> None:
+async def test_headers_without_a_valid_request_end_the_call(server: Running, fields: Any) -> None:
     client = await server.connect()
     for stream in (1, 3):  # the second time the block is known
         client.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, plain(*fields)))
@@ -106,7 +106,7 @@ async def test_client_trailers_half_close_the_stream(server: Running) -> None:
 
 
 @with_server
-async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running) -> None:
+async def test_trailers_after_the_end_of_a_call_are_ignored(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path="/no/such"))
     await client.until(RST_STREAM)
@@ -143,7 +143,7 @@ async def test_protocol_violation_after_a_call_ends_the_connection(server: Runni
 
 
 @with_server
-async def test_a_window_that_settings_make_too_large_ends_the_connection(server: Running) -> None:
+async def test_settings_that_overflow_a_window_end_the_connection(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.request(1, 1), frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 100)))
     server.echo.hold = True
@@ -153,7 +153,7 @@ async def test_a_window_that_settings_make_too_large_ends_the_connection(server:
 
 
 @cases("first", of=[frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK, 0, b"")])
-async def test_settings_come_first(server: Running, first: bytes) -> None:
+async def test_settings_frame_is_sent_first(server: Running, first: bytes) -> None:
     client = await server.connect(PREFACE, first)
     await client.closed(1)
 
@@ -171,7 +171,7 @@ async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Run
 
 
 @with_server
-async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server: Running) -> None:
+async def test_one_connection_can_have_a_thousand_calls_in_progress(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(*(client.request(2 * number + 1, number) for number in range(1000)))
@@ -184,7 +184,7 @@ async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server
 
 
 @with_server
-async def test_more_calls_than_may_be_are_refused(server: Running) -> None:
+async def test_calls_beyond_the_limit_are_refused(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(*(client.headers(2 * number + 1) for number in range(4097)))
@@ -286,7 +286,7 @@ def test_client_that_sends_no_preface_is_disconnected(beginning: bytes, monkeypa
 
 
 @with_server
-async def test_a_message_that_decompresses_to_too_much_is_refused(server: Running) -> None:
+async def test_message_that_exceeds_the_limit_after_decompression_is_refused(server: Running) -> None:
     compressor = zlib.compressobj(9, wbits=31)
     zeros = bytes(1 << 20)
     bomb = b"".join(compressor.compress(zeros) for _ in range(65)) + compressor.flush()

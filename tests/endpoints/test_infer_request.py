@@ -64,7 +64,7 @@ def test_binary_tensors_are_views_into_the_body() -> None:
         assert np.shares_memory(array, whole)
 
 
-def test_json_and_binary_tensors_may_be_mixed() -> None:
+def test_request_may_mix_json_and_binary_tensors() -> None:
     tensor = {"name": "B", "datatype": "INT32", "shape": [1, 2], "data": [[7, 8]]}
     request = read({"inputs": [tensor, binary("A", "FP32", [1, 4], 16)]}, np.ones(4, "<f4").tobytes())
     assert request.inputs["A"].array.tolist() == [[1, 1, 1, 1]]
@@ -74,7 +74,7 @@ def test_json_and_binary_tensors_may_be_mixed() -> None:
 @pytest.mark.parametrize(
     ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("+4", 4), (" 9", 9)]
 )
-def test_leading_digits_of_the_length_header_count(value: str | None, length: int) -> None:
+def test_length_header_is_read_up_to_the_first_non_digit(value: str | None, length: int) -> None:
     assert header_length(value, b"123456789") == length
 
 
@@ -101,14 +101,14 @@ def test_a_length_beyond_the_body_is_refused(value: str) -> None:
         header_length(value, b"123456789")
 
 
-def test_the_json_part_has_a_limit_and_binary_tensors_have_not() -> None:
+def test_only_the_json_part_of_a_body_is_limited() -> None:
     document = {"inputs": [binary("B", "INT32", [1, 1000], 4000)]}
     read(document, bytes(4000), limit=200)
     with pytest.raises(InvalidArgumentError, match=r"^request JSON size of \d+ bytes exceeds .* size of 50 bytes\."):
         read(document, bytes(4000), limit=50)
 
 
-def test_a_json_tensor_has_a_limit_before_its_elements_are_read() -> None:
+def test_size_of_json_tensor_is_limited_before_its_elements_are_read() -> None:
     huge = {"name": "B", "datatype": "INT32", "shape": [1, 1 << 40], "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"^JSON input 'B' has a byte_size \(4398046511104 bytes\)"):
         read({"inputs": [huge]})
@@ -132,7 +132,7 @@ def test_the_limit_of_strings_includes_their_lengths() -> None:
         read_within(3999)
 
 
-def test_an_output_is_requested_once() -> None:
+def test_output_requested_twice_is_an_error() -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         read({"id": "7", "inputs": [], "outputs": [{"name": "OUT"}, {"name": "OUT"}]})
     assert raised.value.message == "[request id: 7] output 'OUT' already exists in request"
@@ -148,7 +148,7 @@ def test_impossible_shapes_are_refused(shape: list[int]) -> None:
         read({"inputs": [tensor]})
 
 
-def test_a_raw_request_has_a_limit() -> None:
+def test_size_of_raw_request_is_limited() -> None:
     assert read_request(RAW, 1, bytes(12), 0, 15, SharedMemory(), discard_response)[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
         read_request(RAW, 1, bytes(16), 0, 15, SharedMemory(), discard_response)
@@ -236,14 +236,14 @@ def test_known_head_followed_by_other_bytes_is_parsed_again() -> None:
     [{"name": "three"}, {"version": 2}, {"spec": spec_of(TWO_CONFIG)}],
     ids=["model", "version", "loaded again"],
 )
-def test_a_known_head_of_another_model_is_read_again(other: dict[str, Any]) -> None:
+def test_known_json_header_is_read_again_for_another_model(other: dict[str, Any]) -> None:
     cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
     assert cache.find(MODEL, data, length, discard_response) is not None
     model: Any = SimpleNamespace(**{**vars(MODEL), **other})
     assert cache.find(model, data, length, discard_response) is None
 
 
-def test_an_response_format_in_parts_is_the_response_format() -> None:
+def test_response_format_is_read_from_parts() -> None:
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
     request = InferRequest("echo", {}, discard_response, id="é")
     served: Any = Echo()

@@ -96,7 +96,7 @@ def test_condition_is_accepted(document: str, value: object) -> None:
     assert parse(document.encode()) == value
 
 
-def test_not_a_number_is_a_number() -> None:
+def test_nan_is_accepted_as_a_number() -> None:
     assert repr(parse(b"NaN")) == "nan"
 
 
@@ -109,7 +109,7 @@ def test_bytes_that_are_not_utf_8_become_surrogate_escapes() -> None:
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 @pytest.mark.parametrize("depth", [400, 250_000])
-def test_documents_may_be_nested_in_any_depth(opening: str, depth: int) -> None:
+def test_deeply_nested_documents_are_accepted(opening: str, depth: int) -> None:
     deep = opening * depth + '"]"' + ("]" if opening == "[" else "}") * depth
     document: Any = parse(f'{{"before":1,"deep":{deep},"after":[{deep},2]}}'.encode())
     assert (document["before"], document["after"][1]) == (1, 2)
@@ -118,7 +118,7 @@ def test_documents_may_be_nested_in_any_depth(opening: str, depth: int) -> None:
             assert isinstance(member, list if opening == "[" else dict)
 
 
-def test_errors_next_to_deep_values_have_their_offsets() -> None:
+def test_errors_beside_deeply_nested_values_have_the_correct_offset() -> None:
     deep = b"[" * 100_000
     for text, offset in ((deep + b"]" * 99_999, 199_999), (b'{"a":' + deep + b"]" * 100_000 + b",}", 200_006)):
         with pytest.raises(InternalError, match=rf" at {offset}$"):

@@ -89,7 +89,7 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> 
     assert not any(name.startswith("nv_cache") for name in kinds)
 
 
-def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(
+def test_cpu_utilization_covers_the_time_since_the_last_scrape(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([(10, 100), (60, 200), (60, 300)])
@@ -189,7 +189,7 @@ model_metrics {
 """
 
 
-def test_a_model_may_have_other_buckets(tmp_path: Path) -> None:
+def test_histogram_buckets_can_be_configured_per_model(tmp_path: Path) -> None:
     family = "nv_inference_queue_duration_histogram_us"
     shutil.copytree(MODELS / "addsub", tmp_path / "addsub")
     with (tmp_path / "addsub/config.pbtxt").open("a") as config:
@@ -203,7 +203,7 @@ def test_a_model_may_have_other_buckets(tmp_path: Path) -> None:
     assert len(first) == 2
 
 
-def test_without_histograms_nothing_is_measured(start: Callable[..., Server]) -> None:
+def test_latencies_are_not_measured_without_histograms(start: Callable[..., Server]) -> None:
     assert not any("histogram" in name for name in samples(start("addsub")))
 
 
@@ -239,7 +239,7 @@ def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server])
     assert not any("duration_us" in name or name.startswith("nv_cpu") for name in values)
 
 
-def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]) -> None:
+def test_other_metrics_paths_are_empty_and_other_methods_are_refused(start: Callable[..., Server]) -> None:
     server = start("addsub")
     assert get(server, "/other") == (200, "text/plain; charset=utf-8", "")
     assert get(server, "/metrics/")[2].startswith("# HELP nv_inference_request_success ")
@@ -313,7 +313,7 @@ def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..
     assert (values["temperature[]"], values["took_sum[('a', 'b')]"]) == (-math.inf, math.inf)
 
 
-def test_a_histogram_counts_values_on_a_bound_below_it() -> None:
+def test_histogram_counts_a_value_equal_to_a_bound_in_its_bucket() -> None:
     histogram = Histogram([1.0, 2.0])
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
@@ -328,7 +328,7 @@ def test_times_to_the_first_response_are_counted_in_whole_milliseconds() -> None
     assert latencies.for_model("m", 1).first_response.sum == 2 + 1
 
 
-def test_failed_requests_are_in_no_summary() -> None:
+def test_failed_requests_are_not_in_latency_summaries() -> None:
     latencies = Latencies(lambda model, version: HistogramSettings())
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
     latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))

@@ -126,7 +126,7 @@ def test_a_response_conforms_to_the_types_of_the_openai_package(
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("null", [False, True], ids=["absent", "null"])
 @pytest.mark.parametrize("model", [MODEL, "tiny_gpt_static", "plain"])
-def test_no_parameter_is_required_but_the_model_and_the_prompt(
+def test_only_model_and_prompt_are_required(
     server: Server, model: str, null: bool, stream: bool
 ) -> None:
     for path, prompt in (("completions", {"prompt": "Once"}), ("chat/completions", {"messages": CHAT})):
@@ -137,7 +137,7 @@ def test_no_parameter_is_required_but_the_model_and_the_prompt(
         assert (status, b"error" in raw) == (200, False), raw
 
 
-def test_a_model_gets_the_parameters_that_the_client_has_set_and_a_limit(client: openai.OpenAI) -> None:
+def test_model_receives_the_parameters_of_the_client_and_a_token_limit(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create(model="plain", messages=CHAT, seed=2)  # type: ignore[arg-type]
     assert json.loads(chat.choices[0].message.content or "") == {"max_tokens": 16, "seed": 2}
     completion = client.completions.create(model="plain", prompt="")
@@ -226,7 +226,7 @@ def test_the_documented_fields_and_types_are_those_of_the_endpoint(
 # --- the openai package as the client ------------------------------------------------------------------
 
 
-def test_the_models_are_those_that_continue_texts_or_return_vectors(client: openai.OpenAI) -> None:
+def test_model_list_contains_language_and_embedding_models(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} == {MODEL, "tiny_gpt_static", "letters", "plain"}
     assert client.models.retrieve(MODEL).owned_by == "tritonnb"
     ModelType.model_validate(client.models.retrieve(MODEL).model_dump(), strict=True)
@@ -235,7 +235,7 @@ def test_the_models_are_those_that_continue_texts_or_return_vectors(client: open
     assert refused.value.code == "model_not_found"
 
 
-def test_a_stream_has_the_text_of_the_whole_response(client: openai.OpenAI) -> None:
+def test_streamed_text_equals_the_complete_response(client: openai.OpenAI) -> None:
     whole = client.completions.create(model=MODEL, prompt="Once", max_tokens=20, seed=3)
     parts = list(client.completions.create(model=MODEL, prompt="Once", max_tokens=20, seed=3, stream=True))
     assert "".join(part.choices[0].text for part in parts) == whole.choices[0].text
@@ -252,7 +252,7 @@ def test_a_stream_has_the_text_of_the_whole_response(client: openai.OpenAI) -> N
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == chat.choices[0].message.content
 
 
-def test_both_models_and_every_choice_of_a_seed_answer_the_same(client: openai.OpenAI) -> None:
+def test_both_models_return_the_same_for_every_seed(client: openai.OpenAI) -> None:
     def texts(model: str, **options: Any) -> list[str]:
         choices = client.completions.create(model=model, prompt="a", max_tokens=12, **options).choices
         return [choice.text for choice in choices]
@@ -264,7 +264,7 @@ def test_both_models_and_every_choice_of_a_seed_answer_the_same(client: openai.O
     assert len(set(texts(MODEL, temperature=0, n=2))) == 1
 
 
-def test_a_stop_string_ends_the_text_and_is_not_part_of_it(client: openai.OpenAI) -> None:
+def test_stop_string_ends_the_text_and_is_omitted(client: openai.OpenAI) -> None:
     def complete(**options: Any) -> Any:
         return client.completions.create(model=MODEL, prompt="b", max_tokens=30, seed=5, **options)
 
@@ -299,7 +299,7 @@ def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, encoding
     assert vectors == [[2, 2, 0], [0, 0, 1]]
 
 
-def test_a_client_that_disconnects_frees_its_slots(
+def test_slots_of_disconnected_client_are_freed(
     server: Server, client: openai.OpenAI, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = server[MODEL].stats()["execution_count"]
@@ -373,7 +373,7 @@ def held_template(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     template.unlink()
 
 
-def test_a_slow_chat_template_delays_no_probe(
+def test_health_probe_is_not_delayed_by_a_slow_chat_template(
     server: Server, client: openai.OpenAI, held_template: tuple[threading.Event, threading.Event]
 ) -> None:
     begun, go_on = held_template
@@ -395,7 +395,7 @@ def test_a_slow_chat_template_delays_no_probe(
         assert chat.result(60).usage.completion_tokens == 3
 
 
-def test_a_client_that_disconnects_while_its_chat_template_is_rendered_frees_its_slots(
+def test_slots_are_freed_if_client_disconnects_while_chat_template_is_rendered(
     server: Server,
     client: openai.OpenAI,
     held_template: tuple[threading.Event, threading.Event],
@@ -499,7 +499,7 @@ def test_an_unknown_model_is_the_same_error_on_every_route(server: Server) -> No
         ("models", {}, 405, None, "Invalid URL or method (POST /v1/models)"),
     ],
 )
-def test_an_error_has_the_form_and_the_status_of_openai(
+def test_error_has_openais_format_and_status(
     server: Server, path: str, body: object, status: int, param: str | None, words: str
 ) -> None:
     code, raw = post(f"{server.url}/v1/{path}", body)
@@ -525,7 +525,7 @@ def test_openai_api_can_be_disabled_or_have_a_port_and_a_key(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("openai_port", [None, 0])
-def test_an_option_sets_the_limit_of_generations_without_max_tokens(tmp_path: Path, openai_port: int | None) -> None:
+def test_default_token_limit_applies_without_max_tokens(tmp_path: Path, openai_port: int | None) -> None:
     with Server(tmp_path, port=0, openai_port=openai_port, openai=OpenAiOptions(default_max_tokens=3)) as server:
 
         @server.model

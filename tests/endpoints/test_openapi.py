@@ -65,7 +65,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
     assert all(methods.keys() & {"get", "post"} for methods in document["paths"].values())
 
 
-def test_the_paths_of_a_route_have_its_optional_parts_or_not(document: dict[str, Any]) -> None:
+def test_route_matches_with_and_without_optional_parts(document: dict[str, Any]) -> None:
     paths = ["/v2/trace/setting", "/v2/models/{model}/trace/setting"]
     assert [path for path in document["paths"] if path.endswith("/trace/setting")] == paths
     (parameter,) = document["paths"][paths[1]]["parameters"]

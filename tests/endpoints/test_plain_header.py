@@ -73,5 +73,5 @@ def test_both_readers_read_a_request_identically(header: list[tuple[str, Any]]) 
         '{"inputs":[],"parameters":{"a":0e309}}',
     ],
 )
-def test_requests_that_only_look_plain_are_read_strictly(header: str) -> None:
+def test_almost_plain_requests_are_read_by_the_strict_reader(header: str) -> None:
     compare(header.encode())

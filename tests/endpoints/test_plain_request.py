@@ -85,7 +85,7 @@ _RAW = _PLAIN.index(b"\x3a\x08")
     ids=["parameters", "typed contents", "unusual order", "too many contents", "incomplete", "no contents",
          "name twice", "unknown datatype", "not UTF-8", "shape not packed", "length too long", "unknown field"],
 )  # fmt: skip
-def test_other_messages_are_left_to_protobuf(serialized: bytes) -> None:
+def test_uncommon_messages_are_read_by_protobuf(serialized: bytes) -> None:
     assert read_plain(serialized) is None
 
 
@@ -147,7 +147,7 @@ def test_response_in_bytes_is_the_message(outputs: list[tuple[str, list[int], in
     ],
     ids=["parameters", "classes", "shared memory"],
 )
-def test_uncommon_responses_are_left_to_protobuf(response: InferResponse, response_format: ResponseFormat) -> None:
+def test_uncommon_responses_are_written_by_protobuf(response: InferResponse, response_format: ResponseFormat) -> None:
     request = InferRequest("echo", {}, lambda request, response: None)
     served: Any = OneModel().echo
     assert common_response_parts(served, request, response, response_format) is None

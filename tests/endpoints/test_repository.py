@@ -47,7 +47,7 @@ def test_files_are_refused_unless_the_server_was_started_with_them_allowed() -> 
 
 
 @pytest.mark.parametrize("path", ["../escaped.py", "/../escaped.py", "1/../../escaped.py"])
-def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
+def test_files_outside_the_model_directory_are_refused(path: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters: dict[str, str | bytes] = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match="outside the model's directory"):
@@ -72,7 +72,7 @@ def test_files_with_invalid_json_configuration_get_the_json_error_only() -> None
 
 
 @pytest.mark.parametrize("text", ["cGFzcw==", "cGFzcw", "c G!F\nzcw=", "cGFzcwAA="[:6]])
-def test_base64_may_lack_padding_and_have_other_characters(text: str) -> None:
+def test_base64_without_padding_or_with_other_characters_is_accepted(text: str) -> None:
     body = json.dumps({"parameters": {"config": '{"backend": "python"}', "file:1/model.py": text}})
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         request = {"method": "POST", "path": "/v2/repository/models/m/load", "body_text": body}
@@ -99,7 +99,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "text"), NAMES)
-def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str) -> None:
+def test_blank_model_name_or_path_is_refused(name: str, text: str) -> None:
     with Server(MODELS, port=0, grpc_port=0, model_control_mode="explicit") as server:
         with pytest.raises(InvalidArgumentError) as raised:
             server.run(server.engine.load(name))
@@ -111,7 +111,7 @@ def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str) -> N
             client.unload_model(name)
 
 
-def test_a_name_that_is_a_path_is_not_loaded_over_http() -> None:
+def test_model_name_with_a_path_is_refused_over_http() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, {"method": "POST", "path": "/v2/repository/models/../load"})
     assert (status, json.loads(body)) == (400, {"error": NAMES[2][1]})
@@ -127,7 +127,7 @@ def test_model_name_that_is_not_a_valid_directory_name_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize("field", ["runtime", "default_model_filename"])
-def test_a_file_name_that_no_file_can_have_is_an_error(field: str) -> None:
+def test_invalid_file_name_is_an_error(field: str) -> None:
     for name in ("\0", "A" * 300):
         with Server(MODELS, port=0, model_control_mode="explicit") as server:
             with pytest.raises(InvalidArgumentError):

@@ -54,7 +54,7 @@ def post(server: Server, path: str, body: str) -> tuple[int, str]:
         "/v2/models/textgen/infer",
     ],
 )
-def test_the_json_of_every_request_has_a_limit(server: Server, path: str) -> None:
+def test_size_of_json_is_limited_on_every_route(server: Server, path: str) -> None:
     status, answer = post(server, path, "{" + " " * (LIMIT - 1) + "}")
     assert status == 400
     assert answer == (
@@ -72,7 +72,7 @@ def test_unload_request_accepts_members_of_any_type(server: Server) -> None:
 
 
 @pytest.mark.parametrize("value", ['"true"', "1", "null", "[true]", "{}"])
-def test_ready_is_a_boolean(server: Server, value: str) -> None:
+def test_ready_parameter_must_be_a_boolean(server: Server, value: str) -> None:
     answer = post(server, "/v2/repository/index", f'{{"ready":{value}}}')
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
 
@@ -84,7 +84,7 @@ def test_a_deeply_nested_value_is_refused_for_its_type(default_server: Server) -
 
 
 @pytest.mark.parametrize("body", ["{}", '{"ready":false}', '{"ready":true}', "[]"])
-def test_the_index_may_be_restricted_to_ready_models(server: Server, body: str) -> None:
+def test_index_can_be_limited_to_ready_models(server: Server, body: str) -> None:
     status, answer = post(server, "/v2/repository/index", body)
     assert status == 200
     assert ('"addsub"' in answer) is ("true" not in body)

@@ -54,7 +54,7 @@ def test_written_float_round_trips_in_the_expected_format(value: float) -> None:
 
 
 @given(st.lists(st.floats(width=32)))
-def test_floats_of_an_output_are_written_one_like_another(values: list[float]) -> None:
+def test_all_floats_of_an_output_have_the_same_format(values: list[float]) -> None:
     array = np.array(values, np.float32)
     assert write_data(array, FP32) == ",".join(write_float(value) for value in array.astype(float).tolist()).encode()
 
@@ -74,12 +74,12 @@ def test_floats_of_an_output_are_written_one_like_another(values: list[float]) -
         ),
     ],
 )
-def test_an_output_is_written_flat(datatype: DataType, array: npt.NDArray[Any], text: bytes) -> None:
+def test_output_is_written_as_a_flat_list(datatype: DataType, array: npt.NDArray[Any], text: bytes) -> None:
     assert write_data(array, datatype) == text
 
 
 @pytest.mark.parametrize("datatype", [FP16, BF16])
-def test_half_precision_is_not_written(datatype: DataType) -> None:
+def test_half_precision_cannot_be_written_as_json(datatype: DataType) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^sending {datatype.name} data via JSON is not supported\."):
         write_data(np.zeros(1, datatype.numpy), datatype)
 
@@ -101,7 +101,7 @@ def test_written_string_round_trips(value: str) -> None:
         (BOOL, [True, False, [True], True], [True, False, True, True]),
     ],
 )
-def test_data_may_be_nested_and_integers_wrap_round(datatype: DataType, data: list[Any], array: list[Any]) -> None:
+def test_nested_data_is_accepted_and_integers_wrap_around(datatype: DataType, data: list[Any], array: list[Any]) -> None:
     read = read_data(data, datatype, 4)
     assert read.dtype == datatype.numpy
     assert read.tolist() == np.array(array, datatype.numpy).tolist()
@@ -146,7 +146,7 @@ def nested(element: Any, depth: int) -> Any:
     return element
 
 
-def test_elements_are_inside_fewer_than_100_arrays() -> None:
+def test_elements_nested_in_100_arrays_are_refused() -> None:
     assert read_data(nested(1, 99), INT32, 1).tolist() == [1]
     assert read_data([nested(1, 98), 2], INT32, 2).tolist() == [1, 2]
     assert read_data([nested([], 98), 2], INT32, 1).tolist() == [2]

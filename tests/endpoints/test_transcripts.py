@@ -53,6 +53,6 @@ def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, 
     assert differing == {}
 
 
-def test_every_change_of_a_newer_release_belongs_to_an_exchange() -> None:
+def test_every_newer_release_change_is_used_by_an_exchange() -> None:
     files = ("transcripts.json", "variations.json", "repository.json", "grpc_transcripts.json")
     assert unused_changes(*files) == set()

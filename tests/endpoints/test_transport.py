@@ -152,7 +152,7 @@ class Echo(web.RequestHandler):
         self.write(self.request.body)
 
 
-def test_a_tornado_application_runs_on_it() -> None:
+def test_transport_serves_a_tornado_application() -> None:
     async def scenario() -> None:
         async with serving(ApplicationDelegate(web.Application([("/one", Echo)]))) as served:
             client = await served.connect()
@@ -242,7 +242,7 @@ def test_port_in_use_is_an_error() -> None:
     asyncio.run(scenario())
 
 
-def test_the_choice_of_a_server_is_deprecated() -> None:
+def test_transport_option_is_deprecated() -> None:
     with pytest.warns(FutureWarning, match="'tornado' has no effect") as warned:
         HttpOptions(transport="tornado")
     assert warned[0].filename == __file__

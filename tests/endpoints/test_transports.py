@@ -82,7 +82,7 @@ def test_a_request_whose_submission_fails_unexpectedly_gets_one_response(
     answered_twice.clear()
 
 
-def test_a_body_may_come_in_chunks() -> None:
+def test_chunked_body_is_accepted() -> None:
     async def scenario() -> None:
         async with running() as server:
             for size in (1, 7, 1000):
@@ -91,7 +91,7 @@ def test_a_body_may_come_in_chunks() -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_waits_for_100_continue_gets_it() -> None:
+def test_client_that_waits_for_100_continue_receives_it() -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -104,7 +104,7 @@ def test_a_client_that_waits_for_100_continue_gets_it() -> None:
     asyncio.run(scenario())
 
 
-def test_http_1_0_closes_unless_it_asks_to_be_kept() -> None:
+def test_http_1_0_connection_is_closed_without_keep_alive() -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -119,7 +119,7 @@ def test_http_1_0_closes_unless_it_asks_to_be_kept() -> None:
 
 
 @pytest.mark.parametrize("request_", [infer(1, headers="Connection: close\r\n"), LIVE + b"Connection: close\r\n\r\n"])
-def test_connection_close_is_honoured(request_: bytes) -> None:
+def test_connection_is_closed_on_request(request_: bytes) -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -170,7 +170,7 @@ def test_a_body_beyond_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 400)])
-def test_a_body_has_the_same_limit_after_it_is_decompressed(size: int, status: int) -> None:
+def test_body_size_limit_applies_after_decompression(size: int, status: int) -> None:
     async def scenario() -> None:
         async with running(max_body_size=1000) as server:
             body = gzip.compress(infer(1).partition(b"\r\n\r\n")[2].ljust(size))
@@ -201,7 +201,7 @@ def test_options_request_for_the_whole_server_has_no_route(method: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_tab_before_a_value_is_space() -> None:
+def test_tab_before_a_header_value_is_whitespace() -> None:
     async def scenario() -> None:
         async with running() as server:
             asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
@@ -227,7 +227,7 @@ def test_disconnected_client_cancels_its_request() -> None:
     asyncio.run(scenario())
 
 
-def test_an_answered_request_is_not_cancelled() -> None:
+def test_completed_request_is_not_cancelled() -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -286,7 +286,7 @@ def test_port_in_use_is_reported() -> None:
         ("Host: localhost\r\nOrigin: null\r\n", 403),
     ],
 )
-def test_only_this_machine_and_its_own_pages_are_answered(headers: str, status: int) -> None:
+def test_requests_from_other_hosts_and_origins_are_refused(headers: str, status: int) -> None:
     async def scenario() -> None:
         async with running() as server:
             for path in ("GET /v2/health/live", "POST /v2/models/echo/infer"):
@@ -309,7 +309,7 @@ def test_foreign_host_names_are_accepted_if_allowed() -> None:
     asyncio.run(scenario())
 
 
-def test_large_answers_arrive_whole() -> None:
+def test_large_responses_arrive_complete() -> None:
     async def scenario() -> None:
         values = range(300_000)
         async with running() as server:
@@ -342,7 +342,7 @@ def test_target_that_is_not_utf_8_has_no_route(target: bytes, status: int, error
     asyncio.run(scenario())
 
 
-def test_a_query_may_be_of_any_bytes() -> None:
+def test_query_may_contain_any_bytes() -> None:
     async def scenario() -> None:
         async with running() as server:
             assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
@@ -361,7 +361,7 @@ def test_a_query_may_be_of_any_bytes() -> None:
         b"X: a\x00b",
     ],
 )
-def test_heads_that_two_servers_may_read_differently_are_not_answered(headers: bytes) -> None:
+def test_ambiguous_heads_are_refused(headers: bytes) -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()

@@ -205,7 +205,7 @@ def test_an_unknown_figure_is_named(guide: tnb.Recording) -> None:
         guide.plot.alt("pie")
 
 
-def test_the_queue_is_as_deep_as_requests_wait(guide: tnb.Recording) -> None:
+def test_queue_depth_is_the_number_of_waiting_requests(guide: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(guide))
     assert [round(time / 1e6, 1) for time in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]

@@ -115,7 +115,7 @@ def test_several_series_are_named(runs: list[tnb.Recording]) -> None:
     assert labels[:4] == ["one: mean", "one: p99", "other: mean", "other: p99"]
 
 
-def test_without_recordings_nothing_is_drawn() -> None:
+def test_throughput_figure_without_recordings_is_an_error() -> None:
     with pytest.raises(TritonError, match="plot_throughput_latency expected at least one recording, got none"):
         tnb.plot_throughput_latency([])
 

@@ -40,7 +40,7 @@ def least_difference(one: str, other: str) -> float:
         ((2.0776, 0.0795, -1.135), (0.9033, -0.0636, -0.5514), 0.9082),
     ],
 )
-def test_difference_equals_the_published_test_data(
+def test_colour_difference_equals_the_published_test_data(
     one: tuple[float, ...], other: tuple[float, ...], expected: float
 ) -> None:
     assert ciede2000(np.array(one), np.array(other)) == pytest.approx(expected, abs=1e-4)
@@ -109,6 +109,6 @@ def test_the_style_sheet_has_the_colours_of_both_themes() -> None:
     assert dark.startswith(", ".join(f"{page} .view" for page in palette.DARK_PAGES) + " {")
 
 
-def test_items_after_the_last_colour() -> None:
+def test_colours_repeat_after_the_last_one() -> None:
     assert palette.series(7) == palette.series(0)
     assert [palette.priority(level) for level in (0, 1, 9)] == [palette.PRIORITIES[at] for at in (0, 0, -1)]

@@ -69,7 +69,7 @@ def test_parts_of_a_request_add_up(since: Any) -> None:
     )
 
 
-def test_both_figures_come_in_one() -> None:
+def test_plot_draws_both_figures() -> None:
     plot = StatisticsPlot(LATE)
     assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"  # type: ignore[attr-defined]
     assert plot().savefig  # type: ignore[truthy-function]

@@ -68,7 +68,7 @@ def two() -> Recording:
     )
 
 
-def test_a_journey_has_the_requests_of_its_steps(two: Recording) -> None:
+def test_ensemble_journey_contains_the_requests_of_its_steps(two: Recording) -> None:
     one, four = two.ensemble_requests
     assert (one.serial, one.model, one.steps, one.failed) == (1, "both", (2, 3), "")
     assert (four.serial, four.steps, four.failed) == (4, (5, 6), "OTHER")
@@ -81,7 +81,7 @@ def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one() -> No
     assert (journey.model, journey.steps) == ("outer", (2, 3, 4))
 
 
-def test_a_journey_that_ends_after_the_recording_has_no_end() -> None:
+def test_ensemble_journey_beyond_the_recording_has_no_end() -> None:
     begun = Recording([step(1, "first", 2)])
     (journey,) = begun.ensemble_requests
     assert (journey.received_ns, journey.ended_ns) == (None, None)

@@ -44,7 +44,7 @@ def test_a_configuration_without_mistakes_has_no_problems() -> None:
         ("max_batch_size:", "max_batch_size", 3, 16, 'Expected ":", found "8".'),
     ],
 )
-def test_a_typing_error_is_located_and_fixed(right: str, wrong: str, line: int, column: int, complaint: str) -> None:
+def test_typo_is_located_and_fixed(right: str, wrong: str, line: int, column: int, complaint: str) -> None:
     mistake = problem(BASE.replace(right, wrong))
     assert complaint in mistake.message
     assert (mistake.line, mistake.column) == (line, column)

@@ -108,6 +108,6 @@ def test_a_mistake_names_the_field_and_changes_nothing(
     assert config == parse_text(TEXT).config
 
 
-def test_a_private_name_is_no_field(config: EditableFields) -> None:
+def test_private_name_is_not_a_field(config: EditableFields) -> None:
     assert not hasattr(config, "_repr_mimebundle_")
     assert not hasattr(copy.copy(object.__new__(EditableFields)), "_message")

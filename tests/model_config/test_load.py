@@ -62,7 +62,7 @@ def test_a_violated_rule_has_its_cause_except_for_clients(model: Path) -> None:
     assert caught.value.client_message == "failed to load 'm', failed to poll from model repository"
 
 
-def test_an_override_replaces_the_file_which_is_not_read(model: Path) -> None:
+def test_override_replaces_the_file_without_reading_it(model: Path) -> None:
     write(model / "config.pbtxt", "broken {")
     config = load_config(model, "m", override='{"backend": "python", "maxBatchSize": "3"}').config
     assert config.max_batch_size == 3
@@ -121,7 +121,7 @@ def test_the_type_of_the_correlation_id_is_checked_after_the_number_of_its_contr
         load_config(model, "m")
 
 
-def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(model: Path) -> None:
+def test_runtime_is_found_in_version_model_and_backend_directories(model: Path) -> None:
     config = ModelConfig(name="m", backend="python", runtime="libnosuch.so")
     with pytest.raises(InvalidArgumentError) as caught:
         find_library(config, model, 2, Path("/backends"))
@@ -131,7 +131,7 @@ def test_a_runtime_is_searched_in_the_version_model_and_backend_directories(mode
     )
 
 
-def test_a_runtime_in_python_belongs_to_the_backend_directory(model: Path, tmp_path: Path) -> None:
+def test_python_runtime_is_found_only_in_the_backend_directory(model: Path, tmp_path: Path) -> None:
     config = ModelConfig(name="m", backend="mine", runtime="model.py")
     with pytest.raises(InvalidArgumentError, match=f"for model 'm', searched: '{tmp_path}/mine/model.py'"):
         find_library(config, model, 1, tmp_path)
@@ -227,7 +227,7 @@ def test_a_missing_batching_library_is_refused(
         finish(model)
 
 
-def test_a_batching_library_is_found_in_the_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
+def test_batching_library_is_found_in_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
     backends = tmp_path / "backends"
     for directory in (backends / "mine", model, model / "1"):
         config = ModelConfig(name="m", backend="mine")
@@ -240,7 +240,7 @@ def test_a_batching_library_is_found_in_the_version_model_and_backend_directorie
         finish(model)
 
 
-def test_a_library_is_found_in_the_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
+def test_library_is_found_in_version_model_and_backend_directories(model: Path, tmp_path: Path) -> None:
     backends = tmp_path / "backends"
     config = ModelConfig(name="m", backend="mine")
     assert find_library(config, model, 1, backends) is None

@@ -89,7 +89,7 @@ def test_errors_equal_those_of_the_cpp_parser(text: str, complaint: str) -> None
     assert complaint == f"{caught.value.line}:{caught.value.column}: {caught.value.detail}"
 
 
-def test_positions_are_those_of_the_names_of_fields() -> None:
+def test_problem_positions_are_those_of_field_names() -> None:
     positions = parse_text(
         'max_batch_size: 8\ninput [\n  { name: "A" dims: [ 1, 2 ] },\n  { name: "B" }\n]\ndynamic_batching { }\n'
     ).positions

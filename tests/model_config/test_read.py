@@ -50,7 +50,7 @@ CORPUS = json.loads((Path(__file__).parent / "corpus.json").read_text())
     ids=["text", "bytes", "message", "dict", "json", "indented", "response", "as_json", "camelCase", "as_json text",
          "NumPy", "messages in a dict"],
 )  # fmt: skip
-def test_every_form_is_the_same_configuration(config: Any) -> None:
+def test_every_form_of_a_configuration_is_read_identically(config: Any) -> None:
     assert read_config(config) == MESSAGE
     assert parse_json(config_json(config)) == MESSAGE
     assert parse_text(config_text(config)).config == MESSAGE
@@ -76,7 +76,7 @@ def test_a_text_without_a_field_is_a_path(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " \n", "# comment", "max_batch_size: 0", "dynamic_batching {}", "dynamic_batching <>"]
 )
-def test_other_texts_are_configurations(text: str) -> None:
+def test_text_of_another_form_is_a_configuration(text: str) -> None:
     assert read_config(text).name == "simulated"
 
 
@@ -88,7 +88,7 @@ def test_other_texts_are_configurations(text: str) -> None:
         ("max_batch_size: -1", "'max_batch_size' must be non-negative value"),
     ],
 )
-def test_errors_in_a_file_name_it(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_in_a_file_contain_its_name(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_text(text)
     with pytest.raises(InvalidArgumentError) as error:
@@ -108,7 +108,7 @@ def test_responses_of_a_real_triton_are_read() -> None:
         assert read_config(json.dumps(normalized)) == read_config(normalized)
 
 
-def test_a_normalized_configuration_forms_the_same_batches() -> None:
+def test_normalized_configuration_produces_the_same_batches() -> None:
     text = "max_batch_size: 4 dynamic_batching { max_queue_delay_microseconds: 200 }"
     as_shown = {
         "max_batch_size": 4,

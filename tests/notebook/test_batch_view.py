@@ -74,7 +74,7 @@ def test_view_shows_the_servers_recent_events(server: Server, monkeypatch: pytes
     assert max(view.history["batches"]["n"]) == server.recent().batches[-1].number
 
 
-def test_a_view_without_requests_sends_some(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_view_without_requests_can_send_some(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, sent = watched
     view._handle_custom_msg({"try": True}, [])
     while not sent or sent[-1]["counts"]["requests"] < 20:
@@ -140,7 +140,7 @@ def test_a_view_ends_with_its_model(server: Server, watched: tuple[LiveBatchView
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_out_of_sight_gets_one_delivery_per_second(watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_hidden_view_receives_one_delivery_per_second(watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     assert view._tick_s == 0.1
     view._handle_custom_msg({"view": "one", "in_sight": False}, [])

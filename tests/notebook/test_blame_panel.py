@@ -50,7 +50,7 @@ def test_a_view_answers_a_message_of_the_browser(rec: Recording) -> None:
     assert view.blame["parts"][0][0] == "instances_busy"
 
 
-def test_the_newest_job_replaces_those_that_wait() -> None:
+def test_newest_job_replaces_waiting_ones() -> None:
     jobs = LatestOnlyWorker("test")
     done: list[tuple[int, bool]] = []
     begun, release = threading.Event(), threading.Event()

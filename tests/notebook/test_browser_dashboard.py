@@ -42,7 +42,7 @@ def dashboard(page: NotebookPage) -> Any:
     return page.output(1).locator(".tnb-dashboard")
 
 
-def test_it_is_updated_while_requests_arrive(page: NotebookPage, dashboard: Any) -> None:
+def test_dashboard_is_updated_as_requests_arrive(page: NotebookPage, dashboard: Any) -> None:
     page.execute(SEND)
     dashboard.get_by_role("listitem").filter(has_text="mean batch").get_by_text("of at most 64 rows").wait_for()
     dashboard.get_by_text("n = 85").first.wait_for()
@@ -129,7 +129,7 @@ def test_axe_reports_nothing_serious(page: NotebookPage, dashboard: Any, tab: st
     dashboard.get_by_role("tab", name="Live").click()
 
 
-def test_it_is_updated_while_a_cell_runs(page: NotebookPage, dashboard: Any) -> None:
+def test_dashboard_is_updated_during_a_cell(page: NotebookPage, dashboard: Any) -> None:
     thread = "threading.Thread(target=lambda: [server['digits'](image=image) for _ in range(15)]).start()"
     with page.busy(f"image = np.zeros((1, 8, 8), np.float32)\n{thread}"):
         dashboard.get_by_text("100 rows of 100 requests").wait_for(state="attached")

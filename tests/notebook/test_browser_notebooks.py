@@ -37,7 +37,7 @@ def lessons(lab: Lab) -> Path:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_from_top_to_bottom(path: Path, lessons: Path, notebook: Callable[..., NotebookPage]) -> None:
+def test_lesson_runs_from_top_to_bottom(path: Path, lessons: Path, notebook: Callable[..., NotebookPage]) -> None:
     require_packages(path)
     page: NotebookPage = notebook(file=f"{lessons.name}/{path.name}")
     page.run_all()

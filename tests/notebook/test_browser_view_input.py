@@ -128,7 +128,7 @@ def test_keys_zoom_and_pan(paused: ViewPage) -> None:
     assert shown(paused) == pytest.approx(before)
 
 
-def test_the_wheel_zooms_at_the_pointer_once_the_picture_has_the_focus(paused: ViewPage) -> None:
+def test_mouse_wheel_zooms_at_the_pointer_if_the_picture_has_focus(paused: ViewPage) -> None:
     page = paused.page
     page.evaluate("() => { document.activeElement.blur(); window.scrollTo(0, 100); }")
     before = shown(paused)

@@ -187,7 +187,7 @@ def test_batches_that_are_no_longer_kept_are_columns_not_silence(view: ViewPage)
     assert view.page.evaluate(COVERED) == pytest.approx(busy_share(rec, 0, end), abs=0.05)
 
 
-def test_deliveries_that_were_lost_are_hatched_and_named(view: ViewPage) -> None:
+def test_lost_deliveries_are_hatched_and_labelled(view: ViewPage) -> None:
     history, sent = deliveries(traffic(200, 2.0))
     view.open(history)
     view.receive(sent[:10] + sent[30:])

@@ -69,13 +69,13 @@ def test_form_and_text_follow_each_other(editor: ConfigEditor) -> None:
     assert "max_batch_size: 2  # fewer" in editor.text
 
 
-def test_lines_end_as_a_browser_ends_them(editor: ConfigEditor) -> None:
+def test_line_endings_are_those_of_a_browser(editor: ConfigEditor) -> None:
     editor.text = "max_batch_size: 8\r\nbackend: 'python'\r\n"
     editor.settle()
     assert editor.report["text"] == editor.text == "max_batch_size: 8\nbackend: 'python'\n"
 
 
-def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor) -> None:
+def test_editor_reports_the_effect_of_applying_in_advance(editor: ConfigEditor) -> None:
     editor.set_field(DELAY, 500)
     editor.settle()
     assert editor.report["effect"] == "in place"
@@ -84,7 +84,7 @@ def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor) -> None
     assert editor.report["effect"] == "reloaded"
 
 
-def test_the_effect_of_applying_is_shown_after(server: Server, editor: ConfigEditor) -> None:
+def test_editor_shows_the_effect_after_applying(server: Server, editor: ConfigEditor) -> None:
     editor.set_field(DELAY, 500)
     assert editor.apply() == "in place"
     assert server["add_sub"].config.dynamic_batching.max_queue_delay_microseconds == 500

@@ -66,7 +66,7 @@ def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
         assert done.wait(60)
 
 
-def test_it_opens_a_model_in_tabs(dashboard: Dashboard) -> None:
+def test_dashboard_opens_a_model_in_tabs(dashboard: Dashboard) -> None:
     parts = Parts(dashboard)
     assert "tritonnb server" in parts.title.value
     assert parts.names == ["add_sub", "identity_fp32"]
@@ -75,14 +75,14 @@ def test_it_opens_a_model_in_tabs(dashboard: Dashboard) -> None:
     assert "identity_fp32" in parts.tab("Server").value
 
 
-def test_the_live_view_comes_first(dashboard: Dashboard) -> None:
+def test_live_tab_contains_traffic_view_and_charts(dashboard: Dashboard) -> None:
     traffic, view, charts = Parts(dashboard).tab("Live").children
     assert isinstance(traffic, Traffic)
     assert isinstance(view, LiveBatchView)
     assert isinstance(charts, Charts)
 
 
-def test_it_opens_the_first_model_by_default(server: Server) -> None:
+def test_dashboard_opens_the_first_model_by_default(server: Server) -> None:
     dashboard = server.dashboard()
     parts = Parts(dashboard)
     assert parts.models.selected == "add_sub"

@@ -19,7 +19,7 @@ def test_the_picture_says_that_the_events_are_simulated(view: DebuggerView) -> N
     assert view.picture.history["meta"]["simulated"] is True
 
 
-def test_the_browser_gets_the_past_only(view: DebuggerView) -> None:
+def test_browser_receives_only_past_events(view: DebuggerView) -> None:
     assert view.picture.history["batches"] == {}
     for _ in range(3):
         view.perform({"action": "step"})

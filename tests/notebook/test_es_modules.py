@@ -74,7 +74,7 @@ def test_modules_are_joined_after_those_that_they_import(tmp_path: Path) -> None
     assert join_modules(tmp_path / "c.js") == "const a = 1;\n\nconst b = a;\n\nexport { a, b };\n"
 
 
-def test_an_import_in_another_form_is_an_error(tmp_path: Path) -> None:
+def test_unsupported_form_of_import_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text('import * as b from "./b.js";\n')
     with pytest.raises(ValueError, match=r"a\.js: expected 'import \{ names \} from .*, got 'import \* as b"):
         join_modules(tmp_path / "a.js")

@@ -81,6 +81,6 @@ def test_a_live_view_gets_the_tokens_with_the_end_of_the_batch() -> None:
     assert generated == dict(enumerate(recorded_history(record_static())["batches"]["generated"], 1))
 
 
-def test_other_batches_have_no_tokens() -> None:
+def test_batches_of_other_models_have_no_tokens() -> None:
     rec = simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1), (1, 1)], fixed(50))
     assert recorded_history(rec)["batches"]["generated"] == [None, None]

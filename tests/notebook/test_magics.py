@@ -71,7 +71,7 @@ def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config:
     assert (running.max_batch_size, running.dynamic_batching.max_queue_delay_microseconds) == (4, 500)
 
 
-def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str, tmp_path: Path) -> None:
+def test_config_cell_is_saved_with_the_option(shell: InteractiveShell, config: str, tmp_path: Path) -> None:
     file = tmp_path / "add_sub" / "config.pbtxt"
     cell = config.replace("max_batch_size: 8", "max_batch_size: 4")
     shell.run_cell_magic("config", "add_sub", cell)

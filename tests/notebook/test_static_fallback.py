@@ -73,7 +73,7 @@ def test_comparison_keeps_its_table(outputs: Outputs) -> None:
 
 
 @pytest.mark.parametrize("name", ["watch", "dashboard", "view", "what_if"])
-def test_a_last_state_begins_with_when_it_was_saved(outputs: Outputs, name: str) -> None:
+def test_saved_state_begins_with_its_time(outputs: Outputs, name: str) -> None:
     _, still = outputs[name]
     body = still["text/html"].partition("<div class='tnb-last-state'>")[2]
     assert re.match(r"<p class='tnb-saved'><b>Picture saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.</b> Run the cell", body)

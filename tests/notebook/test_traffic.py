@@ -159,7 +159,7 @@ def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server) -> None:
     assert load.wait(60).requests == load.sent
 
 
-def test_there_is_one_panel_for_a_model_until_it_is_closed(panel: Traffic, server: Server) -> None:
+def test_model_has_one_panel_until_it_is_closed(panel: Traffic, server: Server) -> None:
     assert server["held"].traffic() is panel
     panel.close()
     assert server["held"].traffic() is not panel

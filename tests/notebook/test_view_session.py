@@ -129,7 +129,7 @@ def test_events_that_were_received_are_in_the_next_delivery(rec: Recording) -> N
     assert session.flush(rec.events[0].time_ns)["counts"]["requests"] == 1
 
 
-def test_a_tracker_follows_and_keeps_events_of_its_model_only(rec: Recording) -> None:
+def test_tracker_keeps_only_events_of_its_model(rec: Recording) -> None:
     session = session_of(rec, recent=3)
     for event in rec.events:
         session.tracker.receive(pack(replace(event, model="other")))
@@ -138,7 +138,7 @@ def test_a_tracker_follows_and_keeps_events_of_its_model_only(rec: Recording) ->
     assert session.tracker.counts.requests == len(rec.requests)
 
 
-def test_depth_is_that_of_the_scheduler(rec: Recording) -> None:
+def test_queue_depth_equals_the_schedulers(rec: Recording) -> None:
     session = session_of(rec, limited=False, keep=5000)
     session.fold(map(pack, rec.events))
     depths = dict(map(tuple, session.flush(0)["depths"]))

@@ -15,7 +15,7 @@ def run(job: Job) -> None:
     job()
 
 
-def test_jobs_are_run_in_order_and_those_submitted_before_the_end_too() -> None:
+def test_jobs_run_in_order_including_those_submitted_before_the_end() -> None:
     results: list[int] = []
     worker = Worker("worker", run, lambda: None, 60)
     assert [worker.submit(lambda number=number: results.append(number)) for number in range(5)] == [True] * 5  # type: ignore[misc]

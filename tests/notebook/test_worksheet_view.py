@@ -15,7 +15,7 @@ def view() -> WorksheetView:
     return tnb.Worksheet(config, [tnb.Arrival(ms=ms, rows=rows) for ms, rows in times], 50).view()
 
 
-def test_the_browser_gets_the_question_and_not_the_solution(view: WorksheetView) -> None:
+def test_browser_receives_the_question_without_the_solution(view: WorksheetView) -> None:
     assert view.sheet["requests"][0] == ["A", 0.0, "4 rows"]
     assert view.sheet["detail"] == "rows"
     assert view.result == {}
@@ -54,7 +54,7 @@ def test_other_messages_are_ignored(view: WorksheetView) -> None:
     assert view.result == {}
 
 
-def test_an_action_grades_the_answer_that_comes_with_it(view: WorksheetView) -> None:
+def test_action_grades_its_answer(view: WorksheetView) -> None:
     view.answer = [["A"]]
     view._handle_custom_msg({"action": "check", "answer": [["A", "B", "C"], ["D", "E"]]}, [])
     assert view.result["text"].startswith("2 of 2 batches correct.")

@@ -93,7 +93,7 @@ def test_a_file_that_is_neither_a_recording_nor_a_trace_is_an_error(tmp_path: Pa
     assert answer == "expected a recording or a trace file, got none"
 
 
-def test_the_archive_of_the_page_contains_sources_only_and_is_the_same_each_time(tmp_path: Path) -> None:
+def test_playground_archive_is_reproducible_and_contains_only_sources(tmp_path: Path) -> None:
     for name in ("one.zip", "other.zip"):
         write_archive(tmp_path / name)
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "other.zip").read_bytes()

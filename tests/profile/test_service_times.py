@@ -41,7 +41,7 @@ def test_every_size_up_to_the_limit_is_measured(server: Server) -> None:
     assert all(ms >= 2 + 0.5 * rows for rows, ms in times.items())
 
 
-def test_the_sizes_can_be_chosen(server: Server) -> None:
+def test_batch_sizes_can_be_chosen(server: Server) -> None:
     assert list(tnb.service_times(server["held"], sizes=[8, 1])) == [1, 8]
     assert list(tnb.service_times(server["held"], rows=4)) == [4, 8]
     assert list(tnb.service_times(server, "held", sizes=[6], rows=3)) == [6]
@@ -83,7 +83,7 @@ def test_a_stateful_model_is_measured_with_its_sequences(server: Server) -> None
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
 
 
-def test_the_error_says_why_a_model_cannot_be_measured(server: Server) -> None:
+def test_error_explains_why_a_model_cannot_be_measured(server: Server) -> None:
     @server.model
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")

@@ -72,7 +72,7 @@ def test_only_the_running_configuration_may_obey_the_constraint(server: Server) 
     assert "Keep the running configuration: " in result.verdict()
 
 
-def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server) -> None:
+def test_delay_that_violates_the_constraint_is_not_the_best(server: Server) -> None:
     delays = [0, 5_000, 200_000]
     result = tnb.sweep(
         server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT
@@ -134,7 +134,7 @@ def test_live_sweep_restores_the_model(server: Server) -> None:
     assert sizes[4] <= 4
 
 
-def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
+def test_live_scheduler_decides_as_in_virtual_time() -> None:
     """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
     crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
 
@@ -167,7 +167,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
     assert decisions(live) == decisions(virtual)
 
 
-def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate) -> None:
+def test_sweep_runs_in_the_background_and_reports_progress(server: Server, gate: Gate) -> None:
     gate.close()
     sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
     assert gate.begun.wait(60)
@@ -225,7 +225,7 @@ def test_interrupt_stops_the_sweep_and_keeps_its_trials(server: Server, monkeypa
     assert sweep.result.trials
 
 
-def test_an_event_loop_can_wait_for_it(server: Server) -> None:
+def test_sweep_can_be_awaited(server: Server) -> None:
     async def waiting() -> int:
         return len((await tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)).trials)
 
@@ -283,7 +283,7 @@ def test_load_has_an_equivalent_perf_analyzer_command(
     assert options in command
 
 
-def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server) -> None:
+def test_command_for_perf_analyzer_has_the_found_rate(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
     assert f"--request-rate-range={result.best.rate:g} --request-distribution=poisson" in result.perf_analyzer()
 
@@ -384,7 +384,7 @@ def test_constraints_are_read(text: str, bounds: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
 )
-def test_other_constraints_are_refused(text: str) -> None:
+def test_invalid_constraints_are_refused(text: str) -> None:
     with pytest.raises(tnb.TritonError, match="constraint expected bounds such as"):
         Constraint.parse(text)
 

@@ -29,7 +29,7 @@ def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: floa
 
 
 @pytest.mark.slow
-def test_requests_alone_are_an_m_d_1_queue() -> None:
+def test_unbatched_requests_are_an_m_d_1_queue() -> None:
     theory = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
     assert theory.latency_ms == pytest.approx(theory.unbatched_latency_ms, rel=0.05)
     assert theory.load == pytest.approx(0.7, rel=0.02)

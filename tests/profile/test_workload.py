@@ -41,7 +41,7 @@ def test_arrival_processes_equal_those_of_simulations() -> None:
     assert arrivals(rate=100, duration=0.2, arrivals="burst", burst=5) == tnb.bursts(5, 50, 0.2)
 
 
-def test_without_a_limit_requests_come_without_end() -> None:
+def test_open_loop_without_a_limit_is_endless() -> None:
     traffic = resolve(rate=1000)
     assert isinstance(traffic, OpenLoop)
     assert [arrival.time_us for arrival in islice(traffic.arrivals, 5000)][-1] == 4999 * 1000

@@ -32,7 +32,7 @@ def asked_for() -> list[str]:
 
 
 @pytest.mark.parametrize("text", [text for text in asked_for() if not text.startswith("tritonnb[")])
-def test_a_version_is_pinned_that_the_package_allows(text: str) -> None:
+def test_pinned_versions_satisfy_the_package_requirements(text: str) -> None:
     wanted = Requirement(text)
     assert PINS[canonicalize_name(wanted.name)] in wanted.specifier
 

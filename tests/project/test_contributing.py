@@ -16,7 +16,7 @@ TARGETS = sorted(set(re.findall(r"`make ([\w-]+)`", TEXT)))
 
 
 @pytest.mark.parametrize(("page", "name"), FILES)
-def test_a_file_that_a_page_names_exists(page: str, name: str) -> None:
+def test_files_named_in_pages_exist(page: str, name: str) -> None:
     assert (ROOT / name).exists(), f"{page} names {name}"
 
 

@@ -33,7 +33,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_materializing_again_leaves_everything_as_it_is() -> None:
+def test_materializing_again_changes_nothing() -> None:
     skipped = [line for line in materialize(EXAMPLES).lines if "skipped" in line]
     assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": already there")] == skipped
 
@@ -101,7 +101,7 @@ def test_digits_trees_is_right_on_images_it_has_not_seen(server: Server) -> None
     np.testing.assert_allclose(scores, booster.inplace_predict(rows), rtol=0, atol=1e-6)
 
 
-def test_dense_is_the_network_of_its_seed(server: Server) -> None:
+def test_dense_model_is_determined_by_its_seed(server: Server) -> None:
     x = np.random.default_rng(0).random((3, dense.WIDTH), dtype=np.float32)
     session = ort.InferenceSession(EXAMPLES / "dense/1/model.onnx")
     np.testing.assert_allclose(

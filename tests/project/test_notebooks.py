@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.kernel
 @pytest.mark.skipif(CHROMIUM is not None, reason="runs in JupyterLab: notebook/test_browser_notebooks.py")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_from_top_to_bottom(path: Path) -> None:
+def test_lesson_runs_from_top_to_bottom(path: Path) -> None:
     lessons.require_packages(path)
     lessons.check_outputs(notebooks.execute(path))
 

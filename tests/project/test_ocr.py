@@ -87,7 +87,7 @@ def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server) 
     assert rows == 2 * len(images)
 
 
-def test_the_box_of_a_line_holds_its_letters(server: Server) -> None:
+def test_text_line_box_contains_its_letters(server: Server) -> None:
     image = ocr.draw(["Hello"])
     _, ((left, top, right, bottom),) = read(server, image)
     dark = np.argwhere(image.min(axis=2) < 128)
@@ -95,7 +95,7 @@ def test_the_box_of_a_line_holds_its_letters(server: Server) -> None:
     assert (dark.max(axis=0) < [bottom, right]).all()
 
 
-def test_a_line_wider_than_others_is_read_whole(server: Server) -> None:
+def test_line_wider_than_others_is_read_completely(server: Server) -> None:
     line = "a line that goes on and on, up to the 64th letter of its length."
     assert read(server, ocr.draw([line]))[0] == [line]
 
@@ -114,7 +114,7 @@ def test_images_of_one_size_are_detected_in_one_batch(server: Server) -> None:
 
 
 @pytest.mark.parametrize("quarter_turns", [0, 1, 2, 3])
-def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: int) -> None:
+def test_image_is_rotated_until_it_can_be_read(server: Server, quarter_turns: int) -> None:
     lying = np.ascontiguousarray(np.rot90(ocr.draw(LINES), -quarter_turns))
     outputs = server["ocr_upright"](IMAGE=lying)
     assert [line.decode() for line in outputs["TEXT"]] == LINES

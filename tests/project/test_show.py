@@ -45,7 +45,7 @@ def test_failing_cell_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.kernel
-def test_cells_are_shown_as_they_finish(tmp_path: Path) -> None:
+def test_cells_are_shown_as_they_complete(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     cells = ["import os\nos.mkfifo('fifo')\nprint('first')", "open('fifo').read()\nprint('second')"]
     with subprocess.Popen(command(tmp_path, cells), stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:

@@ -51,7 +51,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 limits the recursion of C code")
 @linux
-def test_a_stack_that_is_full_is_reported() -> None:
+def test_full_stack_is_reported() -> None:
     result = run(FULL_STACK)
     assert result.returncode < 0
     assert "Fatal Python error: Segmentation fault" in result.stderr

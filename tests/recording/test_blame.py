@@ -331,7 +331,7 @@ def test_few_executions_are_not_compared() -> None:
     assert rec.blame().outliers == {}
 
 
-def test_ids_are_escaped(rec: Recording) -> None:
+def test_request_ids_are_escaped(rec: Recording) -> None:
     request = replace(rec.requests[0], id="<b>")
     assert "<b>&lt;b&gt;" not in rec.blame(request)._repr_html_().replace("<p><b>Request &lt;b&gt;", "")
     assert "Request &lt;b&gt;" in rec.blame(request)._repr_html_()
@@ -353,7 +353,7 @@ def test_a_long_recording_is_simulated_from_a_time_without_requests() -> None:
     assert blame.remedies["instances_busy"].edits == {"count": 2}
 
 
-def test_a_live_server_is_split_exactly() -> None:
+def test_latencies_of_a_live_server_are_split_exactly() -> None:
     with tnb.serve() as server:
 
         @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 1000})

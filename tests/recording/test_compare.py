@@ -29,7 +29,7 @@ def both() -> tnb.Comparison:
     return tnb.compare(simulated(EAGER), simulated(PATIENT), names=("eager", "patient"))
 
 
-def test_numbers_of_both_stand_side_by_side(both: tnb.Comparison) -> None:
+def test_numbers_of_both_recordings_are_in_one_table(both: tnb.Comparison) -> None:
     rows = {name: (one, other) for name, one, other in both.table()}
     assert rows["batches"] == (3, 2)
     assert rows["requests"] == (5, 5)
@@ -99,14 +99,14 @@ def test_batches_are_compared_where_the_arrivals_are_the_same(both: tnb.Comparis
     assert unlike.changed_batches() == (set(), set())
 
 
-def test_the_serials_of_requests_do_not_matter() -> None:
+def test_comparison_ignores_request_serials() -> None:
     rec = simulated(EAGER)
     shifted = tnb.simulate(EAGER.replace('"m"', '"other"'), ARRIVALS, tnb.fixed(50))
     both_models = tnb.Recording([*rec.events, *shifted.events])
     assert tnb.compare(rec, both_models.for_model("other")).difference() == "the batches are the same"
 
 
-def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both: tnb.Comparison) -> None:
+def test_both_recordings_are_drawn_over_the_same_time_range(both: tnb.Comparison) -> None:
     figure = both.plot()
     one, other = figure.axes
     assert one.get_xlim() == other.get_xlim()
@@ -117,7 +117,7 @@ def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both: tnb.Comparison)
     part.savefig(io.BytesIO())
 
 
-def test_both_open_in_one_view(both: tnb.Comparison) -> None:
+def test_both_recordings_open_in_one_view(both: tnb.Comparison) -> None:
     _, before, _, after, _ = both.view().children
     assert before.value == "<b>eager</b>"
     assert after.value.startswith("<b>patient</b>: batch 1 differs")
@@ -130,7 +130,7 @@ def test_both_open_in_one_view(both: tnb.Comparison) -> None:
         ((simulated(EAGER), None), "compare expected two recordings, got NoneType"),
     ],
 )
-def test_other_objects_than_recordings_are_refused(arguments: tuple[Any, ...], words: str) -> None:
+def test_objects_other_than_recordings_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(tnb.TritonError, match=words):
         tnb.compare(*arguments)
 

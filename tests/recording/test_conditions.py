@@ -40,7 +40,7 @@ QUANTITIES: dict[str, Value] = {"batch": 3, "queue": 5, "rule": "full", "oldest_
         ("-batch < -2 and batch < - - 4", True),
     ],
 )
-def test_a_condition_has_a_value(text: str, expected: bool) -> None:
+def test_condition_evaluates_to_the_expected_value(text: str, expected: bool) -> None:
     assert Condition(text, QUANTITIES)(QUANTITIES) is expected
 
 
@@ -88,6 +88,6 @@ numbers = st.integers(0, 9)
 
 
 @given(numbers, numbers, numbers, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.sampled_from(["+", "-", "*"]))
-def test_arithmetic_and_comparisons_are_those_of_python(a: int, b: int, c: int, compare: str, sign: str) -> None:
+def test_arithmetic_and_comparisons_follow_python(a: int, b: int, c: int, compare: str, sign: str) -> None:
     text = f"{a} {sign} {b} {compare} {c} - {a} * {b}"
     assert Condition(text, ())({}) is eval(text)  # made of numbers and operators above

@@ -19,7 +19,7 @@ def by_name(rec: tnb.Recording) -> dict[str, Any]:
     return {diagnosis.name: diagnosis for diagnosis in rec.diagnoses()}
 
 
-def test_one_client_that_waits_for_each_answer() -> None:
+def test_diagnosis_finds_one_client_that_waits_for_each_response() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_ms=0.2), CHEAP)
     diagnosis = by_name(rec)["one_at_a_time"]
     assert diagnosis.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
@@ -35,7 +35,7 @@ def test_one_client_that_waits_for_each_answer() -> None:
         (BATCHING % "", tnb.ClosedLoop(clients=1, requests=5)),  # too few to tell
     ],
 )
-def test_other_workloads_are_not_one_client(config: str, arrivals: Any) -> None:
+def test_diagnosis_of_one_client_ignores_other_workloads(config: str, arrivals: Any) -> None:
     assert "one_at_a_time" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
@@ -54,7 +54,7 @@ def test_diagnosis_finds_a_delay_that_full_batches_never_reach() -> None:
         (DELAY, tnb.bursts(8, every_ms=20, duration=0.1)),  # too few to tell
     ],
 )
-def test_other_delays_are_reached_or_absent(config: str, arrivals: Any) -> None:
+def test_diagnosis_ignores_delays_that_are_reached_or_absent(config: str, arrivals: Any) -> None:
     assert "delay_never_reached" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
@@ -76,7 +76,7 @@ def test_null_rows_of_the_direct_strategy() -> None:
         "direct { max_queue_delay_microseconds: 9000 minimum_slot_utilization: 1.0 }",
     ],
 )
-def test_without_padding_no_null_rows(strategy: str) -> None:
+def test_batches_without_padding_have_no_null_rows(strategy: str) -> None:
     arrivals = tnb.sequences([12] * 4, every_ms=20, stagger_ms=1)
     assert "null_rows" not in by_name(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
 
@@ -159,7 +159,7 @@ def test_no_finding_for_executions_without_duration() -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
 
 
-def test_findings_stand_under_the_verdict() -> None:
+def test_findings_are_listed_below_the_verdict() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40), CHEAP)
     (diagnosis,) = rec.diagnoses()
     assert repr(rec).splitlines()[-1] == f"  ! {diagnosis}"

@@ -83,7 +83,7 @@ def test_missing_figure_is_refused_for_part_of_a_recording() -> None:
 
 
 @pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
-def test_a_part_without_a_length_is_refused(window: tuple[int, ...] | tuple[Any, ...]) -> None:
+def test_empty_part_of_a_recording_is_refused(window: tuple[int, ...] | tuple[Any, ...]) -> None:
     with pytest.raises(
         tnb.TritonError,
         match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms",
@@ -99,7 +99,7 @@ def test_an_overview_has_the_main_figures(rec: tnb.Recording) -> None:
     assert rec.plot.alt("latency") in figure.alt
 
 
-def test_an_overview_takes_a_part_of_the_time() -> None:
+def test_overview_can_be_limited_to_a_time_range() -> None:
     assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt
     assert "plot() for an overview" in repr(REGULAR.plot)
 

@@ -65,7 +65,7 @@ def test_what_if_switches_between_static_and_continuous_batching(config: str, ot
     assert {name for name, _, _ in comparison.table()} >= {"tokens_per_second", "idle_slots"}
 
 
-def test_more_slots_take_more_prompts() -> None:
+def test_more_slots_accept_more_prompts() -> None:
     rec = simulate(CONTINUOUS, PROMPTS, fixed(1))
     after = rec.what_if(max_batch_size=4, max_candidate_sequences=4).after
     assert max(batch.size for batch in after.batches) == 3

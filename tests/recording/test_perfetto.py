@@ -25,7 +25,7 @@ def phase(events: list[TraceEvent], kind: str) -> list[Any]:
     return [event for event in events if event["ph"] == kind]
 
 
-def test_every_instance_is_a_lane_and_every_batch_a_slice_that_says_why(rec: tnb.Recording) -> None:
+def test_every_instance_is_a_lane_and_every_batch_is_a_slice_with_its_reason(rec: tnb.Recording) -> None:
     events = trace_events(rec)
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in phase(events, "M")}
     assert names == {(1, 0): "m", (1, 1): "m_0_0", (1, 2): "m_0_1"}

@@ -148,7 +148,7 @@ def test_a_twin_says_what_it_learned_and_how_well_one_half_predicts_the_other() 
     assert tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5)).twin().validation == {}
 
 
-def test_what_cannot_be_predicted_is_refused() -> None:
+def test_unpredictable_recording_is_refused() -> None:
     rec = tnb.simulate(CONFIG, tnb.poisson(100, 2, seed=1), tnb.fixed(5))
     for rate in (0, -1, float("inf")):
         with pytest.raises(tnb.TritonError, match="rate expected a positive number of requests per second"):

@@ -58,7 +58,7 @@ def test_the_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytes
         (b'{"format": "tritonnb recording"}', "expected traces, got a recording: open it with Recording.load"),
     ],
 )
-def test_other_files_than_traces_have_no_timeline(
+def test_timeline_of_a_file_that_is_not_a_trace_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
 ) -> None:
     file, output = tmp_path / "file", tmp_path / "out.json"

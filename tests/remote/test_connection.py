@@ -190,7 +190,7 @@ def test_configuration_handle_restores_configurations_of_any_connection(remote: 
     assert remote["delay"].config.text == before
 
 
-def test_a_configuration_that_others_applied_is_restored_from_the_repository(remote: tnb.Remote) -> None:
+def test_configuration_applied_by_another_program_is_restored_from_the_repository(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
     other = model.config

@@ -325,13 +325,13 @@ def test_the_port_of_another_endpoint_is_recognised(given: str, message: str) ->
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://host:1/v2/models/m", ""])
-def test_other_urls_are_refused(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(tnb.TritonError, match="URL of a server expected http://HOST:PORT"):
         tnb.connect(url)
 
 
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_without_explicit_model_control_nothing_is_applied(tmp_path: Path, triton: bool) -> None:
+def test_applying_requires_explicit_model_control(tmp_path: Path, triton: bool) -> None:
     sentence = "accepts no configurations: start that server with --model-control-mode=explicit"
     with server_to_kill(tmp_path, triton, control="none") as server, tnb.connect(server.http) as remote:
         config = remote["one"].config
@@ -345,7 +345,7 @@ def test_without_explicit_model_control_nothing_is_applied(tmp_path: Path, trito
 
 
 @pytest.mark.slow
-def test_a_server_without_a_trace_file_and_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_missing_or_unreadable_trace_file_is_an_error(tmp_path: Path) -> None:
     with server_to_kill(tmp_path, False, trace=["rate=1"]) as server, tnb.connect(server.http) as remote:
         with pytest.raises(tnb.TritonError, match="start it with --trace-config triton,file=PATH") as refused:
             with remote.record("one"):

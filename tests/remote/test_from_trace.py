@@ -237,7 +237,7 @@ def test_sampled_trace_is_recognised_and_complete_analyses_are_refused(tmp_path:
     assert "1 of 10" in tnb.Recording.from_trace(path, CONFIG, trace_rate=10).source.sampled
 
 
-def test_another_configuration_than_the_server_had_does_not_agree(tmp_path: Path) -> None:
+def test_replay_of_another_configuration_has_low_agreement(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(200)))
     for other in ("max_batch_size: 4 dynamic_batching { }", "max_batch_size: 8"):

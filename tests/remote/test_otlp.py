@@ -109,7 +109,7 @@ def post(url: str, content: bytes, headers: dict[str, str]) -> int:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_message_becomes_a_recording(form: str, compressed: bool) -> None:
+def test_otlp_message_becomes_a_recording(form: str, compressed: bool) -> None:
     encode, headers = FORMS[form]
     content = encode(spans(40))
     if compressed:
@@ -186,7 +186,7 @@ def test_a_recording_of_spans_says_that_they_have_no_shapes() -> None:
                     raise AssertionError("the block must not run")
 
 
-def test_part_of_the_reported_requests_is_a_sample() -> None:
+def test_partly_reported_requests_are_a_sample() -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         receiver.receive(as_json(reported_spans()[2:]), "application/json")
         recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")

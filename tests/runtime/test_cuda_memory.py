@@ -89,7 +89,7 @@ def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: 
     ]
 
 
-def test_a_part_beyond_the_region_is_refused(regions: SharedMemory) -> None:
+def test_tensor_beyond_the_region_is_refused(regions: SharedMemory) -> None:
     with pytest.raises(TritonError, match="Invalid offset \\+ byte size for shared memory region: 'g'"):
         regions.part("g", 30, 3)
 
@@ -143,7 +143,7 @@ def test_a_region_is_closed_when_no_request_uses_it(regions: SharedMemory, cuda:
     assert cuda.open == 0
 
 
-def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_failed_copy_is_an_error_of_its_request(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.copies = Status.cudaErrorIllegalAddress
     with pytest.raises(InternalError, match="cudaErrorIllegalAddress"):
         regions.part("g", 0, 4).read()

@@ -80,7 +80,7 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate) -> Non
     assert gate.batches == [[1]]
 
 
-def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(driver: Driver) -> None:
+def test_failed_instance_creation_leaves_the_model_unavailable(driver: Driver) -> None:
     class Unable(GatedModel):
         def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
             raise ValueError("no room")

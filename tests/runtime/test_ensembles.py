@@ -30,7 +30,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.packed_events import unpack
 
 
-def test_data_flows_from_step_to_step(driver: Driver) -> None:
+def test_ensemble_passes_tensors_between_steps(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", plus(10))
     serve_ensemble(driver, "b: mid -> Y", "a: X -> mid")
@@ -127,7 +127,7 @@ def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> Non
     )
 
 
-def test_a_failing_step_is_named_and_counts_twice_for_the_ensemble(driver: Driver) -> None:
+def test_failing_step_is_named_and_counted_twice_for_the_ensemble(driver: Driver) -> None:
     def refuse(request: InferRequest) -> NoReturn:
         raise UnsupportedError("boom")
 
@@ -140,7 +140,7 @@ def test_a_failing_step_is_named_and_counts_twice_for_the_ensemble(driver: Drive
     assert driver.stats("b")["execution_count"] == 0
 
 
-def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver) -> None:
+def test_step_that_refuses_the_request_fails_the_ensemble(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", plus(1), extra="sequence_batching { }")
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")

@@ -116,7 +116,7 @@ def test_a_null_request_does_not_change_any_state() -> None:
     assert real.states.inputs["IN"].array.tolist() == [[0, 0]]
 
 
-def test_a_state_may_grow_from_step_to_step() -> None:
+def test_state_shape_may_grow_between_requests() -> None:
     inputs = inputs_of('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }')
     (first,) = inputs.prepare(execute(request(flags=SEQUENCE_START)))
     assert first.states.inputs["IN"].shape == (1, 1)

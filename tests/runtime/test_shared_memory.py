@@ -28,7 +28,7 @@ def regions(shared: Object) -> SharedMemory:
     return regions
 
 
-def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object) -> None:
+def test_shared_memory_region_can_be_part_of_an_object(regions: SharedMemory, shared: Object) -> None:
     memory = shared.buf
     assert memory is not None
     memory[4096 + 10 : 4096 + 13] = b"abc"
@@ -55,7 +55,7 @@ def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object)
         ),
     ],
 )
-def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str) -> None:
+def test_tensor_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str) -> None:
     with pytest.raises(TritonError) as raised:
         regions.part("r", offset, size)
     assert raised.value.message == message

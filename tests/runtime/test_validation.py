@@ -167,7 +167,7 @@ def test_output_names_are_checked_first_then_counts_names_and_batch() -> None:
     assert "batch-size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 9, 9, datatype=INT32)))
 
 
-def test_without_batching_the_whole_shape_counts() -> None:
+def test_whole_shape_is_checked_without_batching() -> None:
     assert complaint(PLAIN, request(tensor("A", 2), tensor("B", 1, 2))) == (
         "[request id: <id_unknown>] unexpected shape for input 'B' for model 'plain'. Expected [2], got [1,2]. "
     )
@@ -228,7 +228,7 @@ def test_strings_are_decoded(elements: list[bytes]) -> None:
     assert given_.inputs["S"].array.tolist() == [elements]
 
 
-def test_bytes_that_fit_become_an_array() -> None:
+def test_bytes_of_the_expected_size_become_an_array() -> None:
     given_ = request(tensor("A", 3, 2), raw("B", (3, 2), np.arange(6, dtype="<f4").tobytes()))
     validator(TWO).check(given_)
     assert given_.inputs["B"].array.tolist() == [[0, 1], [2, 3], [4, 5]]

@@ -147,7 +147,7 @@ def test_ingress_with_an_old_placement_follows_a_restarted_sequence() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_sums_are_correct_whatever_happens_to_replicas(choices: random.Random) -> None:
+def test_sums_are_correct_despite_lost_replicas(choices: random.Random) -> None:
     async def sequence(cluster: Cluster, id: int) -> None:
         total = 0
         for step in range(6):

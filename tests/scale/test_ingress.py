@@ -240,7 +240,7 @@ def test_model_with_dedicated_replicas_is_served_by_them() -> None:
 
 
 @pytest.mark.parametrize(("header", "value"), [("Host", "evil.example"), ("Origin", "http://evil.example")])
-def test_a_web_page_cannot_use_the_server(header: str, value: str) -> None:
+def test_requests_of_foreign_web_pages_are_refused(header: str, value: str) -> None:
     deployment = Deployment(EndpointSettings("127.0.0.1"))
     for path in ("/v2/replicas", "/v1/models"):
         request = {"method": "GET", "path": path, "headers": {"Host": "localhost:8000", header: value}}

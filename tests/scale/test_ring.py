@@ -15,14 +15,14 @@ KEYS = [str(number) for number in range(200)]
 
 
 @given(members, st.text("xyz", min_size=1))
-def test_a_new_member_only_takes_keys_from_others(old: frozenset[str], new: str) -> None:
+def test_new_hash_ring_member_moves_keys_only_to_itself(old: frozenset[str], new: str) -> None:
     before, after = HashRing(old), HashRing(old | {new})
     moved = [key for key in KEYS if before.owner(key) != after.owner(key)]
     assert {after.owner(key) for key in moved} <= {new}
 
 
 @given(members, st.data())
-def test_only_the_keys_of_a_removed_member_move(old: frozenset[str], data: st.DataObject) -> None:
+def test_removing_a_hash_ring_member_moves_only_its_keys(old: frozenset[str], data: st.DataObject) -> None:
     removed = data.draw(st.sampled_from(sorted(old)))
     if old == {removed}:
         return
@@ -30,7 +30,7 @@ def test_only_the_keys_of_a_removed_member_move(old: frozenset[str], data: st.Da
     assert all(before.owner(key) in (removed, after.owner(key)) for key in KEYS)
 
 
-def test_the_keys_are_shared_evenly_enough() -> None:
+def test_hash_ring_distributes_keys_evenly() -> None:
     ring = HashRing(f"replica {number}" for number in range(10))
     counts = Counter(ring.owner(str(key)) for key in range(10_000))
     assert len(counts) == 10

@@ -62,7 +62,7 @@ def test_a_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_
     assert [members(decision) for decision in decisions] == ["a"]
 
 
-def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that_comes() -> None:
+def test_waiting_requests_are_not_refused_by_the_queue_size_of_a_new_batcher() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     for name in "abc":
         scheduler.enqueue(Request(name), 0)
@@ -125,7 +125,7 @@ def test_sequences_end_under_the_strategy_under_which_they_began() -> None:
     assert "preferred" in oldest.reason.facts
 
 
-def test_a_sequence_that_never_ends_holds_the_new_strategy_up_for_its_idle_time() -> None:
+def test_endless_sequence_delays_a_new_strategy_by_its_idle_time() -> None:
     scheduler = sequences("direct { } max_sequence_idle_microseconds: 10000")
     begun = Request("a1", correlation_id=1, flags=START)
     scheduler.enqueue(begun, 0)

@@ -42,7 +42,7 @@ def test_cancelled_requests_are_executed_and_no_request_is_executed_twice() -> N
         scheduler.reschedule(request, 3)
 
 
-def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
+def test_removed_instance_receives_no_batches_and_a_new_one_does() -> None:
     scheduler = DefaultScheduler(1)
     scheduler.instance_idle(0, 0)
     scheduler.set_instances([1], 1)

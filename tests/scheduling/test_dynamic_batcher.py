@@ -301,7 +301,7 @@ def scheduler_for(settings: DynamicBatcherSettings | None, instances: int) -> Sc
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario(scenario: Scenario) -> None:
+def test_scenario_produces_the_expected_batches(scenario: Scenario) -> None:
     play = Play(scheduler_for(scenario.settings, scenario.instances), scenario.arrivals, scenario.instances)
     assert [who for who, _ in play.batches] == [who for who, _ in scenario.batches]
     starts = [when for _, when in scenario.batches]
@@ -313,13 +313,13 @@ def test_scenario(scenario: Scenario) -> None:
         assert explain(batch.decision.reason)
 
 
-def test_preserve_ordering_parks_early_finishers_until_the_head_is_answered() -> None:
+def test_preserve_ordering_holds_responses_until_earlier_ones_are_sent() -> None:
     scheduler = DynamicBatcher(replace(ONE, preserve_ordering=True), 2)
     play = Play(scheduler, [A("slow", 0, run=400), A("fast", 50), A("fast2", 100)], instances=2)
     assert play.answers == [("slow", 400, "ok"), ("fast", 400, "ok"), ("fast2", 400, "ok")]
 
 
-def test_nothing_is_batched_before_the_held_number_of_requests_waits() -> None:
+def test_batching_starts_when_the_configured_number_of_requests_waits() -> None:
     scheduler = DynamicBatcher(replace(EIGHT, min_requests_to_start=3), 1)
     play = Play(scheduler, [A("a", 0, size=2), A("b", 10), A("c", 20, run=50), A("d", 30)])
     assert play.batches == [("a b c", 20), ("d", 70)]

@@ -57,7 +57,7 @@ def test_shorter_delay_sends_requests_that_have_waited_longer() -> None:
     assert [members(decision) for decision in scheduler.reconfigure(waits(delay_ms=40), 60 * MS)] == ["a"]
 
 
-def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
+def test_removed_instance_receives_no_batches_and_a_new_one_does() -> None:
     scheduler = DynamicBatcher(ONE, 1)
     scheduler.instance_idle(0, 0)
     assert scheduler.enqueue(Request("a"), 0)

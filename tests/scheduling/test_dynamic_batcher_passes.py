@@ -133,7 +133,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario(scenario: Scenario) -> None:
+def test_scenario_produces_the_expected_batches(scenario: Scenario) -> None:
     play = Play(DynamicBatcher(scenario.settings, scenario.instances), scenario.arrivals, scenario.instances)
     assert [batch for batch, _ in play.batches] == scenario.batches
 

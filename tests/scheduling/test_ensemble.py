@@ -103,7 +103,7 @@ def test_steps_that_no_requested_output_needs_do_not_run() -> None:
     assert play.answers == [({"two": 3}, True)]
 
 
-def test_a_tensor_that_is_missing_satisfies_its_readers() -> None:
+def test_missing_tensor_does_not_block_its_readers() -> None:
     play = Play("a: in extra -> mid", "b: mid -> out", inputs="in extra")
     assert play.begin(**{"in": 1}) == ["a"]
     assert play.running[0].inputs == {"in": 1, "extra": None}

@@ -100,7 +100,7 @@ def test_equal_deadlines_are_due_in_the_order_in_which_they_were_set() -> None:
         max_size=30,
     )
 )
-def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str, int, int]]) -> None:
+def test_deadline_table_knows_the_nearest_time(steps: list[tuple[str, int, int]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     table: dict[int, int] = {}
     for step, item, time in steps:
@@ -119,7 +119,7 @@ def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str
         assert deadlines.next() == min(table.values(), default=None)
 
 
-def test_deadlines_that_move_back_and_forth_stay_in_order_and_do_not_pile_up() -> None:
+def test_changed_deadlines_stay_ordered_without_accumulating() -> None:
     deadlines: Deadlines[int] = Deadlines()
     times = {item: (item * 37) % 100 for item in range(100)}
     for item, time in times.items():

@@ -41,13 +41,13 @@ def test_a_follower_joins_once_its_oldest_has_waited_longer_than_the_delay() -> 
     assert merged(payload(1), payload(1, oldest_ms=10), now_ns=15 * MS + 1) == (1, 2, 0)
 
 
-def test_without_a_delay_nothing_is_merged() -> None:
+def test_payloads_are_not_merged_without_a_delay() -> None:
     followers = deque([payload(1)])
     assert payload(1).merge(followers, replace(EIGHT, max_queue_delay_ns=0), 20 * MS) == 0
 
 
 @pytest.mark.parametrize("other", [{"key": "other"}, {"closed": True}])
-def test_other_inputs_and_a_follower_that_ended_for_them_are_not_merged(other: dict[str, Any]) -> None:
+def test_payloads_with_differing_inputs_are_not_merged(other: dict[str, Any]) -> None:
     assert merged(payload(1), payload(1, **other), payload(1)) == (0, 1, 2)
 
 

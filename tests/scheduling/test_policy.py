@@ -35,7 +35,7 @@ def test_priorities_keep_payloads_from_being_built_ahead() -> None:
     assert not QueueSettings(priority_levels=1, default_priority_level=1).supports_prefetching
 
 
-def test_a_timeout_of_any_level_counts() -> None:
+def test_timeout_applies_on_every_priority_level() -> None:
     timed = QueuePolicy(default_timeout_ns=1)
     assert not LEVELS.has_timeouts
     assert QueueSettings(default_queue_policy=timed).has_timeouts

@@ -24,7 +24,7 @@ def release(limiter: RateLimiter, instance: InstanceKey) -> list[Any]:
     return limiter.grant()
 
 
-def test_the_lower_priority_number_is_served_more_often_as_recorded() -> None:
+def test_lower_priority_number_is_served_more_often_as_on_triton() -> None:
     """Models a (priority 1) and b (priority 3) share one resource; eight batches of each wait behind a0."""
     limiter = RateLimiter()
     limiter.add(A, [R], 1)

@@ -49,7 +49,7 @@ STEPS = {
 }
 
 
-def test_every_rule_of_the_closed_set_has_a_meaning() -> None:
+def test_every_rule_has_a_description() -> None:
     assert set(reasons._CAUSES) == set(RULES)
     assert all(RULES.values())
 

@@ -158,7 +158,7 @@ def test_a_stopped_scheduler_continues_sequences_and_starts_none() -> None:
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["A2"]
 
 
-def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
+def test_execution_starts_when_slots_and_backlog_hold_enough_requests() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_requests_to_start=2, min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
@@ -221,7 +221,7 @@ def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one()
     check_invariants(scheduler)
 
 
-def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:
+def test_utilization_is_the_share_of_used_slots() -> None:
     single_precision = 0.30000001192092896
     play = Play(
         direct(10, max_queue_delay_ns=400 * MS, minimum_slot_utilization=single_precision),

@@ -187,7 +187,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_scenario(scenario: Scenario) -> None:
+def test_scenario_produces_the_expected_batches(scenario: Scenario) -> None:
     play = Play(scenario.scheduler, scenario.arrivals)
     assert [who for who, _ in play.batches] == [who for who, _ in scenario.batches]
     starts = [when for _, when in scenario.batches]

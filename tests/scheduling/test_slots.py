@@ -43,7 +43,7 @@ def test_the_request_that_times_out_first_ends_its_sequence_in_the_backlog() -> 
     check_slots(table, slots)
 
 
-def test_a_sequence_with_a_slot_does_not_time_out_but_may_be_idle_for_too_long() -> None:
+def test_sequence_in_a_slot_ends_by_idle_time_not_by_timeout() -> None:
     table, slots = table_of()
     begin(table, "owner", 0)
     waiting = begin(table, "waiting", 1, timeout_ms=10)
@@ -54,7 +54,7 @@ def test_a_sequence_with_a_slot_does_not_time_out_but_may_be_idle_for_too_long()
     check_slots(table, slots)
 
 
-def test_an_id_can_be_reused_after_its_end_request_arrived_even_while_that_waits() -> None:
+def test_sequence_id_can_be_reused_as_soon_as_its_end_request_has_arrived() -> None:
     table, slots = table_of(slots=2)
     first = begin(table, "A", 0)
     more(table, first, 1, flags=END)
@@ -116,7 +116,7 @@ def test_free_slots_of_equal_index_are_taken_in_tritons_order(
     assert names == taken
 
 
-def test_lowest_free_slot_is_taken_even_after_an_instance_was_removed() -> None:
+def test_lowest_free_slot_is_used_after_an_instance_was_removed() -> None:
     table, slots = table_of(instances=2, slots=4)
     sequences = {begin(table, f"{number}", 0).slot: number for number in range(8)}
     assert set(sequences) == set(slots)

@@ -79,7 +79,7 @@ def test_requests_that_do_not_fit_form_another_batch_and_only_the_last_grows() -
     assert time.batches_of() == ["a b c", "D e f", "g h"]
 
 
-def test_other_inputs_end_a_staged_batch() -> None:
+def test_differing_inputs_end_a_staged_batch() -> None:
     time = batcher(enforce_equal_shape=True)
     arrive(time, "a")
     arrive(time, "B", at=1, batch_key="other")
@@ -133,7 +133,7 @@ def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does() -
     ]
 
 
-def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later() -> None:
+def test_rate_limiter_may_run_a_later_batch_first_but_responses_stay_ordered() -> None:
     time = batcher(2, preserve_ordering=True)
     arrive(time, *"abcde")
     time.driver.run(1 * MS)

@@ -37,7 +37,7 @@ def test_run_until_processes_all_events_up_to_and_including_that_time() -> None:
     assert time.now == 25 * MS, "nothing more can happen"
 
 
-def test_simultaneous_events_are_ordered_ends_arrivals_cancellations() -> None:
+def test_simultaneous_events_are_ordered_as_ends_arrivals_cancellations() -> None:
     policy = QueueSettings(default_queue_policy=QueuePolicy(max_queue_size=1))
     time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(1, (1,), queue=policy), 1))
     first, second, third = Request("first"), Request("second"), Request("third")

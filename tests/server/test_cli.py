@@ -41,7 +41,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
+def test_signal_stops_serve_after_accepted_requests(
     write_model: Callable[..., Path], number: int
 ) -> None:
     repository = write_held(write_model)
@@ -131,7 +131,7 @@ def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) 
     assert "Poll failed for model directory 'm': failed to open text file for read" in process.log
 
 
-def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_every_endpoint_is_started_with_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [
         f"--model-repository={write_model('m', python_model('x'))}",

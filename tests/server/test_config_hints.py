@@ -139,7 +139,7 @@ def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path) -> No
     )
 
 
-def test_a_model_that_is_in_no_repository(server: Server, tmp_path: Path) -> None:
+def test_loading_a_model_outside_every_repository_fails(server: Server, tmp_path: Path) -> None:
     (tmp_path / "digits").mkdir()
     with pytest.raises(tnb.TritonError, match=r"model not found in any model repository; did you mean 'digits'\?$"):
         server.load("digit")
@@ -148,7 +148,7 @@ def test_a_model_that_is_in_no_repository(server: Server, tmp_path: Path) -> Non
     assert text_for_a_client(server, "digit") == "failed to load 'digit', failed to poll from model repository"
 
 
-def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: Path) -> None:
+def test_torchscript_model_without_a_configuration_is_refused(server: Server, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "net" / "1").mkdir(parents=True)
     torch.jit.script(torch.nn.Linear(1, 1)).save(tmp_path / "net" / "1" / "model.pt")

@@ -12,7 +12,7 @@ from tests.mistakes import FORMS, text_of
 from tritonnb.server.server import Server
 
 
-def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
+def test_unreadable_configuration_in_a_load_request_is_refused(server: Server) -> None:
     assert text_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
@@ -60,7 +60,7 @@ def test_mistake_in_a_field_of_a_function_configuration_is_named(
     assert text_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 
-def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server) -> None:
+def test_function_without_annotations_or_result_is_an_error(server: Server) -> None:
     assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
         text_of(lambda: server.model(lambda x: x))
     )

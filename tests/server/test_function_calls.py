@@ -72,7 +72,7 @@ def test_call_cycle_over_two_servers_fails(server: Server) -> None:
             server["first_model"](x=[1.0])
 
 
-def test_a_call_on_an_event_loop_of_the_instance_is_one_of_the_instance(server: Server) -> None:
+def test_call_on_an_instances_event_loop_is_attributed_to_the_instance(server: Server) -> None:
     @server.model
     def me(x: tnb.FP32[1]) -> tnb.FP32[1]:
         return asyncio.run(server["me"].infer_async(x=x))["OUTPUT"]

@@ -107,7 +107,7 @@ ROWS = "model 'm': output 'OUTPUT' expected shape [2, 3], one row for each of th
         ((3,), f"{ROWS}, got [3]"),
     ],
 )
-def test_a_batch_has_one_row_of_output_for_each_row_of_input(
+def test_output_batch_must_have_as_many_rows_as_the_input(
     server: Server, shape: tuple[int, ...], words: str | None
 ) -> None:
     serve(server, lambda x: np.ones(shape, np.float32), tnb.FP32[3], max_batch_size=4)

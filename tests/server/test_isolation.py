@@ -83,7 +83,7 @@ def test_a_process_that_ends_between_executions_starts_again(server: Server) -> 
     assert states(server)[-2:] == [("m_0", "LOST", "its process ended: signal SIGKILL"), ("m_0", "READY", "")]
 
 
-def test_crashes_are_in_the_card_the_metrics_the_statistics_and_the_log(
+def test_crashes_appear_in_card_metrics_statistics_and_log(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = server["m"]
@@ -302,7 +302,7 @@ class TritonPythonModel:
 """
 
 
-def test_tensors_of_every_size_cross_the_boundary_and_a_model_may_keep_its_inputs(tmp_path: Path) -> None:
+def test_isolated_model_receives_tensors_of_every_size_and_may_keep_them(tmp_path: Path) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.py").write_text(ECHO)
     tensors = "".join(

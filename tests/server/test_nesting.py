@@ -39,7 +39,7 @@ def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage
     assert (installed["nest_asyncio"].applied, installed["nest_asyncio2"].applied) == (0, 1)
 
 
-def test_archived_nest_asyncio_warns_where_it_loses_cells(installed: dict[str, NestingPackage]) -> None:
+def test_archived_nest_asyncio_warns_if_it_loses_cells(installed: dict[str, NestingPackage]) -> None:
     installed["nest_asyncio"] = NestingPackage()
     with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7") as warned:
         assert allow_nested() == "nest_asyncio"

@@ -30,7 +30,7 @@ def test_serve_accepts_the_keywords_of_server_except_replaces() -> None:
     assert server["model_control_mode"].default == "none"
 
 
-def test_other_server_keywords_are_endpoint_options() -> None:
+def test_remaining_server_keywords_are_endpoint_options() -> None:
     own_keywords = get_type_hints(KeywordsWithPort).keys() - get_type_hints(EngineKeywords).keys()
     assert own_keywords == {field.name for field in dataclasses.fields(ListenOptions)}
 

@@ -184,7 +184,7 @@ def test_concurrent_requests_share_one_check_during_executions(
         assert inference.result(30) == [1.0]
 
 
-def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
+def test_readiness_check_continues_after_its_timeout_and_is_shared(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instance, "TIME_LIMIT_S", 0.05)
@@ -199,7 +199,7 @@ def test_a_check_that_takes_too_long_continues_and_later_requests_wait_for_it(
         assert probe.calls in (1, 2)  # a new one only if the old one ended before the request
 
 
-def test_a_server_stops_although_a_check_does_not_end(
+def test_server_stops_despite_a_hanging_readiness_check(
     write_model: Callable[..., Path], probe: Probe, isolate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instance, "TIME_LIMIT_S", 0.05)

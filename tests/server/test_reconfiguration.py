@@ -195,7 +195,7 @@ def test_dynamic_batcher_is_added_changed_and_removed_without_reloading(
         assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0
 
 
-def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[..., Path]) -> None:
+def test_sequences_continue_while_their_strategy_changes(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"), STATE + "instance_group { count: 1 kind: KIND_CPU }")
     written = (repository / "m" / "config.pbtxt").read_text()
     strategies = ("oldest { max_candidate_sequences: 3 }", "oldest { max_candidate_sequences: 6 }", "direct { }")

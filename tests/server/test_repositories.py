@@ -358,7 +358,7 @@ def test_broken_symlink_in_model_directory_is_ignored(server: Server, repository
     assert infer(server, "one") == 1
 
 
-def test_a_configuration_is_shown_with_every_character_it_has(server: Server, write_model: Write) -> None:
+def test_configuration_is_shown_with_all_its_characters(server: Server, write_model: Write) -> None:
     write_model("m", python_model("x"), r'parameters { key: "a\000b" value { string_value: "c\000d" } }')
     server.load("m")
     with urllib.request.urlopen(f"{server.url}/v2/models/m/config") as answer:

@@ -92,7 +92,7 @@ def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Serve
 
 
 @pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
-def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str, isolate: bool) -> None:
+def test_python_model_can_use_implicit_state(write_model: Callable[..., Path], strategy: str, isolate: bool) -> None:
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {strategy} {STATE} }}")
     with Server(repository, port=0, isolate=isolate) as server:
 
@@ -131,7 +131,7 @@ def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
     )
 
 
-def test_implicit_state_of_an_onnx_model(tmp_path: Path, isolate: bool) -> None:
+def test_onnx_model_can_use_implicit_state(tmp_path: Path, isolate: bool) -> None:
     write_onnx_total(tmp_path, 1, "direct { }")
     with Server(tmp_path, port=0, isolate=isolate) as server:
         assert not server.load_errors

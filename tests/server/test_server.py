@@ -28,7 +28,7 @@ X = np.array([[1, 2, 3, 4]], np.float32)
 # --- inference ------------------------------------------------------------------------------------
 
 
-def test_in_process_inference_takes_and_gives_numpy_arrays(server: Server) -> None:
+def test_in_process_inference_accepts_and_returns_numpy_arrays(server: Server) -> None:
     outputs = server["add_sub"](INPUT0=X, INPUT1=X)
     np.testing.assert_array_equal(outputs["OUTPUT0"], 2 * X)
     np.testing.assert_array_equal(outputs["OUTPUT1"], 0 * X)
@@ -151,7 +151,7 @@ def test_a_failing_model_is_reported_and_the_others_are_served(
         server.stop()
 
 
-def test_a_model_is_reloaded_while_it_serves(write_model: Callable[..., Path]) -> None:
+def test_model_serves_during_its_reload(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"))
     with Server(repository, port=0) as server:
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
@@ -170,7 +170,7 @@ def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[...,
         assert server.index() == [{"name": "m", "version": "1", "state": "READY"}]
 
 
-def test_every_version_that_the_policy_selects_is_served(write_model: Callable[..., Path]) -> None:
+def test_every_version_selected_by_the_policy_is_served(write_model: Callable[..., Path]) -> None:
     write_model("m", python_model("x + 1"), version=1)
     repository = write_model("m", python_model("x + 2"), config="version_policy { all { } }", version=2)
     with Server(repository, port=0) as server:

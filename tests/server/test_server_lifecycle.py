@@ -179,7 +179,7 @@ def test_a_missing_repository_is_refused_with_its_absolute_path(
         assert str(caught.value) == f"model repository '{name}' is not a directory: {reason}"
 
 
-def test_it_works_as_an_asynchronous_context_manager() -> None:
+def test_server_is_an_asynchronous_context_manager() -> None:
     async def main() -> list[Any]:
         async with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
             return (await server["add_sub"].infer_async(INPUT0=X, INPUT1=X))["OUTPUT0"].tolist()
@@ -188,7 +188,7 @@ def test_it_works_as_an_asynchronous_context_manager() -> None:
 
 
 @pytest.mark.slow
-def test_a_script_may_end_without_stopping_its_server() -> None:
+def test_script_can_exit_without_stopping_its_server() -> None:
     script = f"""
 import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])

@@ -82,7 +82,7 @@ def test_equal_bytes_with_another_shape_have_another_cache_key(write_model: Writ
         assert ask(server, 3) == [2]
 
 
-def test_parameters_belong_to_the_question(write_model: Write) -> None:
+def test_request_parameters_are_part_of_the_cache_key(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3) == [1]
         assert ask(server, 3, parameters={"p": 1}) == [2]
@@ -283,7 +283,7 @@ def test_a_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(b
 
 
 @pytest.mark.parametrize("batcher", ["", "dynamic_batching { }"])
-def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(
+def test_instance_with_higher_priority_number_runs_less_often_as_on_triton(
     write_model: Write, batcher: str
 ) -> None:
     named = python_model("x + self.number").replace(

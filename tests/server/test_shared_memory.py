@@ -30,7 +30,7 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
         yield client
 
 
-def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient) -> None:
+def test_strings_are_sent_in_shared_memory(client: httpclient.InferenceServerClient) -> None:
     wire = np.frombuffer(b"\x06\0\0\0shared\x06\0\0\0memory", np.uint8)
     key = f"/tritonnb_test_strings_{os.getpid()}"
     handle = shm.create_shared_memory_region("strings", key, 1024)

@@ -96,7 +96,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_with_a_trace_is_a_child_of_it(tmp_path: Path, write_model: Callable[..., Path]) -> None:
+def test_request_with_a_trace_context_is_a_child_span(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     write_model("asks", ASKS)
     repository = write_model("answers", ANSWERS)
     path = tmp_path / "trace.json"

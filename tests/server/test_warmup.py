@@ -67,7 +67,7 @@ def sample(data: str, fields: str = "batch_size: 1", name: str = "X", type_: str
     return f'model_warmup {{ name: "w" {fields} {inputs} }}'
 
 
-def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(server: Server) -> None:
+def test_warmup_sample_runs_its_configured_number_of_times_and_is_counted(server: Server) -> None:
     load(server, sample("zero_data: true", "batch_size: 3 count: 2"))
     (stats,) = server.stats("m")["model_stats"]
     assert (stats["inference_count"], stats["execution_count"]) == (6, 2)
@@ -93,7 +93,7 @@ def test_random_data_differ(server: Server) -> None:
     assert first != second
 
 
-def test_data_come_from_a_file(server: Server) -> None:
+def test_inputs_are_read_from_a_file(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<3f", 1, 2, 3))
     load(server, sample('input_data_file: "x"'))
@@ -109,7 +109,7 @@ def test_strings_come_from_a_file_in_the_wire_format(server: Server) -> None:
     assert eval(executed)[0] == [[[b"ab", b"c"]]]
 
 
-def test_without_batching_the_dims_are_the_whole_shape(server: Server) -> None:
+def test_dims_are_the_whole_shape_without_batching(server: Server) -> None:
     load(server, sample("zero_data: true"), batch=0, tensors=TENSORS.replace("SEEN", "SEEN"))
     assert eval(server["m"](X=np.zeros(2, np.float32))["SEEN"].item())[:-1] == [[[[0.0, 0.0]]]]
 
@@ -130,7 +130,7 @@ def test_statistics_entry_without_batch_size_is_ignored(server: Server) -> None:
     assert seen(server) == []
 
 
-def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Server) -> None:
+def test_failing_warmup_sample_fails_the_load(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<2f", 13, 0))
     with pytest.raises(InvalidArgumentError) as caught:
@@ -183,7 +183,7 @@ def test_passive_instances_are_initialized_and_do_nothing_else(server: Server, t
         load(server, "", group)
 
 
-def test_decoupled_models_are_waited_for(server: Server, write_model: Write) -> None:
+def test_stopping_waits_for_decoupled_models(server: Server, write_model: Write) -> None:
     body = """
 import threading
 import numpy as np

@@ -25,14 +25,14 @@ def test_a_constant_rate_fills_the_duration() -> None:
     assert {arrival.rows for arrival in constant(100, 0.1, rows=3)} == {3}
 
 
-def test_bursts_come_every_so_often_within_the_duration() -> None:
+def test_bursts_arrive_at_equal_intervals_within_the_duration() -> None:
     assert times(bursts(2, every_ms=10, duration=0.03)) == [0, 0, 10_000, 10_000, 20_000, 20_000]
     assert len(bursts(1, every_ms=1, duration=2)) == 2000
     assert len(bursts(1, every_ms=0.1, duration=0.0007)) == 7
     assert {arrival.rows for arrival in bursts(1, 1, 0.01, rows=3)} == {3}
 
 
-def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_says() -> None:
+def test_poisson_arrivals_have_the_rate_and_follow_the_seed() -> None:
     arrivals = poisson(rate=1000, duration=2, seed=1, rows=3)
     assert len(arrivals) == pytest.approx(2000, rel=0.1)
     assert 1.9e6 < arrivals[-1].time_us < 2e6
@@ -44,7 +44,7 @@ def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_
 @pytest.mark.parametrize(
     ("process", "first"), [("constant", [0, 100, 200, 300, 400]), ("burst", [0, 0, 200, 200, 400])]
 )
-def test_an_open_loop_has_no_end(process: str, first: list[float]) -> None:
+def test_open_loop_generator_is_endless(process: str, first: list[float]) -> None:
     assert list(islice(arrival_times_us(process, rate=10_000, burst=2), 5)) == first
 
 
@@ -71,7 +71,7 @@ def test_arrival_has_documented_defaults() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
-def test_unnamed_time_is_in_microseconds_and_a_named_one_in_its_unit() -> None:
+def test_positional_time_is_in_microseconds() -> None:
     assert Arrival(ms=17, rows=2) == Arrival(us=17_000, rows=2) == Arrival(17_000, 2)
     assert Arrival(ms=0.5).time_us == 500
     assert replace(Arrival(ms=1, priority=3), time_us=2) == Arrival(2, priority=3)

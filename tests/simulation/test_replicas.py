@@ -36,7 +36,7 @@ def test_a_request_that_arrives_when_a_delay_expires_joins_the_batch_with_any_nu
     assert routed.refused == alone.refused
 
 
-def test_round_robin_shares_the_requests_equally() -> None:
+def test_round_robin_distributes_requests_equally() -> None:
     arrivals = [tnb.Arrival(ms=10 * number) for number in range(12)]
     recording = tnb.simulate(CONFIG, arrivals, tnb.fixed(1), replicas=3, router="round_robin")
     assert replicas_of(recording) == {"replica 1": 4, "replica 2": 4, "replica 3": 4}

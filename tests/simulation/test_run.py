@@ -45,7 +45,7 @@ GUIDE = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
         ("dynamic_batching { max_queue_delay_microseconds: 20000 }", [8, 8], 117),
     ],
 )
-def test_the_example_of_the_conceptual_guide(batching: str, sizes: list[int], total_ms: int) -> None:
+def test_simulation_reproduces_the_conceptual_guide(batching: str, sizes: list[int], total_ms: int) -> None:
     rec = simulate(f"max_batch_size: 8 {batching}", GUIDE, fixed(50))
     assert [batch.size for batch in rec.batches] == sizes
     assert round(rec.batches[-1].exec_end_ns / 1e6) == total_ms
@@ -122,7 +122,7 @@ def workloads(draw: st.DrawFn) -> tuple[str, list[Arrival], dict[str, Any]]:
 
 
 @given(workloads())
-def test_what_is_kept_of_a_run_does_not_change_it(workload: tuple[str, list[Arrival], dict[str, Any]]) -> None:
+def test_keep_option_does_not_change_the_simulation(workload: tuple[str, list[Arrival], dict[str, Any]]) -> None:
     config, arrivals, options = workload
     service = jittered(linear(per_row_ms=0.1, base_ms=1), sigma=0.3)
     whole = simulate(config, arrivals, service, **options)

@@ -74,11 +74,11 @@ def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -
 
 
 @pytest.mark.parametrize(("rows", "ms"), [(1, 6), (2, 8), (3, 10), (4, 11), (6, 13), (8, 15), (10, 17)])
-def test_between_the_points_of_a_table_lines_are_straight_and_beyond_them_they_go_on(rows: int, ms: float) -> None:
+def test_service_table_interpolates_and_extrapolates_linearly(rows: int, ms: float) -> None:
     assert table({8: 15, 2: 8, 3: 10})(rows) == ms * 1_000_000
 
 
-def test_no_line_goes_below_zero() -> None:
+def test_service_time_never_extrapolates_below_zero() -> None:
     assert table({2: 1, 4: 9})(1) == 0
 
 
@@ -86,7 +86,7 @@ def test_one_point_is_the_time_of_every_batch() -> None:
     assert [table({2: 5})(rows) for rows in (1, 2, 9)] == [5_000_000] * 3
 
 
-def test_a_table_needs_points_and_statistics_an_execution() -> None:
+def test_service_table_without_points_or_executions_is_refused() -> None:
     for nothing in ({}, 5):  # type: ignore[var-annotated]
         with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
             table(nothing)  # type: ignore[arg-type]

@@ -66,7 +66,7 @@ def test_exercises_do_not_depend_on_the_order_of_simultaneous_events(batcher: st
         " acb, ed ",
     ],
 )
-def test_an_answer_may_be_written_in_several_ways(answer: Any) -> None:
+def test_worksheet_accepts_several_notations(answer: Any) -> None:
     assert GUIDE.check(answer)
 
 
@@ -226,7 +226,7 @@ def test_a_hint_has_the_time_and_the_candidates_of_the_first_wrong_batch(
     assert sheet.hint(answer).startswith(hint)
 
 
-def test_a_hint_says_that_a_delay_is_over() -> None:
+def test_hint_says_that_a_delay_expires() -> None:
     late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)  # type: ignore[list-item]
     assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay expires. By then A has arrived")
 
@@ -260,7 +260,7 @@ def test_a_recording_becomes_an_exercise() -> None:
     assert "An execution takes 12 ms for 1 row, 14 ms for 2 rows" in sheet.question
 
 
-def test_a_sheet_has_execution_times_by_batch_size() -> None:
+def test_worksheet_has_execution_times_by_batch_size() -> None:
     sheet = tnb.Worksheet(CONFIG, [tnb.Arrival(ms=0), tnb.Arrival(ms=1, rows=2)], {1: 5, 2: 7})
     assert [batch.compute_ns for batch in sheet.batches] == [5_000_000, 7_000_000]
     assert "An execution takes 5 ms for 1 row, 7 ms for 2 rows, and proportionally" in sheet.question

@@ -17,7 +17,7 @@ def metrics() -> CustomMetrics:
     return CustomMetrics()
 
 
-def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metrics: CustomMetrics) -> None:
+def test_metrics_with_equal_names_and_labels_are_shared(metrics: CustomMetrics) -> None:
     first = metrics.open("seen", "what was seen", MetricKind.COUNTER)
     second = metrics.open("seen", "otherwise", MetricKind.COUNTER)
     first.metric({"a": "1", "b": "2"}).increment(2)
@@ -55,14 +55,14 @@ def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
     assert (sample.value, sample.buckets) == (104.5, ((1.0, 2), (5.0, 3), (math.inf, 4)))
 
 
-def test_a_name_has_one_kind(metrics: CustomMetrics) -> None:
+def test_metric_name_cannot_change_its_kind(metrics: CustomMetrics) -> None:
     metrics.open("seen", "", MetricKind.COUNTER)
     with pytest.raises(AlreadyExistsError, match="exists already as a counter"):
         metrics.open("seen", "", MetricKind.GAUGE)
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a b"])
-def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str) -> None:
+def test_metric_names_are_valid_in_prometheus(metrics: CustomMetrics, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match="not a valid name"):
         metrics.open(name, "", MetricKind.GAUGE)
     with pytest.raises(InvalidArgumentError, match="not a valid label"):

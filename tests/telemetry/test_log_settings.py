@@ -35,7 +35,7 @@ def lines(settings: LogSettings) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings) -> None:
+def test_log_line_has_tritons_format(log: logging.Logger, settings: LogSettings) -> None:
     log.error('a "quoted" word\nand a line')
     (line,) = lines(settings)
     head, message = line.split("] ", 1)
@@ -55,7 +55,7 @@ def test_environment_variable_switches_message_escaping_off(
     assert second == "and a line"
 
 
-def test_table_is_shown_below_its_heading(log: logging.Logger, settings: LogSettings) -> None:
+def test_logged_table_begins_below_its_heading(log: logging.Logger, settings: LogSettings) -> None:
     log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
     assert lines(settings)[1:] == [
         "+-----------+-----------------+",

@@ -53,12 +53,12 @@ def test_a_model_never_used_has_all_members_at_zero() -> None:
     assert entry["inference_stats"]["success"] == {"count": 0, "ns": 0}
 
 
-def test_inference_count_is_rows_and_execution_count_is_batches() -> None:
+def test_inference_count_counts_rows_and_execution_count_counts_batches() -> None:
     entry = folded(executed(request(1, 2), request(2, 3), size=5))
     assert (entry["inference_count"], entry["execution_count"]) == (5, 1)
 
 
-def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once() -> None:
+def test_every_request_counts_the_time_of_the_whole_batch_once() -> None:
     entry = folded(executed(request(1), request(2), size=2))
     assert entry["inference_stats"]["success"] == {"count": 2, "ns": 2 * 150}
     assert entry["inference_stats"]["queue"] == {"count": 2, "ns": 2 * 60}
@@ -91,7 +91,7 @@ def test_a_request_that_expired_in_the_queue_counts_as_failed() -> None:
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 50}
 
 
-def test_a_request_refused_before_the_queue_counts_nowhere() -> None:
+def test_request_refused_before_the_queue_is_not_counted() -> None:
     entry = folded(RequestRefused(70, *MODEL, 1, 1, 20, "Exceeds maximum queue size", ""))
     assert entry["inference_stats"]["fail"] == {"count": 0, "ns": 0}
 
@@ -130,7 +130,7 @@ def test_responses_of_one_index_add_up_and_indices_are_in_order() -> None:
     assert stats["2"]["compute_output"] == {"count": 2, "ns": 0}
 
 
-def test_an_ensemble_is_charged_the_sums_over_its_steps() -> None:
+def test_ensemble_times_are_sums_over_its_steps() -> None:
     entry = folded(EnsembleExecuted(500, *MODEL, 1, 3, 100, 110, 130, 10, 20, 30, ""))
     assert (entry["inference_count"], entry["execution_count"]) == (3, 1)
     computed = {
@@ -186,7 +186,7 @@ def test_the_last_inference_is_the_end_of_the_last_execution_in_milliseconds_sin
     assert before <= folded(executed(request(1), size=1))["last_inference"] <= time.time_ns() // 1_000_000
 
 
-def test_other_events_are_ignored() -> None:
+def test_unrelated_events_are_ignored() -> None:
     assert folded(ModelStateChanged(5, *MODEL, "READY", "")) == folded()
 
 

@@ -91,7 +91,7 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0, -1), (1000, -1), (1, 0)])
-def test_a_request_that_its_client_selects_is_traced_at_any_rate(rate: int, count: int) -> None:
+def test_request_selected_by_its_client_is_traced_at_any_rate(rate: int, count: int) -> None:
     setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
     assert not setting.sample()
     assert setting.sample(requested=True)
@@ -324,7 +324,7 @@ def test_levels_that_are_not_known_are_ignored() -> None:
         levels_of(["OFF", "TENSORS"])
 
 
-def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another() -> None:
+def test_overlapping_requests_have_separate_lanes_in_perfetto() -> None:
     entries: list[TraceEntry] = []
     for number, (begin, end) in enumerate([(0, 100), (50, 150), (100, 200)], 1):
         entries.append({"id": number, "model_name": "m", "model_version": 1})

@@ -100,7 +100,7 @@ def test_the_backend_completes_the_configuration_and_the_number_of_instances(tmp
         assert server["probe"](IN=[[1, 2]])["OUT"].tolist() == [[2, 4]]
 
 
-def test_parameters_of_requests_and_responses_have_their_types(tmp_path: Path, isolate: bool) -> None:
+def test_parameter_types_are_preserved_in_requests_and_responses(tmp_path: Path, isolate: bool) -> None:
     sent = {"text": "ä", "number": -(2**40), "flag": True, "fraction": 0.5}
     with served(tmp_path, "echo", isolate=isolate) as server:
         parameters = infer_over_grpc(server, [1], request_id="seven", parameters=sent).get_response().parameters
@@ -132,7 +132,7 @@ def test_a_decoupled_backend_sends_responses_after_the_execution(tmp_path: Path)
         assert server["probe"].stats()["response_stats"]["2"]["success"]["count"] == 1
 
 
-def test_a_decoupled_backend_notices_that_its_request_is_cancelled(tmp_path: Path, isolate: bool) -> None:
+def test_decoupled_backend_sees_the_cancellation_of_its_request(tmp_path: Path, isolate: bool) -> None:
     with served(tmp_path, "repeat", TENSORS + DECOUPLED, isolate=isolate) as server:
         with stream(server) as (client, responses):
             send(client, 1_000_000, 1)
@@ -141,7 +141,7 @@ def test_a_decoupled_backend_notices_that_its_request_is_cancelled(tmp_path: Pat
     # The server has stopped: the instance waited for the thread that sends the responses.
 
 
-def test_a_response_may_follow_the_execution_without_decoupled(tmp_path: Path, isolate: bool) -> None:
+def test_non_decoupled_model_may_respond_after_execution(tmp_path: Path, isolate: bool) -> None:
     with served(tmp_path, "late", f"max_batch_size: 4 {TENSORS}", isolate=isolate) as server:
         assert concurrently(server, range(8)) == [2 * number for number in range(8)]
 
@@ -199,14 +199,14 @@ def test_violations_of_ownership_are_errors_and_logged(tmp_path: Path, caplog: p
         ("fail", "the execution failed"),
     ],
 )
-def test_error_of_a_backend_is_the_response(tmp_path: Path, mode: str, message: str) -> None:
+def test_backend_error_is_the_response(tmp_path: Path, mode: str, message: str) -> None:
     with served(tmp_path, mode) as server:
         with pytest.raises(TritonError, match=message):
             server["probe"](IN=[1])
         assert server["probe"].ready
 
 
-def test_a_decoupled_backend_that_drops_a_request_is_reported(tmp_path: Path) -> None:
+def test_request_dropped_by_decoupled_backend_gets_an_error(tmp_path: Path) -> None:
     with served(tmp_path, "drop", TENSORS + DECOUPLED) as server:
         with stream(server) as (client, responses):
             send(client, 1)
@@ -220,7 +220,7 @@ def test_a_backend_reports_that_an_instance_is_not_ready(tmp_path: Path, isolate
         assert not server["probe"].ready
 
 
-def test_a_backend_refuses_a_model(tmp_path: Path) -> None:
+def test_backend_that_refuses_a_model_fails_the_load(tmp_path: Path) -> None:
     with served(tmp_path, "refuse") as server:
         with pytest.raises(TritonError, match="Invalid argument: the model is refused"):
             server.load("probe")
@@ -245,7 +245,7 @@ def test_a_crash_in_cpp_costs_the_request_that_causes_it(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_replaced_library_is_loaded_when_the_model_is(tmp_path: Path) -> None:
+def test_reload_loads_the_replaced_library(tmp_path: Path) -> None:
     source = Path(__file__).with_name("probe.cc").read_text()
     with served(tmp_path) as server:
         assert server["probe"](IN=[1])["OUT"].tolist() == [2]
@@ -283,7 +283,7 @@ def test_a_batching_library_must_define_all_functions(tmp_path: Path) -> None:
             server.load("probe")
 
 
-def test_without_the_shim_and_a_compiler_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_refused_without_shim_and_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "find_compiler", lambda: None)
     native = tmp_path / "site-packages" / "tritonnb" / "backends" / "native"
     monkeypatch.setattr(build, "INCLUDE", native / "include")
@@ -308,7 +308,7 @@ def test_the_shim_has_every_function_of_the_interface() -> None:
         assert (error.message, error.status.label) == (f"{name} is not supported by tritonnb", "Unsupported")
 
 
-def test_many_clients_of_several_instances(tmp_path: Path) -> None:
+def test_several_instances_serve_many_clients(tmp_path: Path) -> None:
     text = f"max_batch_size: 8 {TENSORS} dynamic_batching {{ }} instance_group {{ count: 2 kind: KIND_CPU }}"
     with served(tmp_path, text=text) as server:
         values = [1000 * client + number for client in range(8) for number in range(50)]

@@ -82,7 +82,7 @@ def test_requests_over_http_and_grpc_share_batches(
         assert response[output].tolist() == request[name].tolist()
 
 
-def test_batches_of_identity_are_recorded_with_the_times_it_reports(repository: Path) -> None:
+def test_recorded_times_are_those_reported_by_the_backend(repository: Path) -> None:
     delay = 'parameters { key: "execute_delay_ms" value { string_value: "20" } }'
     write_config(repository, "identity", f'backend: "identity" {delay} {tensors("INPUT0 OUTPUT0")} {one_batch(4)}')
     with serve_one(repository, "identity") as server:

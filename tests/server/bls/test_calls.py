@@ -25,7 +25,7 @@ def test_names_may_come_from_string_tensors(scripted: Callable[..., Callable[[fl
     assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
 
 
-def test_a_call_goes_through_the_scheduler_of_the_called_model(
+def test_bls_call_passes_through_the_scheduler_of_the_called_model(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     scripted('return value(ask("double", x).exec())')(3)
@@ -125,7 +125,7 @@ def test_error_of_a_request_is_its_response(
     assert message in str(caught.value)
 
 
-def test_parameters_id_and_sequence_travel_with_the_request(
+def test_request_carries_parameters_id_and_sequence(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
 ) -> None:
     write_model(
@@ -142,7 +142,7 @@ def test_parameters_id_and_sequence_travel_with_the_request(
     assert ask(0) == [2000 + 300 + 20 + len('{"p":true}')]
 
 
-def test_any_thread_of_a_model_may_ask(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_models_can_call_the_server_from_any_thread(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 import threading

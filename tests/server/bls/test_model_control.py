@@ -60,7 +60,7 @@ except pb_utils.TritonModelException as error:
     assert ask(0) == [1]
 
 
-def test_without_explicit_model_control_a_model_loads_nothing(
+def test_models_cannot_load_others_without_explicit_model_control(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     scripted('pb_utils.load_model("double")')

@@ -93,7 +93,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path, isolate: bool) -> None:
+def test_rescheduled_request_has_its_original_inputs(tmp_path: Path, isolate: bool) -> None:
     write_python_model(tmp_path, "iterative", ITERATIVE, "sequence_batching { iterative_sequence: true }")
     with Server(tmp_path, port=0, isolate=isolate) as server:
         assert server["iterative"](X=[1.0])["Y"].tolist() == [2.0]
@@ -118,7 +118,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path, isolate: bool) -> None:
+def test_random_warmup_sample_is_reproducible(tmp_path: Path, isolate: bool) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     warm_up = f'model_warmup {{ name: "w" batch_size: 1 count: 3 {sample} }}'
     write_python_model(tmp_path, "warmed", WARMED, warm_up)

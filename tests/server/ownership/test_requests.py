@@ -99,7 +99,7 @@ def test_every_kind_of_input_becomes_a_separate_array(server: Server, kind: Call
 # --- copy=False -----------------------------------------------------------------------------------
 
 
-def test_an_array_passed_with_copy_false_is_not_copied_and_read_only_for_models(server: Server) -> None:
+def test_copy_false_passes_a_read_only_view_to_models(server: Server) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -125,7 +125,7 @@ def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Se
     assert x.tolist() == [1, 2]
 
 
-def test_copy_is_true_or_false(server: Server) -> None:
+def test_copy_must_be_a_boolean(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="copy: expected True or False, got 'no'"):
         server["reverse_py"](X=[1.0], copy="no")  # type: ignore[arg-type]
 
