@@ -63,7 +63,7 @@ class BatchTensors:
         return {name: values(_shapes(execution, source)).astype(dtype) for name, values, dtype, source in self._inputs}
 
     def parts(self, execution: Execution) -> dict[str, Shapes]:
-        """For each output that is one vector over all requests: the shapes of the requests' parts."""
+        """Return the shapes of the requests' parts for each output that is one vector over all requests."""
         return {name: _shapes(execution, source) for name, source in self.shaped_like.items()}
 
 

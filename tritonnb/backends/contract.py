@@ -185,7 +185,7 @@ class BackendModelInstance(ABC):
         """Run the batch and respond to each of its requests exactly once."""
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Bytes that the instance allocated when it was initialised, by memory type and device, as far as known."""
+        """Return the bytes that the instance allocated at initialization, by memory type and device, if known."""
         return {}
 
     def readiness_check(self) -> Callable[[], None] | None:

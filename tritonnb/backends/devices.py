@@ -30,7 +30,7 @@ def memory_growth(*places: MemoryPlace) -> Iterator[dict[MemoryPlace, int]]:
 
 
 def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
-    """Bytes in use: on the CPU by this process, on a GPU by all processes.
+    """Return the bytes in use: on the CPU by this process, on a GPU by all processes.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def _gpu_memory(number: int) -> int:
 
 @functools.cache
 def cuda_devices() -> Sequence[int]:
-    """Indices of the CUDA devices that models can use.
+    """Return the indices of the CUDA devices that models can use.
 
     Importing torch takes seconds, so it is used only if NVIDIA's driver is installed.
     """

@@ -153,7 +153,7 @@ class OnnxRuntimeBackend(Backend):
         check_settings(settings)
 
     def default_instance_count(self, kind: str) -> int:
-        """Two on the CPU, as on Triton; otherwise one."""
+        """Return two on the CPU, as on Triton, and otherwise one."""
         return 2 if kind == "KIND_CPU" else 1
 
     def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
@@ -259,7 +259,7 @@ class OnnxInstance(BackendModelInstance):
         self._model.tensors.respond(execution, produced, self._states)
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Growth of the process's memory, and of the GPU memory in use, when the session was created."""
+        """Return the growth of the process's memory and of GPU memory when the session was created."""
         return self._memory
 
     def finalize(self) -> None:

@@ -137,7 +137,7 @@ class OpenVinoInstance(BackendModelInstance):
         tensors.respond(execution, {name: self._output(name, execution.size, padding) for name in tensors.spec.outputs})
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Growth of the process's memory when the model was compiled, for the first instance."""
+        """Return the growth of the process's memory when the model was compiled, for the first instance."""
         return self._memory
 
     def finalize(self) -> None:

@@ -123,7 +123,7 @@ class Pt2Instance(BackendModelInstance):
         tensors.respond(execution, {name: results[position] for name, position in self._results.items()})
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Growth of the memory in use when the archive was loaded."""
+        """Return the growth of the memory in use when the archive was loaded."""
         return self._memory
 
     def finalize(self) -> None:

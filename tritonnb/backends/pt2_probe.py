@@ -123,7 +123,7 @@ def _control_datatype(control: Any) -> DataType:
 def _find_accepted(
     model: str, run: Run, shapes: Mapping[str, tuple[list[int], DataType]], inputs: Mapping[str, int], rows: int
 ) -> list[Array]:
-    """Zeros that the program accepts; a variable dim gets the size that it expects, if it names one."""
+    """Find zeros that the program accepts; a variable dim gets the size that it expects, if it names one."""
     names = {position: name for name, position in inputs.items()}
     sizes = {name: [_FIRST_SIZE if dim == -1 else dim for dim in dims] for name, (dims, _) in shapes.items()}
     while True:

@@ -169,7 +169,7 @@ class TensorFlowInstance(BackendModelInstance):
         tensors.respond(execution, dict(zip(tensors.outputs, results, strict=True)))
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Growth of the process's memory when the session was opened; 0 for an instance that shares a session."""
+        """Return the growth of the process's memory when the session was opened; 0 for a shared session."""
         return self._memory
 
     def finalize(self) -> None:

@@ -149,7 +149,7 @@ class TensorRtInstance(BackendModelInstance):
         tensors.respond(execution, results)
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Growth of the memory in use when the engine was loaded and the context created."""
+        """Return the growth of the memory in use when the engine was loaded and the context created."""
         return self._memory
 
     def finalize(self) -> None:

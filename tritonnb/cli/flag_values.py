@@ -20,7 +20,7 @@ _TRUE, _FALSE = ("true", "on", "1"), ("false", "off", "0")
 
 
 def boolean(text: str) -> bool:
-    """``true``, ``on``, ``1``, or ``false``, ``off``, ``0``, in upper or lower case."""
+    """Parse ``true``, ``on``, ``1``, or ``false``, ``off``, ``0``, in upper or lower case."""
     if text.lower() in _TRUE:
         return True
     if text.lower() in _FALSE:
@@ -89,7 +89,7 @@ def choice(flag: str, *values: str) -> Callable[[str], str]:
 
 
 def log_format(text: str) -> str:
-    """``default`` or ``ISO8601``."""
+    """Parse ``default`` or ``ISO8601``."""
     if text not in FORMATS:
         raise argparse.ArgumentTypeError("invalid argument for --log-format")
     return text
@@ -111,7 +111,7 @@ def names(text: str) -> list[str]:
 
 
 def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Callable[[str], tuple[First, Second]]:
-    """``<first>:<second>``."""
+    """Parse ``<first>:<second>``."""
 
     def parsed(text: str) -> tuple[First, Second]:
         left, colon, right = text.partition(":")
@@ -126,7 +126,7 @@ def pair(first: Callable[[str], First], second: Callable[[str], Second]) -> Call
 
 
 def gpu_limit(text: str) -> tuple[int, float]:
-    """``<device>:<fraction>`` of ``--model-load-gpu-limit``."""
+    """Parse ``<device>:<fraction>`` of ``--model-load-gpu-limit``."""
     device, fraction = pair(integer, number)(text)
     if device < 0:
         raise argparse.ArgumentTypeError(f"expects device ID >= 0, got {device}")
@@ -136,7 +136,7 @@ def gpu_limit(text: str) -> tuple[int, float]:
 
 
 def metrics_setting(text: str) -> tuple[str, str]:
-    """``<setting>=<value>``."""
+    """Parse ``<setting>=<value>``."""
     name, _, value = text.partition("=")
     if not name or not value or "," in name:
         raise argparse.ArgumentTypeError(f"--metrics-config option format is <setting>=<value>. Got {text}")
@@ -144,7 +144,7 @@ def metrics_setting(text: str) -> tuple[str, str]:
 
 
 def cache_setting(text: str) -> tuple[str, str, str]:
-    """``<cache name>,<setting>=<value>``."""
+    """Parse ``<cache name>,<setting>=<value>``."""
     cache, comma, rest = text.partition(",")
     name, _, value = rest.partition("=")
     form = f"--cache-config option format is '<cache name>,<setting>=<value>'. Got {text}"
@@ -156,12 +156,12 @@ def cache_setting(text: str) -> tuple[str, str, str]:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    """``<backend name>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
+    """Parse ``<backend name>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
     return _optionally_named("backend-config", "backend", "backend name", text)
 
 
 def trace_level(text: str) -> str:
-    """``OFF``, ``TIMESTAMPS`` or ``TENSORS``, or a deprecated name of one of them."""
+    """Parse ``OFF``, ``TIMESTAMPS`` or ``TENSORS``, or a deprecated name of one of them."""
     word = text.lower()
     if word in ("off", "false"):
         return "OFF"
@@ -173,7 +173,7 @@ def trace_level(text: str) -> str:
 
 
 def trace_mode(text: str) -> str:
-    """``triton`` or ``opentelemetry``."""
+    """Parse ``triton`` or ``opentelemetry``."""
     if text.lower() not in ("triton", "opentelemetry"):
         raise argparse.ArgumentTypeError(
             f'invalid value for trace mode option: {text.lower()}. Available options are "triton" and "opentelemetry"'
@@ -182,12 +182,12 @@ def trace_mode(text: str) -> str:
 
 
 def trace_setting(text: str) -> tuple[str, str, str]:
-    """``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for all modes."""
+    """Parse ``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for all modes."""
     return _optionally_named("trace-config", "trace mode", "trace mode", text)
 
 
 def host_policy(text: str) -> tuple[str, str, str]:
-    """``<policy name>,<setting>=<value>``."""
+    """Parse ``<policy name>,<setting>=<value>``."""
     policy, name, value = _three("host-policy", "policy name", ",", text)
     if name not in ("numa-node", "cpu-cores"):
         raise argparse.ArgumentTypeError(
@@ -197,7 +197,7 @@ def host_policy(text: str) -> tuple[str, str, str]:
 
 
 def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, str]]]:
-    """``<protocol>[,<protocol>...]:<key>=<value>``."""
+    """Parse ``<protocol>[,<protocol>...]:<key>=<value>``."""
 
     def parsed(text: str) -> list[tuple[str, str, str]]:
         names, key, value = _three(flag, "config name", ":", text)
@@ -210,7 +210,7 @@ def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, st
 
 
 def resource(text: str) -> Resource:
-    """``<resource name>:<count>[:<device>]``."""
+    """Parse ``<resource name>:<count>[:<device>]``."""
     name, *numbers = text.split(":")
     if len(numbers) not in (1, 2):
         raise argparse.ArgumentTypeError(
@@ -221,7 +221,7 @@ def resource(text: str) -> Resource:
 
 
 def _optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
-    """``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
+    """Parse ``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
     group, comma, rest = text.partition(",")
     if not comma:
         group, rest = "", text

@@ -144,6 +144,6 @@ def _stop_signals() -> socket.socket:
 
 
 def _handle_stop_signals() -> None:
-    """Have Python handle the signals; again, if a library has installed its own handlers meanwhile."""
+    """Install Python's signal handlers, again if a library has installed its own."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: None)

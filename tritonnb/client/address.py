@@ -138,7 +138,7 @@ class ModelAddress:
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def sibling(self, name: str, version: int) -> ModelAddress:
-        """Another model of the same server."""
+        """Return another model of the same server."""
         return replace(self, name=name, version=version)
 
     def config(self) -> pb.ModelConfig:

@@ -136,7 +136,7 @@ class ConnectionOptions:
             raise UnavailableError(f"no HTTP server of the v2 protocol responds at {url}: {text}") from error
 
     def fetch_json(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """As `fetch`, with a JSON body, and decode the JSON of the response; None for an empty response."""
+        """Send a request as `fetch` does, with a JSON body; return the decoded response, None if it is empty."""
         content, _ = self.fetch(url, None if body is None else json.dumps(body).encode())
         if not content:
             return None

@@ -85,7 +85,7 @@ class V2Client(ABC):
         return [{name: str(value) for name, value in row.items() if value} for row in rows]
 
     def model_metadata(self, name: str, version: int = -1) -> Json:
-        """Platform, versions, inputs and outputs of a model."""
+        """Return the platform, versions, inputs and outputs of a model."""
         metadata: Json = self._call("ModelMetadata", model_path(name, version), **_fields(name, version))
         return metadata
 

@@ -389,7 +389,7 @@ def discard_response(request: InferRequest, response: InferResponse) -> None:
 
 
 def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Read-only views of tensors that several requests or executions share."""
+    """Return read-only views of tensors that several requests or executions share."""
     return {name: Tensor(name, tensor.datatype, read_only_view(tensor.array)) for name, tensor in tensors.items()}
 
 

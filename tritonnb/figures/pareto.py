@@ -119,7 +119,7 @@ def _draw_labels(ax: Axes, front: Sequence[Trial], chosen: Trial | None) -> None
 
 
 def _texts_by_place(trials: Iterable[Trial]) -> dict[tuple[float, float], list[str]]:
-    """Configurations with the same result share a label."""
+    """Return the labels by position; configurations with the same result share one."""
     texts: dict[tuple[float, float], list[str]] = {}
     for trial in trials:
         texts.setdefault((trial.percentile(99), trial.rate), []).append(trial.edits_text() or "running")

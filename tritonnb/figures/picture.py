@@ -113,7 +113,7 @@ def figure_of(ax: Axes) -> Figure:
 
 @contextmanager
 def _svg_parameters() -> Iterator[None]:
-    """Have text drawn as text elements, and the same names in every drawing.
+    """Draw text as text elements, with the same names in every drawing.
 
     `matplotlib.rc_context` would restore all global parameters at the end. Figures are also drawn on threads of
     widgets, while the user may be changing other parameters.

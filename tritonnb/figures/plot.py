@@ -32,7 +32,7 @@ _FIGURES: dict[str, ModuleType] = {
 
 
 def plot(recording: Recording) -> Plot:
-    """Static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
+    """Draw static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
 
     Each takes ``start_ms=`` and ``end_ms=`` to select a time range and returns a figure.
     """

@@ -50,7 +50,7 @@ class TimeScale:
         return cls(rec.origin_ns, begin, end, unit_ns, unit)
 
     def at(self, time_ns: float) -> float:
-        """Position of a time, clipped to the drawn range."""
+        """Return the position of a time, clipped to the drawn range."""
         return (min(max(time_ns, self.begin_ns), self.end_ns) - self.origin_ns) / self.unit_ns
 
     def shows(self, begin_ns: int, end_ns: int) -> bool:
@@ -159,5 +159,5 @@ def panels_above(ax: Axes, *panels: tuple[float, str]) -> list[Axes]:
 
 
 def box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
-    """Corners of a rectangle for a PolyCollection, which is much faster than one patch per rectangle."""
+    """Return the corners of a rectangle for a PolyCollection, which is much faster than a patch per rectangle."""
     return [(left, low), (right, low), (right, high), (left, high)]

@@ -104,7 +104,7 @@ def _ending(occupancy: SlotOccupancy) -> str:
 
 
 def _lanes(rec: Recording) -> _Lanes:
-    """Vertical position of each slot, the first at the top; of many, those above the highest used one are omitted."""
+    """Return the vertical position of each slot, the first at the top, up to the highest used one if there are many."""
     used: dict[str, int] = {}
     for batch in rec.batches:
         if batch.slots:
@@ -128,7 +128,7 @@ def _padding_words(rec: Recording, line: float) -> str:
 
 
 def _line_width(ax: Axes, scale: TimeScale, rec: Recording) -> float:
-    """Line width of boxes; 0 where they are so narrow that their outlines would cover them."""
+    """Return the line width of boxes; 0 if their outlines would cover them."""
     widths = [(batch.exec_end_ns - batch.exec_start_ns) / scale.unit_ns for batch in rec.batches if batch.slots]
     return 1.0 if scale.fitting(ax)("0", median(widths), 7.5) else 0.0
 
@@ -212,7 +212,7 @@ def _is_direct(rec: Recording, model: str) -> bool:
 
 
 def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
-    """Sequence, and begin and end of the wait, of each refused request."""
+    """Return the sequence, and begin and end of the wait, of each refused request."""
     ids = {event.serial: event.correlation_id for event in rec.events if isinstance(event, RequestArrived)}
     return [(ids.get(refusal.serial, 0), refusal.received_ns, refusal.time_ns) for refusal in rec.refused]
 

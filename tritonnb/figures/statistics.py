@@ -123,5 +123,5 @@ def _cost(entry: Mapping[str, Any]) -> SizeCost:
 
 
 def plot(model: Model) -> StatisticsPlot:
-    """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
+    """Draw the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
     return StatisticsPlot(model.stats())

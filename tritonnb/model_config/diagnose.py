@@ -107,7 +107,7 @@ def violated_rules(config: pb.ModelConfig, paths: Callable[[str, Any], list[str]
 
 
 def _parts(config: pb.ModelConfig) -> Iterator[tuple[pb.ModelConfig, Callable[[Any], None]]]:
-    """Parts that have their own rules, each in a separate configuration, with the function that checks them."""
+    """Return the parts that have their own rules, each in a separate configuration, with their check functions."""
     limited = pb.ModelConfig(name=config.name, max_batch_size=config.max_batch_size)
     yield limited, check_scheduling
     # Rules that compare with an invalid limit would only repeat that it is invalid.
@@ -294,7 +294,7 @@ def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") ->
 
 
 def position_of(message: str, config: pb.ModelConfig, positions: Mapping[str, Position]) -> Position:
-    """Line and column of the field that a validation error concerns; (0, 0) if there is none."""
+    """Return the line and column of the field of a validation error; (0, 0) if there is none."""
     for path in _paths(message, config):
         for written, position in positions.items():
             if written == path or written.startswith((f"{path}[", f"{path}.")):

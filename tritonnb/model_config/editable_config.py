@@ -249,7 +249,7 @@ def with_overrides(config: pb.ModelConfig, fields: Mapping[str, object]) -> pb.M
 
 
 def _missing(name: str, config: pb.ModelConfig) -> str:
-    """Say why a configuration has no place for a field."""
+    """Explain why a configuration has no place for a field."""
     for choice in _CHOICES:
         if name in pb.ModelConfig.DESCRIPTOR.fields_by_name[choice].message_type.fields_by_name:
             return f"field '{name}' expected a configuration with {choice}, got one without it"

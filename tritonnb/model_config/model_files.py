@@ -220,7 +220,7 @@ def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) 
 
 
 def _byte_size(data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState) -> int:
-    """Bytes of a tensor of fixed shape, as Triton computes them; 0 for strings."""
+    """Return the size in bytes of a tensor of fixed shape, as Triton computes it; 0 for strings."""
     datatype = BY_NUMBER.get(data.data_type)
     if not data.dims:
         return 0

@@ -192,7 +192,7 @@ class _TextFormatParser:
         self._expect(end)
 
     def _map_entry(self, container: MutableMapping[Scalar, Message], entry: Descriptor, path: str, into: Value) -> None:
-        """``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
+        """Parse ``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
         key: Scalar = key_field.default_value

@@ -216,7 +216,7 @@ class BatchTracker:
         return changes
 
     def _exact_until(self, now_ns: int, depths: list[tuple[int, int]]) -> int:
-        """Until when everything is sent; add the budget of the next delivery."""
+        """Return the time until which everything is sent; add the budget of the next delivery."""
         omitted_ns = self._budget.refill()
         bounds = [now_ns] if omitted_ns is None else [now_ns, omitted_ns - 1]
         if self._limited and len(depths) > MOST_CHANGES + 1:  # the first one is that of the last delivery

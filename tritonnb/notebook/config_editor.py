@@ -264,7 +264,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         return self._checked(parse_text(self.report["text"]).config)
 
     def _poll(self) -> None:
-        """Notice changes of the file and of the running configuration that were made elsewhere."""
+        """Detect changes of the file and of the running configuration that were made elsewhere."""
         self._drafts.refresh()
         snapshot = _FileSnapshot.read(self._path)
         if snapshot.stamp != self._file.stamp:

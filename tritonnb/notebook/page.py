@@ -124,7 +124,7 @@ def _latency(blame: Blame, *, with_remedies: bool) -> Json:
 
 
 def _as_data(value: Any) -> str:
-    r"""JSON in which no tag, comment or entity can begin.
+    r"""Encode as JSON in which no tag, comment or entity can begin.
 
     Examples
     --------

@@ -179,7 +179,7 @@ class StatisticsView(PolledView):
 
 
 def _interval(new: Json, begin_s: float, seconds: float) -> list[str]:
-    """Cells of one interval: its begin, requests and rows per second, mean batch, mean queue and compute time."""
+    """Return the cells of an interval: begin, requests and rows per second, mean batch, queue and compute time."""
     parts = new["inference_stats"]
     executions = new["execution_count"]
     compute_ns = sum(parts[f"compute_{part}"]["ns"] for part in ("input", "infer", "output"))

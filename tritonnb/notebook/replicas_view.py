@@ -111,7 +111,7 @@ class _Counts:
                 self.batches[row["batch_size"]] += row["compute_infer"]["count"]
 
     def since(self, before: _Counts, seconds: float) -> list[str]:
-        """Requests per second, mean batch, and batches by size since an earlier reading."""
+        """Return requests per second, mean batch, and batches by size since an earlier reading."""
         executions = self.executions - before.executions
         if executions < 0:  # a model was loaded again
             return ["–", "–", "–"]

@@ -32,7 +32,7 @@ _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 
 
 def describe(recording: Recording, baseline: Recording | None = None) -> Json:
-    """Everything that the page shows of a recording of one model.
+    """Return everything that the page shows of a recording of one model.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _figures(recording: Recording) -> Json:
 
 
 def _sizes(recording: Recording) -> list[list[Any]]:
-    """Rows, number of batches, and the mean time of a request in the queue and in the execution, by batch size."""
+    """Return rows, number of batches, and the mean queue and execution time of a request, by batch size."""
     size_of = {batch.number: batch.size for batch in recording.batches}
     waits: dict[int, list[float]] = {}
     for request in recording.requests:

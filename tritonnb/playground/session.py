@@ -205,7 +205,7 @@ def _read_files(paths: list[Path], config: str) -> Recording:
 
 
 def _read_traces(traces: list[Path], config: str) -> Recording:
-    """Traces with the configuration of their model; without one if it is of another model, or of several."""
+    """Read traces with the configuration of their model; without it if they are of another model, or several."""
     if config.strip():
         try:
             return from_trace([*traces], config)

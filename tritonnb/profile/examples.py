@@ -64,7 +64,7 @@ class Examples:
 
 
 def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Examples:
-    """Examples for a model.
+    """Create examples for a model.
 
     Parameters
     ----------

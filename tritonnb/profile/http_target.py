@@ -98,7 +98,7 @@ class HttpTarget(RemoteTarget[tuple[bytes, bytes]]):
         return "" if status == 200 else error_text(content) or f"HTTP status {status}"
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> tuple[bytes, bytes]:
-        """Head and body of a request."""
+        """Return the head and body of a request."""
         heads: list[dict[str, object]] = []
         tensors: list[bytes] = []
         for name, array in inputs.items():
@@ -153,7 +153,7 @@ class HttpStreamTarget(HttpTarget):
         return error or error_text(content) or f"HTTP status {status}{hint}"
 
     def encode(self, inputs: Tensors, parameters: Parameters) -> tuple[bytes, bytes]:
-        """Head and body of a request; `_exchange` refuses parameters."""
+        """Return the head and body of a request; `_exchange` refuses parameters."""
         body = json.dumps({name: _elements(array) for name, array in inputs.items()}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
         return self._client.head(f"{self._path}/generate_stream", len(body), headers), body

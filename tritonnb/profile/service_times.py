@@ -261,7 +261,7 @@ class _Meter:
     _request_s: dict[int, float] = field(default_factory=dict)
 
     def request_s(self, rows: int) -> float:
-        """Seconds from a request with this many rows to its response, after a warmup request."""
+        """Measure the seconds from a request with this many rows to its response, after a warmup request."""
         if rows not in self._request_s:
             self._send(rows, 1)
             result = self._send(rows, 1)
@@ -269,7 +269,7 @@ class _Meter:
         return self._request_s[rows]
 
     def times(self, sizes: Collection[int]) -> dict[int, float]:
-        """Milliseconds of an execution by batch size, in one repetition."""
+        """Measure the milliseconds of an execution by batch size, in one repetition."""
         times_by_size: dict[int, list[float]] = defaultdict(list)
         for rows in sizes:
             result, executed = self._executed(rows, _requests(self.request_s(rows)))
@@ -281,7 +281,7 @@ class _Meter:
         return {rows: quantile(sorted(times), _LOW) for rows, times in times_by_size.items()}
 
     def _executed(self, rows: int, requests: int) -> tuple[LoadResult, list[tuple[int, float]]]:
-        """Rows and milliseconds of executions; for a server in another process only the means are known."""
+        """Return rows and milliseconds of executions; for a server in another process, only the means."""
         if not isinstance(self.model, ModelAddress):
             result = self._send(rows, requests, record=True)
             assert result.recording is not None
@@ -296,7 +296,7 @@ class _Meter:
         return result, means
 
     def concurrent_load(self, times: dict[int, float], limit: int) -> tuple[float, float]:
-        """Milliseconds of server overhead per request of a batch, and the maximum requests per second of the server."""
+        """Measure the server overhead in ms per request of a batch, and the server's maximum requests per second."""
         clients = max(2, 2 * limit // self.request_rows)
         requests = max(_MIN_CONCURRENT, _PER_CLIENT * clients)
         result = self._load(clients, requests, self.request_rows, record=True)
@@ -326,7 +326,7 @@ class _Meter:
 
 
 def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
-    """Nanoseconds and executions by batch size."""
+    """Return nanoseconds and executions by batch size."""
     parts = ("compute_input", "compute_infer", "compute_output")
     return {
         int(entry["batch_size"]): (
@@ -339,7 +339,7 @@ def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
 
 
 def _following(batches: list[Batch]) -> Iterator[tuple[Batch, Batch]]:
-    """Pairs of a batch and the next one of the same instance."""
+    """Return pairs of a batch and the next one of the same instance."""
     instances: dict[str, list[Batch]] = defaultdict(list)
     for batch in batches[_WARM_UP:]:
         instances[batch.instance].append(batch)

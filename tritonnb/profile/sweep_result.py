@@ -260,7 +260,7 @@ class SweepResult:
 
 
 def trial_text(trial: Trial) -> str:
-    """Edits, rate and p99 of a trial as text."""
+    """Return the edits, rate and p99 of a trial as text."""
     edits = f"{trial.edits_text()}: " if trial.edits else ""
     return f"{edits}{trial.rate:.0f} requests/s, p99 {trial.percentile(99):.2f} ms"
 
@@ -294,7 +294,7 @@ _NOISE = 0.01
 
 
 def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
-    """Spread of repeated measurements of one configuration, relative to their median.
+    """Return the spread of repeated measurements of one configuration, relative to their median.
 
     It is twice the median absolute deviation: for two measurements their difference; of more, outliers do not count.
     """

@@ -190,7 +190,7 @@ def is_stateful(config: pb.ModelConfig, config_of: Callable[[str, int], pb.Model
 
 
 def describe_missing_times(target: Target) -> str:
-    """Say that the times of tokens cannot be measured, if the model generates them but does not stream; else empty."""
+    """Explain why token times cannot be measured if the model generates tokens without streaming; else empty."""
     if target.decoupled or SAMPLING not in target.spec.inputs:
         return ""
     return (

@@ -191,7 +191,7 @@ def theory(rec: Recording) -> Theory:
 
 
 def _line(rec: Recording) -> tuple[float, float]:
-    """Least squares fit of the execution times of all batches; neither coefficient is negative."""
+    """Fit a line to the execution times of all batches; neither coefficient is negative."""
     sizes = np.array([batch.size for batch in rec.batches], np.float64)
     times = np.array([batch.compute_ns for batch in rec.batches], np.float64) / 1e6
     spread = float(((sizes - sizes.mean()) ** 2).sum())
@@ -201,7 +201,7 @@ def _line(rec: Recording) -> tuple[float, float]:
 
 
 def _in_system(rec: Recording, span_ns: int) -> float:
-    """Mean number of requests in the server over time."""
+    """Return the mean number of requests in the server over time."""
     times, counts = count_overlaps((request.received_ns, request.exec_end_ns) for request in rec.requests)
     return (
         sum(count * (until - since) for count, (since, until) in zip(counts, pairwise(times), strict=False)) / span_ns
@@ -209,13 +209,13 @@ def _in_system(rec: Recording, span_ns: int) -> float:
 
 
 def _unbatched_latency_ms(rate: float, service_ms: float) -> float:
-    """Mean latency of the M/D/1 queue (Pollaczek-Khinchine formula)."""
+    """Return the mean latency of the M/D/1 queue (Pollaczek-Khinchine formula)."""
     load = rate * service_ms / 1000
     return service_ms * (1 + load / (2 * (1 - load))) if load < 1 else math.inf
 
 
 def _bound_ms(rate: float, alpha_ms: float, tau0_ms: float) -> float:
-    """Inoue's upper bound: the smaller of two bounds, for low and for high load."""
+    """Return Inoue's upper bound: the smaller of two bounds, for low and for high load."""
     arriving = rate / 1000
     load = arriving * alpha_ms
     if load >= 1:

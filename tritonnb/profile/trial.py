@@ -249,7 +249,7 @@ def virtual_arrivals(workload: OpenLoop | ClosedLoopWorkload) -> Arrivals:
 
 
 def capacity(config: pb.ModelConfig, service: Service) -> float:
-    """Rows per second of all instances at their most efficient batch size: more cannot be served."""
+    """Return the maximum rows per second: of all instances, at their most efficient batch size."""
     sizes = range(1, max(1, config.max_batch_size) + 1)
     return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
 

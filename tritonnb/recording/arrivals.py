@@ -89,7 +89,7 @@ def offered_load(rec: RecordedEvents) -> OfferedLoad:
 
 
 def _rate(times_ns: Sequence[int], first_end_ns: int) -> float:
-    """Arrivals per second after the first response; 0 if there are none.
+    """Return the arrivals per second after the first response; 0 if there are none.
 
     Clients that wait for their responses send their first requests all at once, so those do not count.
     """

@@ -107,7 +107,7 @@ def _batching_without_effect(rec: Recording, config: pb.ModelConfig) -> Findings
 
 
 def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """Batches are complete before the delay expires."""
+    """Find a delay that never expires because batches are complete before."""
     if config.max_batch_size <= 1:
         return
     batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
@@ -126,7 +126,7 @@ def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """Batches whose delay expired while all instances were busy, so that later requests could not join."""
+    """Find batches whose delay expired while all instances were busy, so that later requests could not join."""
     if not _batches(config):
         return
     delay_us = config.dynamic_batching.max_queue_delay_microseconds
@@ -218,7 +218,7 @@ def _cost_in_proportion(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 
 def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """More rows in the server than can run at once: Little's law gives their latency."""
+    """Find more rows in the server than can run at once: Little's law gives their latency."""
     requests = last_executions(rec.requests)
     if len(requests) < 3 * _MIN_COUNT:
         return

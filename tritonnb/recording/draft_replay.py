@@ -32,7 +32,7 @@ class DraftReplay:
     begin_ns: int
 
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Key figures before and after: ``mean_batch_size`` (rows), ``latency_p99_ms`` and ``refused`` (requests)."""
+        """Return key figures before and after: ``mean_batch_size``, ``latency_p99_ms``, ``refused`` (requests)."""
         before, after = self.before.summary(), self.after.summary()
         return {name: (before[name], after[name]) for name in ("mean_batch_size", "latency_p99_ms", "refused")}
 

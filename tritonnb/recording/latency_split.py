@@ -307,7 +307,7 @@ class LatencySplitter:
         return TIMED_OUT if delays and self._levels.has_timeouts else EARLIER_REQUESTS
 
     def _rows_ahead(self, lane: _Lane, index: int, own: tuple[int, int], enough: int) -> int:
-        """Rows that waited before a request when a batch was sent; counted until there are more than ``enough``."""
+        """Count the rows that waited before a request when a batch was sent, up to more than ``enough``."""
         sent_ns, rows = lane.batches[index].time_ns, 0
         for batch in lane.batches[index + 1 :]:
             for serial in batch.members:

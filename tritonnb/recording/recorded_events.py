@@ -147,7 +147,7 @@ class RecordedEvents:
         return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 
     def median_ms(self, size: int) -> float:
-        """Median execution time of batches with this many rows, in milliseconds.
+        """Return the median execution time of batches with this many rows, in milliseconds.
 
         Raises
         ------

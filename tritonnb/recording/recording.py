@@ -145,7 +145,7 @@ class Recording(RecordedEvents):
         return Recording(events, configs, simulated=self.simulated, source=source)
 
     def arrivals(self) -> list[Arrival]:
-        """Arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
+        """Return the arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
         self.require_every_request("arrivals()")
         return arrivals_of(self.events)
 
@@ -249,7 +249,7 @@ class Recording(RecordedEvents):
         return verdict(self)
 
     def diagnoses(self) -> list[Diagnosis]:
-        """Mismatches of workload and configuration, each with its evidence and a remedy; empty if there are none."""
+        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
         self.require_every_request("diagnoses()")
         return diagnose(self)
 
@@ -266,7 +266,7 @@ class Recording(RecordedEvents):
         return pandas.DataFrame(batch_rows(self.batches))
 
     def remarks(self) -> list[str]:
-        """Say how the numbers are to be read: whether they are simulated, and what is known about a trace."""
+        """Explain how to read the numbers: whether they are simulated, and what is known about a trace."""
         return remarks_of(self)
 
     def __repr__(self) -> str:

@@ -120,7 +120,7 @@ def _by_size(times: Iterable[tuple[int, int]]) -> dict[int, float]:
 
 
 def _recorded_steps(rec: Recording, generations: list[Generation]) -> list[tuple[int, int, int]]:
-    """Of each step: the batch size, how many generations began with it, and its time in ns."""
+    """Return for each step the batch size, the number of generations that began with it, and its time in ns."""
     members: dict[tuple[str, int], list[Generation]] = defaultdict(list)
     began = Counter((generation.instance, generation.steps[0]) for generation in generations)
     for generation in generations:

@@ -142,7 +142,7 @@ class Remote(NamedModels):
         return ModelAddress.parse(self.url, name, access=self.server.access)
 
     def metadata(self) -> Json:
-        """Server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
+        """Return the server metadata of the v2 protocol: ``name``, ``version``, ``extensions``."""
         return self.server.metadata()
 
     def index(self) -> list[dict[str, str]]:

@@ -192,7 +192,7 @@ class CudaRegion:
 
 
 def _bindings() -> tuple[ModuleType, ModuleType]:
-    """CUDA's runtime and driver."""
+    """Return CUDA's runtime and driver."""
     try:
         from cuda.bindings import driver, runtime
     except ImportError as error:

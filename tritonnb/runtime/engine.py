@@ -217,7 +217,7 @@ class Engine:
         return self.is_loaded(name, version) and await _is_ready(self.table.get(name, version))
 
     def metadata(self) -> ServerMetadata:
-        """Server metadata."""
+        """Return the server metadata."""
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
     def statistics(self, name: str = "", version: int = -1) -> StatisticsResponse:

@@ -215,7 +215,7 @@ def serve_config(model_repository: str, name: str = "tritonnb", **options: Any) 
 
 
 def ray_service(config: Mapping[str, Any], name: str, claim: str = "", workers: int = 2) -> Json:
-    """KubeRay's RayService with a configuration of Serve.
+    """Return KubeRay's RayService with a configuration of Serve.
 
     Parameters
     ----------

@@ -97,7 +97,7 @@ def _with_replica(row: Mapping[str, str], replica: str, replicas: int) -> dict[s
 
 
 def merge_metrics(texts: Mapping[str, str]) -> str:
-    r"""Metrics of several replicas in Prometheus' text format: every sample gets the label ``replica``.
+    r"""Merge metrics of several replicas in Prometheus' text format: every sample gets the label ``replica``.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class BatchingStrategy(Protocol):
         """Return whether a request may join a batch (``TRITONBACKEND_ModelBatchIncludeRequest``)."""
 
     def end_batch(self, batch: object) -> None:
-        """Nothing more will join the batch (``TRITONBACKEND_ModelBatchFinalize``)."""
+        """End a batch: no request will join it (``TRITONBACKEND_ModelBatchFinalize``)."""
 
     def close(self) -> None:
         """Called when the model is unloaded (``TRITONBACKEND_ModelBatcherFinalize``)."""

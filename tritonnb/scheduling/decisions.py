@@ -203,7 +203,7 @@ class Scheduler(Protocol):
         """
 
     def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
-        """``request.cancelled`` has become true; the request may be queued, running, or finished."""
+        """Handle a cancelled request, which may be queued, running, or finished."""
 
     def wake(self, now: int) -> Sequence[Decision]:
         """Called at `next_wake_ns` or later."""

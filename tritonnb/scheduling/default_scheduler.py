@@ -138,7 +138,7 @@ class DefaultScheduler(StatelessScheduler):
         return len(self._waiting)
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """None: responses are sent directly."""
+        """Return None: responses are sent directly."""
         return None
 
     def _advance(self, now: int) -> list[Decision]:

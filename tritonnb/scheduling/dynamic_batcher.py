@@ -281,7 +281,7 @@ class DynamicBatcher(StatelessScheduler):
         return list(refused)
 
     def _lower_start_threshold(self, count: int) -> None:
-        """Requests have left the queue: Triton drops them later and still counts them as queued."""
+        """Lower the threshold after requests left the queue: Triton drops them later and still counts them."""
         if self._requests_to_start:
             self._requests_to_start -= count
 
@@ -370,7 +370,7 @@ class DynamicBatcher(StatelessScheduler):
         return Stage(taken.instance)
 
     def _preserve_order_up_to(self, last: Payload) -> None:
-        """Payloads formed before this one respond before it, even if the rate limiter starts it first."""
+        """Make earlier payloads respond before this one, even if the rate limiter starts it first."""
         for payload, _ in self._staged.values():
             for request in payload.requests:
                 self._order.add_request(request)

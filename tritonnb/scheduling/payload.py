@@ -68,7 +68,7 @@ class Payload:
         self.formed_ns = now
 
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
-        """Late merging: following payloads whose delay is exceeded join this one; returns how many did.
+        """Merge following payloads whose delay is exceeded into this one; return how many.
 
         The first one that does not fit cannot grow any more, although it keeps waiting: Triton marks it as executing
         before it compares sizes and inputs.

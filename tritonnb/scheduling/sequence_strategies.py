@@ -146,7 +146,7 @@ class DirectStrategy:
         return []
 
     def response_order(self) -> ResponseOrder | None:
-        """None: responses are sent directly."""
+        """Return None: responses are sent directly."""
         return None
 
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:

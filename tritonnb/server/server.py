@@ -258,7 +258,7 @@ class Server(NamedModels, BackgroundServer):
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     def metadata(self) -> ServerMetadata:
-        """Server metadata of the v2 protocol."""
+        """Return the server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
     def ready(self) -> bool:

@@ -186,7 +186,7 @@ def require_seed(seed: object) -> None:
 
 
 def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
-    """Arrival times in microseconds, an infinite iterator.
+    """Generate arrival times in microseconds, without an end.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0
 
 
 def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
-    """Requests at equal intervals.
+    """Generate requests at equal intervals.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
 
 
 def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[Arrival]:
-    """Requests of many independent clients: a Poisson process, with exponential intervals.
+    """Generate requests of many independent clients: a Poisson process, with exponential intervals.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[A
 
 
 def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) -> list[Arrival]:
-    """Bursts of simultaneous requests at equal intervals.
+    """Generate bursts of simultaneous requests at equal intervals.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) ->
 
 
 def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.0) -> list[Arrival]:
-    """Sequences with requests at equal intervals; START and END flags are set.
+    """Generate sequences with requests at equal intervals; START and END flags are set.
 
     Parameters
     ----------

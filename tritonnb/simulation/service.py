@@ -36,7 +36,7 @@ class ServiceTime:
     unit: str
 
     def __call__(self, rows: int) -> int:
-        """Nanoseconds for a batch of this many rows."""
+        """Return the nanoseconds for a batch of this many rows."""
         time = self.function(rows)
         if not _is_time(time):
             raise InvalidArgumentError(
@@ -85,7 +85,7 @@ def fixed(ms: float) -> ServiceTime:
 
 
 def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
-    """``per_row_ms * rows + base_ms``, which fits most models (α and τ₀ in Inoue, arXiv:1912.06322).
+    """Return the service time ``per_row_ms * rows + base_ms`` (α and τ₀ in Inoue, arXiv:1912.06322).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
 
 @with_short_traceback
 def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
-    """Milliseconds by batch size, with linear interpolation, and extrapolation beyond the ends.
+    """Return a service time from milliseconds by batch size, with linear interpolation and extrapolation.
 
     Raises
     ------
@@ -190,7 +190,7 @@ class VaryingService:
     function: Service
 
     def __call__(self, rows: int) -> float:
-        """Nanoseconds for a batch of this many rows, without a variation."""
+        """Return the nanoseconds for a batch of this many rows, without variation."""
         return self.function(rows)
 
     def draws(self, seed: int) -> Draw:
@@ -212,7 +212,7 @@ class Jittered(VaryingService):
 
 
 def jittered(service: Service, *, sigma: float) -> Jittered:
-    """Another service model with a log-normal factor of median 1; `simulate` seeds it.
+    """Multiply a service model by a log-normal factor with median 1; `simulate` seeds it.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class ExecutionTimes:
         self.warning = ""
 
     def __call__(self, rows: int, now_ns: int = 0, busy: int = 1) -> int:
-        """Nanoseconds for a batch of this many rows that begins now, and with it so many instances are busy.
+        """Return the nanoseconds for a batch of this many rows that starts now, with this many busy instances.
 
         Raises
         ------

@@ -113,7 +113,7 @@ def _stateful(rng: random.Random, requests: int, limit: int, strategy: list[str]
 
 
 def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
-    """Random increasing times in whole milliseconds (as µs), the first at 0."""
+    """Return random increasing times in whole milliseconds (as µs), the first at 0."""
     times = [0.0]
     while len(times) < requests:
         times.append(times[-1] + 1000 * rng.randint(1, gap_ms))

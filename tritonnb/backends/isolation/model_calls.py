@@ -129,7 +129,7 @@ class ChildCalls:
         return answer.get()
 
     def not_healthy(self) -> InternalError:
-        """Triton's error of a process that has ended."""
+        """Return Triton's error for a process that has ended."""
         return InternalError(f"Stub process '{self.name}' is not healthy.")
 
     def close(self, error: TritonError) -> None:

@@ -259,7 +259,7 @@ class NativeInstance(BackendModelInstance):
         return usage
 
     def readiness_check(self) -> Callable[[], None] | None:
-        """``TRITONBACKEND_ModelInstanceReady``, if the backend has it."""
+        """Return ``TRITONBACKEND_ModelInstanceReady`` as a check, if the backend has it."""
         return self._check_ready if self._library.tnb_instance_reports_readiness(self._handle) else None
 
     def _check_ready(self) -> None:

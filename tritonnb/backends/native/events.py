@@ -75,7 +75,7 @@ class LogMessages:
                 self._thread = None
 
     def refresh_levels(self) -> None:
-        """Have backends discard the messages that would not be written."""
+        """Make backends discard the messages that would not be written."""
         enabled = sum(1 << number for number, level in enumerate(_LEVELS) if logger.isEnabledFor(level))
         library.load_shim().tnb_log_levels(enabled)
 

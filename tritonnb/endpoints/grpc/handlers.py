@@ -44,11 +44,11 @@ class RpcHandlers:
         return {"ready": await self._engine.model_ready(request.name, version_number(request.version))}
 
     async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> Json:
-        """Server metadata."""
+        """Return the server metadata."""
         return {**self._engine.metadata()}
 
     async def ModelMetadata(self, request: pb.ModelMetadataRequest) -> Json:
-        """Model metadata."""
+        """Return the model metadata."""
         return {**self._engine.model_metadata(request.name, version_number(request.version))}
 
     async def ModelConfig(self, request: pb.ModelConfigRequest) -> Message:
@@ -85,7 +85,7 @@ class RpcHandlers:
     # --- shared memory --------------------------------------------------------------------------
 
     async def SystemSharedMemoryStatus(self, request: pb.SystemSharedMemoryStatusRequest) -> Json:
-        """Registered regions."""
+        """Return the registered regions."""
         regions = self._engine.shared_memory.status(SystemRegion, request.name)
         return {"regions": {region.name: region.to_dict() for region in regions}}
 
@@ -100,7 +100,7 @@ class RpcHandlers:
         self._engine.shared_memory.unregister(SystemRegion, request.name)
 
     async def CudaSharedMemoryStatus(self, request: pb.CudaSharedMemoryStatusRequest) -> Json:
-        """Registered regions."""
+        """Return the registered regions."""
         regions = self._engine.shared_memory.status(CudaRegion, request.name)
         return {"regions": {region.name: region.to_dict() for region in regions}}
 

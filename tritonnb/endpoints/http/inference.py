@@ -342,13 +342,13 @@ class _RefusingDelegate:
         self._content_type = content_type
 
     def headers_received(self, start_line: httputil.RequestStartLine, headers: LightHeaders) -> None:
-        """Nothing of the request matters any more."""
+        """Ignore the rest of the request."""
 
     def data_received(self, chunk: bytes) -> None:
-        """Nothing of the request matters any more."""
+        """Ignore the rest of the request."""
 
     def on_connection_close(self) -> None:
-        """Nothing was begun."""
+        """Do nothing: no request was started."""
 
     def finish(self) -> None:
         """Called when the request is complete."""

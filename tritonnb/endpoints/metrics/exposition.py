@@ -35,7 +35,7 @@ def _sample(sample: Sample) -> str:
 
 
 def _sort_key(label: tuple[str, str]) -> tuple[bool, str]:
-    """By name, as on Triton; the labels that distinguish the samples of one metric come last."""
+    """Sort labels by name, as on Triton; those that distinguish the samples of one metric come last."""
     return label[0] in ("le", "quantile"), label[0]
 
 

@@ -109,6 +109,6 @@ def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tupl
 
 
 def _size_bounds(max_batch_size: int) -> list[float]:
-    """Powers of two up to ``max_batch_size``, which is the last bound."""
+    """Return powers of two up to ``max_batch_size``, which is the last bound."""
     largest = max(1, max_batch_size)
     return [*(2.0**power for power in range(largest.bit_length()) if 2**power < largest), float(largest)]

@@ -194,7 +194,7 @@ class ModelHandler(OpenAiHandler):
     """``/v1/models/M``."""
 
     def get(self, model: str) -> None:
-        """One model."""
+        """Return one model."""
         if model not in self.listed():
             raise unknown_model(model)
         self.respond_json(model_object(model, self._created))
@@ -314,7 +314,7 @@ class UnknownRouteHandler(OpenAiHandler):
     """Every other path under ``/v1``."""
 
     def prepare(self) -> None:
-        """404 for every method."""
+        """Respond with 404 to every method."""
         super().prepare()
         raise web.HTTPError(HTTPStatus.NOT_FOUND)
 

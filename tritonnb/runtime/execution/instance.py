@@ -95,7 +95,7 @@ class InstanceObserver(Protocol):
         """Called when the instance was lost between executions."""
 
     def instance_recovered(self, instance: Instance, is_running: bool) -> None:
-        """`BackendModelInstance.recover` has returned."""
+        """Called when `BackendModelInstance.recover` has returned."""
 
 
 class Instance:

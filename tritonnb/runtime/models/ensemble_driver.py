@@ -322,7 +322,7 @@ class _EnsembleExecution(EnsembleRun):
             model.unpin()
 
     def return_credit(self, request: InferRequest) -> None:
-        """Note a response of a limited step, which may send another one when the steps that follow have started."""
+        """Count a response of a limited step, which may send another when the following steps have started."""
         step = self._limited.get(request)
         if step is not None:
             self._owed.append(step)

@@ -229,7 +229,7 @@ _FALSE_TRUE = {
 
 
 def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Zeros of the same shapes, which null requests share."""
+    """Return zeros of the same shapes, which null requests share."""
     return read_only_tensors(
         {name: Tensor(name, tensor.datatype, zeros(tensor.datatype, tensor.shape)) for name, tensor in tensors.items()}
     )

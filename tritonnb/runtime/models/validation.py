@@ -198,7 +198,7 @@ class RequestValidator:
         return Tensor(tensor.name, tensor.datatype, tensor.array.reshape(shape))
 
     def _key(self, request: InferRequest) -> tuple[object, ...]:
-        """Requests with equal keys may share a batch."""
+        """Return the batch key: requests with equal keys may share a batch."""
         names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
         shapes: list[tuple[object, ...]] = []
         for name, tensor in request.inputs.items():

@@ -89,7 +89,7 @@ class ModelDirectories:
         return Counter(name for repository in self._options.model_repositories for name in _models_in(repository))
 
     def fingerprint(self, name: str) -> Fingerprint:
-        """Paths, times and sizes of a model's files; empty if the model is not in exactly one repository."""
+        """Return the paths, times and sizes of a model's files; empty unless it is in exactly one repository."""
         directories = self._directories(name)
         return fingerprint_of(directories[0]) if len(directories) == 1 else frozenset()
 
@@ -210,7 +210,7 @@ def _models_in(repository: Path) -> Iterator[str]:
 
 
 def fingerprint_of(directory: Path) -> Fingerprint:
-    """Paths, times and sizes of the files in a directory, except Python's cached bytecode."""
+    """Return the paths, times and sizes of the files in a directory, except Python's cached bytecode."""
     files = set()
     for path in directory.rglob("*"):
         if "__pycache__" in path.parts:

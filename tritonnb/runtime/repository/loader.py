@@ -163,7 +163,7 @@ class ModelLoader:
         return find_library(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
     async def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
-        """Have the backend complete a model's configuration, without loading the model.
+        """Let the backend complete a model's configuration without loading the model.
 
         Raises
         ------

@@ -352,7 +352,7 @@ class ModelRepository:
     # --- ensembles depend on the models of their steps -----------------------------------------
 
     async def _reload_ensembles_of(self, step_model: str) -> None:
-        """After a model was loaded, reload the ensembles that contain it; unload those that it no longer fits."""
+        """Reload the ensembles that contain a model that was loaded; unload those that it no longer fits."""
         for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             assert model.ensemble is not None
@@ -365,7 +365,7 @@ class ModelRepository:
                 await self._unload_ensemble(name)
 
     async def _unload_ensembles_of(self, step_model: str) -> None:
-        """After a model was unloaded, unload the ensembles that contain it."""
+        """Unload the ensembles that contain a model that was unloaded."""
         for name in self.table.ensembles_of(step_model):
             await self._unload_ensemble(name)
 

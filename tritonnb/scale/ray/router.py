@@ -43,7 +43,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
         return replica in self._gone
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Ray reports the running replicas (Ray's interface); those that are not running any more are kept."""
+        """Update the running replicas (Ray's interface); those that no longer run are kept."""
         running = {_id(replica): replica for replica in replicas}
         leaving = {name: old for name, old in self._known().items() if name not in running}
         new = leaving.keys() - self._members.draining

@@ -190,7 +190,7 @@ class _Call:
             self._deadline.cancel()
 
     def drained(self) -> None:
-        """Everything that was waiting for the window has been sent."""
+        """Called when everything that waited for the window has been sent."""
 
     def _expired(self) -> None:
         if not self._over:
@@ -331,7 +331,7 @@ class _StreamInfer(_Infer):
         self._requests.put_nowait(None)
 
     def drained(self) -> None:
-        """Everything that was waiting for the window has been sent."""
+        """Called when everything that waited for the window has been sent."""
         self._drained.set()
 
     async def _messages_received(self) -> AsyncIterator[Serialized]:

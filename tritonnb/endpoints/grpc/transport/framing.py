@@ -73,7 +73,7 @@ class Call(Protocol):
         """Called when the client has cancelled the call or disconnected."""
 
     def drained(self) -> None:
-        """Everything that was waiting for the window has been sent."""
+        """Called when everything that waited for the window has been sent."""
 
 
 class ProtocolViolationError(Exception):

@@ -153,7 +153,7 @@ class Http2Connection:
             self._sender.resume()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Called when bytes have arrived."""
         if len(self._connections) == 1:  # with a single client, its next message is probably near
             self._busy_poller.extend()
         buffer = self._buffer

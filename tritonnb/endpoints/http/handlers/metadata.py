@@ -24,7 +24,7 @@ _REASONS = {405: "Not Allowed"}
 
 
 def error_body(message: str) -> bytes:
-    """``{"error": ...}`` as Triton writes it."""
+    """Return ``{"error": ...}`` as Triton writes it."""
     body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
     return body.encode("utf-8", "surrogateescape")
 
@@ -40,14 +40,14 @@ class Handler(web.RequestHandler):
         self.max_input_size = max_input_size
 
     def clear(self) -> None:
-        """Triton sends neither Date nor Server."""
+        """Clear the headers: Triton sends neither Date nor Server."""
         self._headers = httputil.HTTPHeaders({"Content-Type": self.content_type})
         self._write_buffer: list[bytes] = []
         self._status_code = 200
         self._reason = "OK"
 
     def compute_etag(self) -> None:
-        """No conditional requests."""
+        """Return None: there are no conditional requests."""
 
     def write_error(self, status_code: int, **details: Any) -> None:
         """Respond with the exception that was raised (Tornado's interface)."""
@@ -125,7 +125,7 @@ class ServerMetadataHandler(Handler):
     """``/v2``."""
 
     def get(self) -> None:
-        """Server metadata."""
+        """Return the server metadata."""
         self.respond_json(self.engine.metadata())
 
 
@@ -133,7 +133,7 @@ class ModelMetadataHandler(Handler):
     """``/v2/models/M[/versions/V]``."""
 
     def get(self, model: str, version: str | None = None) -> None:
-        """Model metadata."""
+        """Return the model metadata."""
         self.respond_json(self.engine.model_metadata(model, version_number(version)))
 
 
@@ -149,7 +149,7 @@ class StatisticsHandler(Handler):
     """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
 
     def get(self, model: str = "", version: str | None = None) -> None:
-        """Statistics of a model, or of every model."""
+        """Return the statistics of a model, or of every model."""
         self.respond_json(self.engine.statistics(model, version_number(version)))
 
 
@@ -202,7 +202,7 @@ class UnknownPathHandler(Handler):
     content_type = TEXT
 
     def prepare(self) -> None:
-        """404 for every method."""
+        """Respond with 404 to every method."""
         raise web.HTTPError(404)
 
 

@@ -17,7 +17,7 @@ class SystemStatusHandler(Handler):
     """``/v2/systemsharedmemory[/region/N]/status``."""
 
     def get(self, region: str = "") -> None:
-        """Registered regions."""
+        """Return the registered regions."""
         self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(SystemRegion, region)])
 
 
@@ -25,7 +25,7 @@ class CudaStatusHandler(Handler):
     """``/v2/cudasharedmemory[/region/N]/status``."""
 
     def get(self, region: str = "") -> None:
-        """Registered regions."""
+        """Return the registered regions."""
         self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(CudaRegion, region)])
 
 

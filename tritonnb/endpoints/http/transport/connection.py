@@ -111,7 +111,7 @@ class Http1Connection:
         self._active_since = self._time()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a part of a request, of one, or of several have arrived."""
+        """Called when bytes have arrived: a part of a request, one request, or several."""
         self._active_since = self._time()
         if self._closing:
             return
@@ -138,7 +138,7 @@ class Http1Connection:
         return self._large_body().missing()
 
     def body_received(self, size: int) -> None:
-        """Bytes of a large body are in its memory."""
+        """Called when bytes of a large body are in its memory."""
         self._active_since = self._time()
         if self._closing:
             return
@@ -260,7 +260,7 @@ class Http1Connection:
     def write(
         self, exchange: Exchange, data: bytes, tensors: list[bytes | memoryview] | None = None
     ) -> asyncio.Future[None]:
-        """As `Writer.write`; large tensors are not copied."""
+        """Write as `Writer.write` does; large tensors are not copied."""
         if self._transport.is_closing():
             return self._failed()
         if not self._exchanges or exchange is not self._exchanges[0]:

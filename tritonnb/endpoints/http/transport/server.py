@@ -71,7 +71,7 @@ class BodyProtocol(asyncio.BufferedProtocol):
         return self._connection.missing_body()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes are in it."""
+        """Called when bytes are in the buffer (asyncio's interface)."""
         self._connection.body_received(nbytes)
 
     def eof_received(self) -> bool:
