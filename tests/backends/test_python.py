@@ -55,9 +55,7 @@ def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
     ("body", "got"),
     [("x = 1", "no class"), ("class Model:\n    pass\ndef helper():\n    pass", "Model, helper")],
 )
-def test_hint_for_missing_class_names_the_file_and_its_classes(
-    load: Load, tmp_path: Path, body: str, got: str
-) -> None:
+def test_hint_for_missing_class_names_the_file_and_its_classes(load: Load, tmp_path: Path, body: str, got: str) -> None:
     with pytest.raises(InternalError) as caught:
         load(tmp_path, body)
     assert caught.value.hint == f"{tmp_path / '1' / 'model.py'}: expected a class TritonPythonModel, got {got}"
@@ -158,7 +156,9 @@ def test_unloading_a_model_removes_its_modules(tmp_path: Path) -> None:
     assert state() == before
 
 
-def test_users_path_entries_and_modules_survive_the_import_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_path_entries_and_modules_survive_the_import_of_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever writes a model may have its directory in the path, and a module in place of Triton's."""
     (tmp_path / "1").mkdir()
     path = tmp_path / "1" / "model.py"

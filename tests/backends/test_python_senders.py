@@ -173,7 +173,9 @@ def test_model_sees_cancellation_before_execution(load: Load, tmp_path: Path) ->
     assert loaded.run(*requests) == [None, None]
 
 
-def test_cancellation_that_arrives_before_its_batch_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancellation_that_arrives_before_its_batch_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Isolated only: nothing can overtake a batch in this process."""
     loaded = load_model(tmp_path, WAITING, isolated=True)
     requests = request(IN0=rows(0)), request(IN0=rows(0))

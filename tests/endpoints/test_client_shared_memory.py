@@ -44,7 +44,9 @@ def call(channel: grpc.Channel, rpc: str, **fields: Any) -> Message:
 @pytest.mark.parametrize("kind", ["system", "cuda"])
 @pytest.mark.parametrize("action", ["register", "unregister"])
 @pytest.mark.parametrize("region", ["", "/region/r"])
-def test_shared_memory_is_refused_over_http_before_the_request_is_read(server: Server, kind: str, action: str, region: str) -> None:
+def test_shared_memory_is_refused_over_http_before_the_request_is_read(
+    server: Server, kind: str, action: str, region: str
+) -> None:
     path = f"/v2/{kind}sharedmemory{region}/{action}"
     status, headers, body = send(server.port, {"method": "POST", "path": path, "body_text": "{"})
     assert (status, headers["content-type"]) == (501, "application/json")

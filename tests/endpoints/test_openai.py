@@ -126,9 +126,7 @@ def test_a_response_conforms_to_the_types_of_the_openai_package(
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("null", [False, True], ids=["absent", "null"])
 @pytest.mark.parametrize("model", [MODEL, "tiny_gpt_static", "plain"])
-def test_only_model_and_prompt_are_required(
-    server: Server, model: str, null: bool, stream: bool
-) -> None:
+def test_only_model_and_prompt_are_required(server: Server, model: str, null: bool, stream: bool) -> None:
     for path, prompt in (("completions", {"prompt": "Once"}), ("chat/completions", {"messages": CHAT})):
         fields = ROUTES[f"/v1/{path}"]
         nulls = dict.fromkeys(fields.known | fields.unsupported.keys()) if null else {}

@@ -101,7 +101,9 @@ def test_written_string_round_trips(value: str) -> None:
         (BOOL, [True, False, [True], True], [True, False, True, True]),
     ],
 )
-def test_nested_data_is_accepted_and_integers_wrap_around(datatype: DataType, data: list[Any], array: list[Any]) -> None:
+def test_nested_data_is_accepted_and_integers_wrap_around(
+    datatype: DataType, data: list[Any], array: list[Any]
+) -> None:
     read = read_data(data, datatype, 4)
     assert read.dtype == datatype.numpy
     assert read.tolist() == np.array(array, datatype.numpy).tolist()

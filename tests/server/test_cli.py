@@ -41,9 +41,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_stops_serve_after_accepted_requests(
-    write_model: Callable[..., Path], number: int
-) -> None:
+def test_signal_stops_serve_after_accepted_requests(write_model: Callable[..., Path], number: int) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()

@@ -83,9 +83,7 @@ def test_a_process_that_ends_between_executions_starts_again(server: Server) -> 
     assert states(server)[-2:] == [("m_0", "LOST", "its process ended: signal SIGKILL"), ("m_0", "READY", "")]
 
 
-def test_crashes_appear_in_card_metrics_statistics_and_log(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_crashes_appear_in_card_metrics_statistics_and_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     model = server["m"]
     failed = model.stats()["inference_stats"]["fail"]["count"]
     with pytest.raises(InternalError):

@@ -283,9 +283,7 @@ def test_a_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(b
 
 
 @pytest.mark.parametrize("batcher", ["", "dynamic_batching { }"])
-def test_instance_with_higher_priority_number_runs_less_often_as_on_triton(
-    write_model: Write, batcher: str
-) -> None:
+def test_instance_with_higher_priority_number_runs_less_often_as_on_triton(write_model: Write, batcher: str) -> None:
     named = python_model("x + self.number").replace(
         "    def execute",
         """    def initialize(self, args):

@@ -58,6 +58,14 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
     -------
     numpy.ndarray or None
         Shape ``[rows, dims...]``, or ``[elements]`` if ragged; None if no request has the input.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> inputs = [Tensor("X", FP32, np.array([[value]], np.float32)) for value in (1, 2)]
+    >>> requests = [InferRequest("double", {"X": tensor}, print) for tensor in inputs]
+    >>> gather(Execution(requests, size=2, deliver=print), "X").tolist()
+    [[1.0], [2.0]]
     """
     requests = execution.requests
     if ragged:
@@ -130,6 +138,12 @@ def decode_strings(execution: Execution, name: str, array: Array) -> Array:
     -------
     numpy.ndarray
         Objects of type ``str``, in the same shape.
+
+    Examples
+    --------
+    >>> execution = Execution([InferRequest("upper", {}, print)], size=1, deliver=print)
+    >>> decode_strings(execution, "X", np.array([[b"a"]], object)).tolist()
+    [['a']]
     """
     encoded: list[bytes] = array.ravel().tolist()
     try:
@@ -175,6 +189,14 @@ def scatter(
         Whether the model batches (``max_batch_size > 0``). If not, the one request gets the whole arrays.
     parts : mapping of str to sequence of shapes, optional
         For outputs that are one vector over all requests (``batch_output``): the shape of each request's part.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> execution = Execution([InferRequest("double", {}, print)], size=1, deliver=print)
+    >>> scatter(execution, {"Y": (TensorSpec("Y", FP32, (1,)), np.array([[2]], np.float32))}, batching=True)
+    >>> execution.responses
+    [InferResponse(outputs=[Tensor('Y', FP32, [1, 1])], final=True)]
     """
     divided = {name: _divide(name, outputs[name][1], shapes) for name, shapes in parts.items() if name in outputs}
     row = 0
@@ -218,6 +240,12 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
         The model's output, including the batch dimension.
     batching : bool
         Whether the model batches.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> output_tensor(TensorSpec("Y", FP32, (4,), reshape=(2, 2)), np.zeros((1, 2, 2), np.float32), batching=True)
+    Tensor('Y', FP32, [1, 4])
     """
     return Tensor(spec.name, spec.datatype, undo_reshape(spec, array, batching))
 
@@ -256,6 +284,13 @@ def publish_states(
     batching : bool
     copy : callable
         Copies an array.
+
+    Examples
+    --------
+    Without implicit state, nothing happens:
+
+    >>> execution = Execution([InferRequest("counter", {}, print)], size=1, deliver=print)
+    >>> publish_states(execution, {"OUTPUT_STATE": np.zeros((1, 1))}, batching=True)
     """
     if not states:
         return

@@ -41,6 +41,13 @@ class BatchTensors:
         The inputs that describe the batch.
     shaped_like : dict of str to str
         For each output that is one vector over all requests: the input with the shapes of its parts.
+
+    Examples
+    --------
+    >>> from google.protobuf import text_format
+    >>> ragged = 'max_batch_size: 4 input { name: "X" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }'
+    >>> BatchTensors(text_format.Parse(ragged, pb.ModelConfig())).ragged
+    frozenset({'X'})
     """
 
     def __init__(self, config: pb.ModelConfig) -> None:

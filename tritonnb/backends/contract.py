@@ -98,6 +98,12 @@ class ModelContext:
         The backend's command-line settings (``--backend-config``), global ones included.
     server : ServerCalls or None
         The server that runs the model; None outside a server.
+
+    Examples
+    --------
+    >>> context = ModelContext("double", 1, pb.ModelConfig(name="double"), Path("models/double"))
+    >>> context.version_directory.as_posix(), context.default_max_batch_size
+    ('models/double/1', 4)
     """
 
     name: str
@@ -141,6 +147,11 @@ class InstanceSpec:
         From the ``rate_limiter`` of its instance group.
     passive : bool
         Whether the instance is initialised but never executes a batch.
+
+    Examples
+    --------
+    >>> InstanceSpec("double_0_0", 0, "KIND_CPU").device_id
+    0
     """
 
     name: str
@@ -168,7 +179,17 @@ MemoryPlace = tuple[str, int]
 
 
 class BackendModelInstance(ABC):
-    """One instance of a model, with its own thread."""
+    """One instance of a model, with its own thread.
+
+    Examples
+    --------
+    >>> class EchoInstance(BackendModelInstance):
+    ...     def execute(self, execution: Execution) -> None:
+    ...         for index, request in enumerate(execution.requests):
+    ...             execution.respond(index, list(request.inputs.values()))
+    >>> EchoInstance().readiness_check() is None
+    True
+    """
 
     #: Whether an error response to a request counts as a failure in the statistics. Triton's Python
     #: backend reports such a request as a success; the others report a failure.
@@ -240,6 +261,14 @@ class BackendModel(ABC):
     Parameters
     ----------
     context : ModelContext
+
+    Examples
+    --------
+    >>> class EchoModel(BackendModel):
+    ...     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+    ...         raise NotImplementedError("see BackendModelInstance")
+    >>> EchoModel(ModelContext("echo", 1, pb.ModelConfig(), Path("echo"))).context.name
+    'echo'
     """
 
     #: Whether its instances may be initialised concurrently.
@@ -260,7 +289,18 @@ class BackendModel(ABC):
 
 
 class Backend(ABC):
-    """Runs models of one kind, such as ``onnxruntime``; one object for the whole server."""
+    """Runs models of one kind, such as ``onnxruntime``; one object for the whole server.
+
+    Examples
+    --------
+    >>> class EchoBackend(Backend):
+    ...     name = "echo"
+    ...
+    ...     def create_model(self, context: ModelContext) -> BackendModel:
+    ...         raise NotImplementedError("see BackendModel")
+    >>> EchoBackend().default_instance_count("KIND_CPU")
+    1
+    """
 
     #: Name in ``backend:`` of *config.pbtxt* and in the entry point group ``tritonnb.backends``.
     name: ClassVar[str]

@@ -41,6 +41,11 @@ def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
     -------
     dict
         Bytes by place; 0 if they cannot be measured.
+
+    Examples
+    --------
+    >>> memory_in_use([CPU])[CPU] > 0
+    True
     """
     return {(kind, number): _gpu_memory(number) if kind == "GPU" else _process_memory() for kind, number in places}
 

@@ -23,6 +23,14 @@ class ResponseSender:
     ----------
     closed : bool
         Whether the final response was sent.
+
+    Examples
+    --------
+    >>> sender = ResponseSender(InferRequest("stream", {}, print), lambda request, response: print(response.final))
+    >>> sender.send(InferResponse(final=False))
+    False
+    >>> sender.send(InferResponse())
+    True
     """
 
     __slots__ = ("_deliver", "_request", "closed")
@@ -73,6 +81,13 @@ class Execution:
         Timestamps of the monotonic clock in ns. In the statistics extension, ``compute_input`` is the time between
         the first two, ``compute_infer`` between the middle two, ``compute_output`` between the last two. A backend
         that measures the execution itself sets all of them in ``execute``.
+
+    Examples
+    --------
+    >>> execution = Execution([InferRequest("double", {}, print)], size=1, deliver=print)
+    >>> execution.respond(0, [])
+    >>> execution.responses
+    [InferResponse(outputs=[], final=True)]
     """
 
     __slots__ = (

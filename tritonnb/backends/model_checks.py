@@ -39,6 +39,13 @@ def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
     ------
     InvalidArgumentError
         If the parameter is not an integer.
+
+    Examples
+    --------
+    >>> context = ModelContext("m", 1, pb.ModelConfig(), Path("m"))
+    >>> context.config.parameters["NUM_STREAMS"].string_value = "2"
+    >>> integer_parameter(context, "NUM_STREAMS", 1)
+    2
     """
     return read_parameter(context, name, default, int, "an integer")
 
@@ -57,6 +64,11 @@ def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
     ------
     InvalidArgumentError
         If the parameter is neither ``true`` nor ``false``.
+
+    Examples
+    --------
+    >>> boolean_parameter(ModelContext("m", 1, pb.ModelConfig(), Path("m")), "ENABLE_BATCH_PADDING", False)
+    False
     """
     return read_parameter(context, name, default, lambda text: _BOOLEANS[text.lower()], "'true' or 'false'")
 
@@ -104,6 +116,12 @@ class ModelTensor:
     datatype : DataType
     shape : tuple of int
         Including the batch dimension, if there is one; -1 is a variable dimension.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> ModelTensor("x", FP32, (-1, 3)).shape
+    (-1, 3)
     """
 
     name: str
@@ -137,6 +155,15 @@ def find_model_file(
     ------
     TritonError
         If the file does not exist.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     (Path(directory) / "1").mkdir()
+    ...     (Path(directory) / "1" / "model.bin").touch()
+    ...     find_model_file(ModelContext("m", 1, pb.ModelConfig(), Path(directory)), "model.bin").name
+    'model.bin'
     """
     path = context.version_directory / (context.config.default_model_filename or default)
     if in_directory and path.is_dir():
@@ -172,6 +199,15 @@ def complete_config(
     ------
     InvalidArgumentError
         If the configuration has a ``max_batch_size``, and the model does not support batching.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> config = pb.ModelConfig()
+    >>> tensors = [ModelTensor("x", FP32, (-1, 3))]
+    >>> complete_config(config, tensors, tensors, batching=True, default_max_batch_size=4)
+    >>> config.max_batch_size, list(config.input[0].dims)
+    (4, [3])
     """
     # Only tensors that are missing are read: the others may have types that Triton does not have.
     described = ((config.input, inputs), (config.output, outputs))
@@ -209,6 +245,10 @@ def check_input_count(model_name: str, configured: int, provided: int, required:
     ------
     InvalidArgumentError
         If there are more inputs than the model has, or fewer than it requires.
+
+    Examples
+    --------
+    >>> check_input_count("m", configured=1, provided=2, required=1)
     """
     if not (provided if required is None else required) <= configured <= provided:
         raise InvalidArgumentError(
@@ -231,6 +271,11 @@ def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
     ------
     InvalidArgumentError
         If the model has no tensor with this name.
+
+    Examples
+    --------
+    >>> find_tensor("x", {"x": 1, "y": 2}, "input")
+    1
     """
     if name not in tensors:
         allowed = ", ".join(sorted(tensors))
@@ -255,6 +300,12 @@ def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, 
     ------
     InvalidArgumentError
         If they do not fit.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> config = pb.ModelConfig(name="m", max_batch_size=8)
+    >>> check_tensor(config, TensorSpec("x", FP32, (3,)), ModelTensor("x", FP32, (-1, 3)), "input")
     """
     if tensor.datatype is not spec.datatype:
         raise InvalidArgumentError(

@@ -89,6 +89,11 @@ class DataType:
         Whether arrays hold bit patterns instead of values: BF16.
     values_dtype : numpy.dtype
         Dtype of the values that `to_values` returns: ``float32`` for BF16, otherwise ``numpy``.
+
+    Examples
+    --------
+    >>> FP32.config_name, FP32[3, -1].dims
+    ('TYPE_FP32', (3, -1))
     """
 
     name: str
@@ -239,6 +244,11 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     ------
     InvalidArgumentError
         If there is none, such as for complex numbers.
+
+    Examples
+    --------
+    >>> datatype_of(np.float32).name
+    'FP32'
     """
     numpy = dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)
     if numpy.kind in "SUO":

@@ -65,6 +65,11 @@ class Status(enum.Enum):
 
     ``Status.INVALID_ARG.label`` is the code as Triton prints it inside longer messages
     (``TRITONSERVER_ErrorCodeString``).
+
+    Examples
+    --------
+    >>> Status.UNAVAILABLE.http, Status.UNAVAILABLE.label
+    (503, 'Unavailable')
     """
 
     UNKNOWN = (400, "Unknown")
@@ -149,49 +154,97 @@ class TritonError(Exception):
 
 
 class UnknownError(TritonError):
-    """An error of unknown kind."""
+    """An error of unknown kind.
+
+    Examples
+    --------
+    >>> UnknownError("failed").status.label
+    'Unknown'
+    """
 
     default_status = Status.UNKNOWN
 
 
 class InternalError(TritonError):
-    """The server or a backend failed."""
+    """The server or a backend failed.
+
+    Examples
+    --------
+    >>> InternalError("failed").status.http
+    500
+    """
 
     default_status = Status.INTERNAL
 
 
 class NotFoundError(TritonError):
-    """The model, version, or shared-memory region does not exist."""
+    """The model, version, or shared-memory region does not exist.
+
+    Examples
+    --------
+    >>> NotFoundError("model 'm' is not found").status.http
+    404
+    """
 
     default_status = Status.NOT_FOUND
 
 
 class InvalidArgumentError(TritonError):
-    """The request or the configuration is invalid."""
+    """The request or the configuration is invalid.
+
+    Examples
+    --------
+    >>> InvalidArgumentError("unexpected shape").status.http
+    400
+    """
 
     default_status = Status.INVALID_ARG
 
 
 class UnavailableError(TritonError):
-    """Temporarily unavailable: the queue is full, the request expired, or the server is stopping."""
+    """Temporarily unavailable: the queue is full, the request expired, or the server is stopping.
+
+    Examples
+    --------
+    >>> UnavailableError("the queue is full").status.http
+    503
+    """
 
     default_status = Status.UNAVAILABLE
 
 
 class UnsupportedError(TritonError):
-    """Triton, or this server, does not support it."""
+    """Triton, or this server, does not support it.
+
+    Examples
+    --------
+    >>> UnsupportedError("not supported").status.http
+    501
+    """
 
     default_status = Status.UNSUPPORTED
 
 
 class AlreadyExistsError(TritonError):
-    """The name is already in use."""
+    """The name is already in use.
+
+    Examples
+    --------
+    >>> AlreadyExistsError("the region exists").status.label
+    'Already exists'
+    """
 
     default_status = Status.ALREADY_EXISTS
 
 
 class CancelledError(TritonError):
-    """The request was cancelled before it ran."""
+    """The request was cancelled before it ran.
+
+    Examples
+    --------
+    >>> CancelledError("cancelled").status.label
+    'Cancelled'
+    """
 
     default_status = Status.CANCELLED
 

@@ -21,7 +21,19 @@ _LATE = 0.05
 
 
 def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
-    """Draw the latency of each request over time, into ``ax`` or a new figure."""
+    """Draw the latency of each request over time, into ``ax`` or a new figure.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
+    >>> result.plot().alt.startswith("Latency")
+    True
+    """
     ax = axes_for(ax, 3.2, describe(result))
     table = result.responses[:: len(result.responses) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]

@@ -35,6 +35,13 @@ def plot(recording: Recording) -> Plot:
     """Draw static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
 
     Each takes ``start_ms=`` and ``end_ms=`` to select a time range and returns a figure.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", poisson(100, 1, seed=1), fixed(10))
+    >>> recording.plot.timeline(start_ms=100, end_ms=200).alt.startswith("Timeline")
+    True
     """
     return Plot(recording)
 
@@ -246,6 +253,14 @@ def plot_comparison(comparison: Comparison, *, start_ms: float | None = None, en
     -------
     matplotlib.figure.Figure
         Displayed by a notebook if it is the last expression of a cell.
+
+    Examples
+    --------
+    >>> from tritonnb import constant, fixed, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", constant(200, 1), fixed(8))
+    >>> figure = recording.what_if(count=2).plot(end_ms=100)
+    >>> figure.alt.startswith("With count")
+    True
     """
     before, after = comparison.names
     if comparison.recorded is not None:

@@ -123,5 +123,19 @@ def _cost(entry: Mapping[str, Any]) -> SizeCost:
 
 
 def plot(model: Model) -> StatisticsPlot:
-    """Draw the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
+    """Draw the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     before = server["double"].stats()
+    ...     _ = server["double"](X=[[1.0]])
+    ...     figure = server["double"].plot.batch_sizes(since=before)
+    >>> figure.alt.startswith("Batch sizes")
+    True
+    """
     return StatisticsPlot(model.stats())

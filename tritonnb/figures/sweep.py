@@ -23,6 +23,17 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ----------
     ax : Axes, optional
         By default a new figure is drawn.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+    >>> result.plot().alt.startswith("Best of")
+    True
     """
     shown = [*sweep.trials[:_ROWS], sweep.running]
     ax = axes_for(ax, 1.3 + 0.34 * len(shown), describe(sweep))

@@ -14,7 +14,15 @@ from tritonnb.recording.twin import Twin
 
 @with_short_traceback
 def draw(twin: Twin, ax: Axes | None = None) -> Figure:
-    """Draw the execution times of a twin into ``ax`` or a new figure, up to twice the largest recorded size."""
+    """Draw the execution times of a twin into ``ax`` or a new figure, up to twice the largest recorded size.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", poisson(100, 4, seed=1), fixed(5))
+    >>> recording.twin().plot().alt.startswith("Execution time")
+    True
+    """
     ax = axes_for(ax, 3.2, describe(twin))
     executions = twin.times.executions
     stalled = {begin_ns for begin_ns, _ in twin.times.stalls}

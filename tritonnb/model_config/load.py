@@ -39,6 +39,11 @@ class ConfigError(TritonError):
     client_message : str
     log_lines : list of str
         The lines that Triton logs, in order.
+
+    Examples
+    --------
+    >>> ConfigError("m", "unexpected platform").cause
+    'unexpected platform'
     """
 
     default_status = Status.INTERNAL

@@ -22,6 +22,12 @@ class TensorSpec:
         The shape that the backend gets instead of ``dims``.
     optional, ragged, shape_tensor : bool
         ``optional``, ``allow_ragged_batch`` and ``is_shape_tensor`` of an input.
+
+    Examples
+    --------
+    >>> from tritonnb.core.datatypes import FP32
+    >>> TensorSpec("X", FP32, (4,), reshape=(2, 2)).backend_dims
+    (2, 2)
     """
 
     name: str
@@ -50,6 +56,13 @@ class ModelSpec:
         In the order of the configuration; of several tensors with one name, the first.
     correlation_id : TensorSpec or None
         The control tensor for correlation IDs of a model with a sequence batcher.
+
+    Examples
+    --------
+    >>> from google.protobuf import text_format
+    >>> text = 'name: "m" max_batch_size: 8 input { name: "X" data_type: TYPE_FP32 dims: 4 }'
+    >>> ModelSpec.from_config(text_format.Parse(text, pb.ModelConfig())).inputs["X"].dims
+    (4,)
     """
 
     name: str

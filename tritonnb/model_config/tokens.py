@@ -73,6 +73,11 @@ class ConfigSyntaxError(InvalidArgumentError):
         The parser's message, as Triton logs it.
     statement : int
         Offset in bytes of the innermost statement that was being parsed.
+
+    Examples
+    --------
+    >>> ConfigSyntaxError(3, 7, "Expected identifier.").line
+    3
     """
 
     def __init__(self, line: int, column: int, detail: str) -> None:

@@ -35,6 +35,12 @@ def view(recording: Recording) -> BatchView:
     ------
     InvalidArgumentError
         If the recording is not of exactly one model; see `for_model`.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> view = recording.view()
     """
     recording.require_every_request("view()")
     selected = of_one_model(recording)
@@ -145,6 +151,12 @@ def compare(comparison: Comparison) -> ComparisonView:
     Returns
     -------
     ipywidgets.VBox
+
+    Examples
+    --------
+    >>> from tritonnb import constant, fixed, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", constant(200, 1), fixed(8))
+    >>> view = recording.what_if(count=2).view()
     """
     runs = (comparison.before, comparison.after)
     until = max((end - begin) * TICKS // 1_000_000 for begin, end in (run.span_ns for run in runs))

@@ -61,6 +61,12 @@ def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
     ------
     NotFoundError
         If the model does not exist.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     server.dashboard().close()
     """
     if model is not None:
         _ = server[model]

@@ -47,7 +47,13 @@ class DebuggerPanel(anywidget.AnyWidget):
 
 
 def view(debugger: Debugger) -> DebuggerView:
-    """Open the debugger as a widget; a notebook shows it by itself."""
+    """Open the debugger as a widget; a notebook shows it by itself.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> view = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10)).debug().view()
+    """
     return DebuggerView(debugger)
 
 

@@ -53,6 +53,15 @@ def watch(model: ModelHandle) -> LiveBatchView:
     -------
     LiveBatchView
         A widget. Every call returns the same widget until it is closed.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     server["double"].watch().close()
     """
     return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
 

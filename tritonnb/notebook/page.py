@@ -58,6 +58,14 @@ def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", re
     ------
     InvalidArgumentError
         If the recording has no events of a model, or was made from a sampled trace.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> with TemporaryDirectory() as directory:
+    ...     recording.to_html(f"{directory}/recording.html", title="Two requests")
     """
     rec.require_every_request("to_html()")
     Path(path).write_text(_page(rec, title, remedies), encoding="utf-8")

@@ -20,6 +20,16 @@ def edit_remote_config(model: RemoteModelHandle) -> RemoteConfigEditor:
     -------
     ConfigEditor
         A widget. Every call returns the same widget until it is closed.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0, model_control_mode="explicit") as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with tnb.connect(server.url) as remote:
+    ...         remote["double"].edit().close()
     """
     editor = open_editors.open(model.server, model.name, lambda: RemoteConfigEditor(model, None))
     assert isinstance(editor, RemoteConfigEditor)

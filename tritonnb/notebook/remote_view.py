@@ -53,6 +53,16 @@ def watch(model: RemoteModelHandle, receiver: OtlpReceiver | None = None) -> Rem
     ------
     TritonError
         If the server does not respond, or cannot trace.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with tnb.connect(server.url) as remote:
+    ...         remote["double"].watch().close()
     """
     return StatisticsView(model) if receiver is None else RemoteBatchView(model, receiver)
 

@@ -53,6 +53,15 @@ def open_traffic(model: Model, **options: Any) -> Traffic:
     ----------
     **options
         Options of `tritonnb.load`, such as ``inputs`` and ``shapes``, for the next start.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     server["double"].traffic().close()
     """
     panel = open_panels.open(model.server, model.name, lambda: Traffic(model))
     shapes = options.pop("shapes", None)

@@ -21,7 +21,13 @@ from tritonnb.teaching.worksheet import Worksheet
 
 
 def view(worksheet: Worksheet) -> WorksheetView:
-    """Open the exercise as a widget, in which requests are moved into batches; a notebook shows it by itself."""
+    """Open the exercise as a widget, in which requests are moved into batches; a notebook shows it by itself.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> view = tnb.worksheet("dynamic", seed=1).view()
+    """
     return WorksheetView(worksheet)
 
 

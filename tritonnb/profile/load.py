@@ -110,8 +110,14 @@ def load(
 
     Examples
     --------
-    >>> load = tnb.load(server["digits"], rate=300, arrivals="poisson", duration=5, seed=1)  # doctest: +SKIP
-    >>> load.wait()  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.load(server["double"], rate=300, arrivals="poisson", requests=60, seed=1).wait()
+    >>> result.sent
+    60
     """
     require_positive(grace=grace)
     source = find_model(model, name, over)

@@ -53,6 +53,17 @@ class LoadResult:
         Recording of the server; None for a server outside this process, or while the load is running.
     note : str
         What could not be measured, and why.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
+    >>> result.sent, len(result.latencies_ms)
+    (40, 40)
     """
 
     plot: ClassVar[Callable[..., Any]]

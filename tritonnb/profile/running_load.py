@@ -54,6 +54,18 @@ class Load:
         Requests so far; ``completed`` includes ``failed``.
     finished : concurrent.futures.Future
         Resolves with the result when the load has finished.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     load = tnb.load(server["double"], clients=2, requests=40)
+    ...     _ = load.wait()
+    >>> load.completed, load.failed
+    (40, 0)
     """
 
     def __init__(

@@ -107,8 +107,14 @@ def service_times(
 
     Examples
     --------
-    >>> tnb.service_times(server["digits"], sizes=[1, 8, 32])  # doctest: +SKIP
-    >>> tnb.service_times("http://127.0.0.1:8000/v2/models/digits")  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     times = tnb.service_times(server["double"], sizes=[1, 8])
+    >>> sorted(times)
+    [1, 8]
     """
     source = find_model(model, name)
     limit = max(1, config_of(source).max_batch_size)

@@ -113,8 +113,14 @@ def sweep(
 
     Examples
     --------
-    >>> result = tnb.sweep(server["digits"], count=[1, 2], constraint="p99 < 50 ms").wait()  # doctest: +SKIP
-    >>> result.apply()  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+    >>> len(result.trials)
+    2
     """
     bound = None if constraint is None else Constraint.parse(constraint)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):

@@ -58,6 +58,17 @@ class SweepResult:
         Measured milliseconds by batch size; empty for a given service model and for live trials.
     traffic : dict
         The workload of all trials, as arguments of `load`.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+    >>> result.traffic["rate"], result.searched
+    (100, False)
     """
 
     plot: ClassVar[Callable[..., Any]]

@@ -54,6 +54,13 @@ class Theory:
     latency_bound_ms : float or None
         Upper bound of the mean latency for Poisson arrivals of single rows at one instance, with neither a queue delay
         nor a limit of the batch size; None for other configurations, and if a batch reached ``max_batch_size``.
+
+    Examples
+    --------
+    >>> from tritonnb import constant, fixed, simulate
+    >>> result = theory(simulate("max_batch_size: 8 dynamic_batching { }", constant(50, 2), fixed(10)))
+    >>> round(result.rate), round(result.latency_ms)
+    (50, 10)
     """
 
     rate: float

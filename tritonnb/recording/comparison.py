@@ -74,6 +74,14 @@ class Comparison:
         also spends time between executions.
     names : tuple of str
         Labels of ``before`` and ``after``.
+
+    Examples
+    --------
+    >>> from tritonnb import constant, fixed, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", constant(200, 1), fixed(8))
+    >>> comparison = recording.what_if(count=2)
+    >>> comparison.edits
+    {'count': 2}
     """
 
     plot: ClassVar[Callable[..., Any]]

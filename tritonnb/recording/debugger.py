@@ -77,6 +77,13 @@ def debug(rec: Recording) -> Debugger:
     ------
     InvalidArgumentError
         If the recording is not of exactly one model with its configuration.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> debugger = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10)).debug()
+    >>> debugger.step()
+    True
     """
     return Debugger(rec)
 

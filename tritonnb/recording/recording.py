@@ -58,9 +58,10 @@ class Recording(RecordedEvents):
 
     Examples
     --------
-    >>> with server.record() as rec:  # doctest: +SKIP
-    ...     server["digits"](image=images)
-    >>> rec.batches[0].why  # doctest: +SKIP
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> [batch.size for batch in recording.batches]
+    [2, 3]
     """
 
     plot: ClassVar[Any]

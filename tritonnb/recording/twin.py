@@ -315,5 +315,11 @@ def twin(recording: Recording) -> Twin:
     ------
     InvalidArgumentError
         If the recording is a sample, is not of one model, lacks its configuration, or contains no executed batch.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", poisson(100, 4, seed=1), fixed(5))
+    >>> prediction = recording.twin().predict(rate=120)
     """
     return Twin(recording)

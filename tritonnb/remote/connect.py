@@ -61,8 +61,10 @@ def connect(
 
     Examples
     --------
-    >>> remote = tnb.connect("http://triton:8000")  # doctest: +SKIP
-    >>> remote["dense"].stats()["execution_count"]  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server, tnb.connect(server.url) as remote:
+    ...     print("trace" in remote.extensions)
+    True
     """
     scheme, authority, prefix = ModelAddress.split(url)
     access = ConnectionOptions(dict(headers or {}), ssl, timeout)

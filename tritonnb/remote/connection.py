@@ -81,6 +81,17 @@ class Remote(NamedModels):
     metrics_url : str or None
     extensions : sequence of str
         Of the protocol, that the server has.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with tnb.connect(server.url) as remote:
+    ...         print(list(remote), remote["double"](X=[[21.0]])["OUTPUT"])
+    ['double'] [[42.]]
     """
 
     dashboard: ClassVar[Callable[..., Any]]

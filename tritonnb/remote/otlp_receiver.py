@@ -40,6 +40,12 @@ class OtlpReceiver:
     port : int
     requests : collections.deque of TracedRequest
         The newest requests that were received.
+
+    Examples
+    --------
+    >>> with otlp_receiver(port=0) as receiver:
+    ...     receiver.url == f"http://127.0.0.1:{receiver.port}/v1/traces"
+    True
     """
 
     def __init__(self, port: int, host: str) -> None:

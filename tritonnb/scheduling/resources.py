@@ -20,6 +20,11 @@ class Resource:
         How much of it there is, or how much an instance needs.
     device : int or None
         Number of the GPU that has it; None for the whole server.
+
+    Examples
+    --------
+    >>> Resource("memory", 4, device=0)
+    Resource(name='memory', count=4, device=0)
     """
 
     name: str

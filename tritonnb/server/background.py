@@ -151,9 +151,15 @@ class BackgroundServer:
 
         Examples
         --------
-        >>> with server.record() as rec:  # doctest: +SKIP
-        ...     server["digits"](image=images)
-        >>> rec.batches[0].why  # doctest: +SKIP
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     with server.record() as recording:
+        ...         _ = server["double"](X=[[1.0]])
+        >>> recording.batches[0].size
+        1
         """
         events: list[Packed] = []
         recording = Recording()
@@ -177,7 +183,14 @@ class BackgroundServer:
 
         Examples
         --------
-        >>> server.recent().for_model("digits").batches[-1].why  # doctest: +SKIP
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     _ = server["double"](X=[[1.0], [2.0]])
+        ...     print(server.recent().for_model("double").batches[-1].size)
+        2
         """
         recording = Recording()
         recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))

@@ -23,11 +23,16 @@ class ConfigHandle(EditableConfig):
 
     Examples
     --------
-    >>> config = server["dense"].config  # doctest: +SKIP
-    >>> config.dynamic_batching.max_queue_delay_microseconds = 5000  # doctest: +SKIP
-    >>> print(config.diff())  # doctest: +SKIP
-    >>> config.apply()  # doctest: +SKIP
-    'in place'
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     config = server["double"].config
+    ...     config.dynamic_batching.max_queue_delay_microseconds = 5000
+    ...     _ = config.apply()
+    ...     print(server["double"].config.dynamic_batching.max_queue_delay_microseconds)
+    5000
     """
 
     _server: Server

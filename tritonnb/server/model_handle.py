@@ -41,8 +41,14 @@ class ModelHandle:
 
     Examples
     --------
-    >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
-    >>> server["digits", 1](image=images)["scores"]  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     model = server["double"]
+    ...     print(model(X=[[1.5]])["OUTPUT"], model.stats()["inference_count"])
+    [[3.]] 1
     """
 
     plot: ClassVar[Any]

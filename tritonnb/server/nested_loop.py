@@ -30,6 +30,10 @@ def allow_nested() -> str:
     ------
     ImportError
         If neither is installed; both come with ``pip install "tritonnb[nested]"``.
+
+    Examples
+    --------
+    >>> package = allow_nested()  # doctest: +SKIP
     """
     installed = [name for name in _PACKAGES if importlib.util.find_spec(name) is not None]
     if not installed:

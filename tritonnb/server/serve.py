@@ -45,6 +45,13 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), **options: Unpack[
         If the given port is in use.
     InvalidArgumentError
         If a model repository does not exist.
+
+    Examples
+    --------
+    >>> server = serve(port=0)
+    >>> server.url.startswith("http://127.0.0.1:")
+    True
+    >>> server.stop()
     """
     repositories = paths_of(model_repository)
     key = tuple(str(repository.resolve()) for repository in repositories)

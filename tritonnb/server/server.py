@@ -90,9 +90,13 @@ class Server(NamedModels, BackgroundServer):
 
     Examples
     --------
-    >>> with Server("model_repository") as server:  # doctest: +SKIP
-    ...     print(server.models)
-    ...     server["digits"](image=images)
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     print(server["double"](X=[[21.0]])["OUTPUT"])
+    [[42.]]
     """
 
     dashboard: ClassVar[Callable[..., Any]]
@@ -205,10 +209,13 @@ class Server(NamedModels, BackgroundServer):
 
         Examples
         --------
-        >>> @server.model(max_batch_size=8, dynamic_batching={})  # doctest: +SKIP
-        ... def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...     return X * 2
-        >>> server["double"](X=[[1.0], [2.0]])["OUTPUT"]  # doctest: +SKIP
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8, dynamic_batching={})
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     print(server["double"](X=[[1.0], [2.0]])["OUTPUT"].tolist())
+        [[2.0], [4.0]]
         """
         if function is None:
             return functools.partial(self.model, **fields)

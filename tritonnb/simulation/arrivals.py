@@ -115,6 +115,12 @@ class ClosedLoop:
         Time between a response and the next request, in milliseconds.
     rows : int
         Batch size of each request.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> len(simulate("max_batch_size: 4", ClosedLoop(clients=2, requests=10), fixed(5)).requests)
+    10
     """
 
     clients: int
@@ -242,6 +248,12 @@ def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[A
     seed : int
     rows : int, optional
         Batch size of each request.
+
+    Examples
+    --------
+    >>> arrivals = poisson(rate=1000, duration=1, seed=1)
+    >>> 900 < len(arrivals) < 1100
+    True
     """
     require_positive(rate=rate, duration=duration)
     require_seed(seed)
@@ -262,6 +274,11 @@ def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) ->
         Seconds.
     rows : int, optional
         Batch size of each request.
+
+    Examples
+    --------
+    >>> [arrival.time_us for arrival in bursts(requests=2, every_ms=10, duration=0.02)]
+    [0, 0, 10000, 10000]
     """
     require_positive(requests=requests, every_ms=every_ms, duration=duration)
     times = [burst * every_ms * 1000 for burst in range(round(duration * 1000 / every_ms))]
@@ -279,6 +296,11 @@ def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.
         Milliseconds between requests of a sequence.
     stagger_ms : float, optional
         How much later than the previous one each sequence starts, in milliseconds.
+
+    Examples
+    --------
+    >>> [(arrival.sequence_id, arrival.sequence_start, arrival.sequence_end) for arrival in sequences([2], every_ms=5)]
+    [(1, True, False), (1, False, True)]
     """
     if not isinstance(lengths, Iterable):
         raise InvalidArgumentError(

@@ -219,6 +219,13 @@ def jittered(service: Service, *, sigma: float) -> Jittered:
     service : Service
     sigma : float
         Standard deviation of the factor's logarithm.
+
+    Examples
+    --------
+    >>> from tritonnb import simulate
+    >>> batches = simulate("", [(0, 1), (0, 1)], jittered(fixed(10), sigma=0.1), seed=1).batches
+    >>> len({batch.exec_end_ns - batch.exec_start_ns for batch in batches})
+    2
     """
     return Jittered(service, sigma)
 

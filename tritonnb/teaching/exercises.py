@@ -159,6 +159,13 @@ def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10
     ------
     InvalidArgumentError
         If the recording is not of exactly one model, or no request arrived after ``start_ms``.
+
+    Examples
+    --------
+    >>> from tritonnb import constant, fixed, simulate
+    >>> sheet = simulate("max_batch_size: 4 dynamic_batching { }", constant(200, 1), fixed(8)).worksheet(requests=3)
+    >>> bool(sheet.check("A"))
+    False
     """
     models = sorted({event.model for event in rec.events if isinstance(event, RequestArrived)})
     if len(models) != 1 or models[0] not in rec.configs:

@@ -37,6 +37,11 @@ class LogSettings:
         0 for no verbose messages.
     log_format : str
         ``default`` or ``ISO8601``.
+
+    Examples
+    --------
+    >>> LogSettings(log_verbose_level=1, log_format="ISO8601").log_info
+    True
     """
 
     log_file: str = ""

@@ -46,6 +46,11 @@ class TraceOptions:
         ``triton`` writes files, ``opentelemetry`` sends spans to a collector.
     exporting : tuple of (setting, value)
         The settings of the mode ``opentelemetry``: `tritonnb.telemetry.spans`.
+
+    Examples
+    --------
+    >>> TraceOptions(file="trace.json", levels=frozenset({"TIMESTAMPS"}), rate=1).mode
+    'triton'
     """
 
     file: str = ""

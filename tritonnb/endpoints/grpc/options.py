@@ -48,6 +48,11 @@ class GrpcOptions:
     transport : str
         ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option needs grpcio (TLS, keep-alive, age of
         connections), with which ``"fast"`` is an error. Not a flag of tritonserver.
+
+    Examples
+    --------
+    >>> GrpcOptions(restricted_protocol=(("inference", "key", "secret"),)).infer_response_compression_level
+    'none'
     """
 
     use_ssl: bool = False

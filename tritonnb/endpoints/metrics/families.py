@@ -122,6 +122,11 @@ class MetricsOptions:
         ``--metrics-config <name>=true``.
     quantiles : tuple of float
         ``--metrics-config summary_quantiles=<quantile>:<error>,...``; the quantiles are exact, the errors are ignored.
+
+    Examples
+    --------
+    >>> MetricsOptions(summary_latencies=True, quantiles=(0.5, 0.99)).quantiles
+    (0.5, 0.99)
     """
 
     cpu: bool = True
