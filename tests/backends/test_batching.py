@@ -22,7 +22,7 @@ def execution_of(*requests: InferRequest) -> Execution:
     return Execution(list(requests), sum(request.batch_size for request in requests), lambda *_: None)
 
 
-def test_a_single_request_is_not_copied() -> None:
+def test_single_request_is_not_copied() -> None:
     array = rows(1, 2)
     assert gather(execution_of(request(X=array)), "X") is array
 
@@ -31,7 +31,7 @@ def test_missing_optional_input_is_none() -> None:
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 
-def test_a_request_without_the_input_fails_alone_and_the_others_keep_their_rows() -> None:
+def test_request_without_the_input_fails_without_affecting_other_rows() -> None:
     execution = execution_of(request(X=rows(1)), request(Z=rows(0, 0)), request(X=rows(4)))
     batch = gather(execution, "X")
     assert batch is not None
@@ -41,7 +41,7 @@ def test_a_request_without_the_input_fails_alone_and_the_others_keep_their_rows(
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
 
 
-def test_a_request_with_another_shape_fails_alone_and_the_others_keep_their_rows() -> None:
+def test_request_with_another_shape_fails_without_affecting_other_rows() -> None:
     execution = execution_of(request(X=rows(1)), request(X=np.ones((1, 2), np.float32)), request(X=rows(4)))
     assert gather(execution, "X").ravel().tolist() == [1, 0, 4]
     assert str(execution.responses[1].error) == (
@@ -69,7 +69,7 @@ def test_read_only_input_is_copied_for_a_model_that_writes_to_it() -> None:
     assert not np.shares_memory(copy, shared)
 
 
-def test_too_few_rows_fail_the_requests_that_lack_them() -> None:
+def test_missing_output_rows_fail_their_requests() -> None:
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (OUT, rows(1, 2))}, batching=True)
     assert execution.responses[0].error is None
@@ -88,7 +88,7 @@ def test_request_receives_only_one_response() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-def test_gathered_rows_are_scattered_back(sizes: list[int]) -> None:
+def test_gather_and_scatter_round_trip(sizes: list[int]) -> None:
     requests = [request(X=rows(*(100 * index + row for row in range(size)))) for index, size in enumerate(sizes)]
     execution = execution_of(*requests)
     batch = gather(execution, "X")
@@ -103,7 +103,7 @@ def test_missing_string_rows_are_empty_strings() -> None:
     assert gather(execution, "S").tolist() == [[b"a"], [b""]]
 
 
-def test_a_reshape_of_an_output_is_undone() -> None:
+def test_reshape_of_an_output_is_undone() -> None:
     spec = TensorSpec("OUT", FP32, (1, -1), reshape=(-1,))
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (spec, np.zeros((3, 5), np.float32))}, batching=True)
@@ -121,7 +121,7 @@ def test_a_reshape_of_an_output_is_undone() -> None:
         ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
     ],
 )
-def test_a_reshape_is_undone_if_the_number_of_elements_matches(
+def test_reshape_is_undone_if_the_number_of_elements_matches(
     dims: tuple[int, ...], reshape: tuple[int, ...], shape: tuple[int, ...], undone: tuple[int, ...]
 ) -> None:
     array = np.zeros(shape, np.float32)

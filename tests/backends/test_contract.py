@@ -36,7 +36,7 @@ def test_outputs_that_were_not_requested_are_omitted(identity: Loaded) -> None:
     assert answer.outputs == []
 
 
-def test_a_read_only_input_is_accepted(identity: Loaded) -> None:
+def test_read_only_input_is_accepted(identity: Loaded) -> None:
     array = np.frombuffer(np.ones((1, 2), np.float32).tobytes(), np.float32).reshape(1, 2)
     (answer,) = identity.run(request(IN0=array))
     assert answer.outputs[0].array.tolist() == [[1, 1]]
@@ -50,7 +50,7 @@ def test_null_request_consumes_its_rows_without_affecting_others(identity: Loade
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "pytorch"])
-def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path) -> None:
+def test_error_for_missing_model_file_names_it(backend: str, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"unable to find '.*1/model.*' for model 'm'"):
         Loaded(config_of(backend), tmp_path)
 

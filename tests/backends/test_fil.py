@@ -114,7 +114,7 @@ def test_regression_equals_the_librarys_prediction(tmp_path: Path) -> None:
     np.testing.assert_allclose(response.outputs[0].array.astype(float), predict(DIABETES[:8]), rtol=TOLERANCE)
 
 
-def test_a_classifier_outputs_the_class(tmp_path: Path) -> None:
+def test_classifier_outputs_the_class(tmp_path: Path) -> None:
     predict = xgboost_model("xgboost.json", None, DIGITS, DIGITS_CLASSES)(tmp_path)
     extra = parameters(model_type="xgboost_json", output_class="true")
     (response,) = Loaded(config_of("fil", tensors(64, 1), extra), tmp_path).run(request(input__0=DIGITS[:8]))
@@ -122,7 +122,7 @@ def test_a_classifier_outputs_the_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threshold", [None, 0.2, 0.9])
-def test_two_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: float | None) -> None:
+def test_binary_classes_are_separated_at_the_threshold(tmp_path: Path, threshold: float | None) -> None:
     predict = xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     extra += "" if threshold is None else parameters(threshold=str(threshold))
@@ -183,7 +183,7 @@ def test_model_without_batching_receives_rows_as_a_dimension(tmp_path: Path) -> 
     )
 
 
-def test_a_request_with_another_number_of_features_is_refused(tmp_path: Path) -> None:
+def test_request_with_another_number_of_features_is_refused(tmp_path: Path) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="true")
     loaded = Loaded(config_of("fil", tensors(-1, 1), extra), tmp_path)
@@ -328,7 +328,7 @@ def test_parameters_of_earlier_releases_are_named_in_the_log(tmp_path: Path, cap
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(
+def test_model_that_cannot_run_is_refused(
     tmp_path: Path, options: dict[str, Any], configured: str, breakage: Breakage, message: str
 ) -> None:
     xgboost_model("xgboost.ubj")(tmp_path)
@@ -336,7 +336,7 @@ def test_a_model_that_cannot_run_is_refused(
     check_refusal(tmp_path / "1" / "xgboost.ubj", breakage, lambda: Loaded(config, tmp_path), message)
 
 
-def test_a_model_with_several_targets_is_refused(tmp_path: Path) -> None:
+def test_torchscript_model_with_several_targets_is_refused(tmp_path: Path) -> None:
     targets = np.stack([DIABETES_VALUES, DIABETES_VALUES], axis=1)
     xgboost_model("xgboost.ubj", xgboost.XGBRegressor, DIABETES, targets)(tmp_path)
     extra = parameters(model_type="xgboost_ubj", is_classifier="false")

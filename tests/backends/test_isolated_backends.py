@@ -15,7 +15,7 @@ from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["python", "onnxruntime", "pytorch"])
-def test_a_backend_runs_a_batch_in_a_child(backend: str, tmp_path: Path) -> None:
+def test_backend_runs_a_batch_in_a_child(backend: str, tmp_path: Path) -> None:
     write_identity(backend, tmp_path)
     loaded = Loaded(config_of(backend), tmp_path, isolated=True)
     first, second = loaded.run(request(IN0=rows(1, 2)), request(IN0=rows(3)))
@@ -70,9 +70,7 @@ class Other(Backend):
 """
 
 
-def test_a_backend_of_another_package_runs_in_a_child_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backend_of_another_package_runs_unchanged_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = tmp_path / "site" / "other-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")

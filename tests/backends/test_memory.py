@@ -16,7 +16,7 @@ class NoDriver(Exception):
     """The driver is not there."""
 
 
-def test_the_memory_of_the_process_is_measured() -> None:
+def test_memory_of_the_process_is_measured() -> None:
     (before,) = memory_in_use([("CPU", 0)]).values()
     pages = mmap.mmap(-1, 32_000_000)  # an array may get memory that the process has already
     np.frombuffer(pages, np.uint8)[:] = 1
@@ -24,7 +24,7 @@ def test_the_memory_of_the_process_is_measured() -> None:
     assert after - before >= len(pages) // 2
 
 
-def test_the_memory_of_a_gpu_is_read_through_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_gpu_is_read_through_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SimpleNamespace(
         NVMLError=NoDriver,
         nvmlInit=lambda: None,

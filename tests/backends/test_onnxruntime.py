@@ -40,7 +40,7 @@ def completed(directory: Path, settings: dict[str, str] | None = None, **config:
     ).config
 
 
-def test_a_model_with_variable_first_dimensions_is_completed_with_batching(tmp_path: Path) -> None:
+def test_model_with_variable_first_dimensions_is_completed_with_batching(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     config = completed(tmp_path)
     assert (config.max_batch_size, list(config.input[0].dims), list(config.output[0].dims)) == (4, [-1], [-1])
@@ -55,7 +55,7 @@ def test_default_batch_size_setting_of_zero_disables_batching(tmp_path: Path) ->
     assert not config.HasField("dynamic_batching")
 
 
-def test_a_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path) -> None:
+def test_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": [2, 3]}, {"B": [2, 3]})
     assert list(completed(tmp_path).input[0].dims) == [2, 3]
     with pytest.raises(InvalidArgumentError, match="autofill failed for model 'm': model does not support batching"):
@@ -69,7 +69,7 @@ def test_scalar_is_completed_as_one_element_with_an_empty_reshape(tmp_path: Path
     assert config.input[0].HasField("reshape")
 
 
-def test_a_configuration_with_tensors_is_unchanged(tmp_path: Path) -> None:
+def test_complete_configuration_is_not_changed_by_completion(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     assert Loaded(config_of("onnxruntime", max_batch_size=1), tmp_path).config.max_batch_size == 1
 
@@ -101,7 +101,7 @@ def test_string_inputs_and_outputs_are_bytes(tmp_path: Path) -> None:
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
 
 
-def test_a_string_that_is_not_utf8_is_refused_and_the_other_requests_run(tmp_path: Path) -> None:
+def test_non_utf8_string_fails_only_its_request(tmp_path: Path) -> None:
     write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     refused, answer = loaded.run(request(A=np.array([[b"\xfa"]], object)), request(A=np.array([[b"a"]], object)))
@@ -127,7 +127,7 @@ def test_session_options_come_from_parameters_and_optimization(tmp_path: Path) -
     assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
 
 
-def test_a_parameter_that_is_not_a_number_is_refused_by_name(tmp_path: Path) -> None:
+def test_error_for_parameter_without_a_number_names_it(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "intra_op_thread_count" value { string_value: "many" } }'
     with pytest.raises(
@@ -186,7 +186,7 @@ def test_state_of_strings_is_returned_unchanged(tmp_path: Path) -> None:
     assert seen == [("BEFORE", [[b""]]), ("BEFORE", [[b"a"]])]
 
 
-def test_memory_of_the_arena_can_be_released_after_a_run(tmp_path: Path) -> None:
+def test_arena_memory_can_be_released_after_a_run(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     extra = 'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "cpu:0" } }'
     loaded = Loaded(config_of("onnxruntime", extra=extra), tmp_path)
@@ -220,7 +220,7 @@ def parameters(**settings: str) -> str:
     )
 
 
-def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = parameters(gpu_mem_limit="1000", arena_extend_strategy="1", cudnn_conv_algo_search="1", other="x")
     assert chosen_providers(monkeypatch, "KIND_GPU", settings) == [
         (
@@ -269,7 +269,7 @@ def test_unknown_parameters_of_an_accelerator_are_refused_by_name(
         chosen_providers(monkeypatch, "KIND_GPU", extra)
 
 
-def test_a_thread_pool_for_the_whole_process_is_refused(tmp_path: Path) -> None:
+def test_process_wide_thread_pool_is_refused(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     with pytest.raises(
         UnsupportedError,

@@ -88,7 +88,7 @@ def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSessi
     assert kept.tolist() == [[3, 3]]
 
 
-def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.InferenceSession) -> None:
+def test_request_with_an_error_response_keeps_its_state(session: ort.InferenceSession) -> None:
     bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
     one, two = Sequence(), Sequence()
     execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
@@ -98,7 +98,7 @@ def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.
     assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]
 
 
-def test_the_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
+def test_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path) -> None:
     """The path of KIND_GPU, without a GPU."""
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
     state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'

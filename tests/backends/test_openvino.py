@@ -69,7 +69,7 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_openvino(
 # What Triton completes: README of triton-inference-server/openvino_backend, "Auto-Complete Model Configuration".
 
 
-def test_a_layout_with_a_batch_dimension_completes_batching(tmp_path: Path) -> None:
+def test_layout_with_a_batch_dimension_completes_batching(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [-1, 3], layout="NC"))
     assert config.max_batch_size == 4
     assert config.HasField("dynamic_batching")
@@ -85,20 +85,20 @@ def test_default_batch_size_setting_is_at_least_1(tmp_path: Path) -> None:
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (1, False)
 
 
-def test_a_model_without_layout_is_completed_without_batching(tmp_path: Path) -> None:
+def test_model_without_layout_is_completed_without_batching(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [-1, 3]))
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 3])
     config = completed(write_ir(tmp_path, [2, 3]))
     assert list(config.input[0].dims) == [2, 3]
 
 
-def test_a_configured_batch_size_is_kept_without_a_layout(tmp_path: Path) -> None:
+def test_configured_batch_size_is_kept_without_a_layout(tmp_path: Path) -> None:
     config = completed(write_ir(tmp_path, [2, 3]), max_batch_size=5)
     assert (config.max_batch_size, list(config.input[0].dims)) == (5, [3])
     assert not config.HasField("dynamic_batching")
 
 
-def test_an_onnx_file_is_named_by_the_configuration(tmp_path: Path) -> None:
+def test_onnx_file_is_named_by_the_configuration(tmp_path: Path) -> None:
     write_identity("onnxruntime", tmp_path)
     loaded = Loaded(config_of("openvino", extra='default_model_filename: "model.onnx"'), tmp_path)
     (response,) = loaded.run(request(IN0=rows(1, 2)))
@@ -111,7 +111,7 @@ def test_batches_smaller_than_the_limit_run_at_their_size(tmp_path: Path) -> Non
     assert [response.outputs[0].array.tolist() for response in responses] == [[[2]], [[4], [6]]]
 
 
-def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_path: Path) -> None:
+def test_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_path: Path) -> None:
     write_ir(tmp_path, [-1, 1])
     fixed = parameters(SKIP_OV_DYNAMIC_BATCHSIZE="YES")
     loaded = Loaded(config_of("openvino", TENSORS.replace("-1", "1"), fixed, max_batch_size=4), tmp_path)
@@ -129,7 +129,7 @@ def test_a_fixed_batch_size_refuses_other_batches_unless_they_are_padded(tmp_pat
     assert len(padded.run(request(IN0=rows(1, 2)), request(IN0=rows(3, 4)))) == 2
 
 
-def test_a_model_whose_operations_fix_the_batch_size_runs_batches_of_that_size(tmp_path: Path) -> None:
+def test_model_with_operations_of_fixed_batch_size_runs_that_size(tmp_path: Path) -> None:
     parameter = ops.parameter([4, 1], np.float32, name="x")
     result = ops.reshape(parameter, np.array([4, 1]), special_zero=False)
     parameter.output(0).set_names({"IN0"})
@@ -142,7 +142,7 @@ def test_a_model_whose_operations_fix_the_batch_size_runs_batches_of_that_size(t
         loaded.run(request(IN0=rows(1, 2, 3)))
 
 
-def test_the_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path) -> None:
+def test_dims_of_the_configuration_replace_those_of_the_model(tmp_path: Path) -> None:
     write_ir(tmp_path, [1, 3])
     tensors = TENSORS.replace("dims: -1", "dims: 5")
     with pytest.raises(InvalidArgumentError, match="tensor 'IN0': the model expects 2 dimensions"):
@@ -192,7 +192,7 @@ def test_parameters_become_properties_of_the_compiled_model(tmp_path: Path) -> N
         ("CPU_EXTENSION_PATH", "/nowhere.so", "loading custom CPU extensions.*nowhere"),
     ],
 )
-def test_a_parameter_with_a_wrong_value_is_refused_by_name(tmp_path: Path, name: str, value: str, message: str) -> None:
+def test_error_for_invalid_parameter_names_it(tmp_path: Path, name: str, value: str, message: str) -> None:
     with pytest.raises(TritonError, match=message):
         Loaded(config_of("openvino", extra=parameters(**{name: value})), write_ir(tmp_path))
 
@@ -263,14 +263,14 @@ CONTROL = (
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(
+def test_model_that_cannot_run_is_refused(
     tmp_path: Path, ir: dict[str, Any], config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
     path = write_ir(tmp_path, **ir) / "1" / "model.xml"
     check_refusal(path, breakage, lambda: Loaded(config_of("openvino", **config), tmp_path), message)
 
 
-def test_an_output_without_a_batch_dimension_cannot_batch(tmp_path: Path) -> None:
+def test_output_without_a_batch_dimension_cannot_batch(tmp_path: Path) -> None:
     parameter = ops.parameter([-1, 2], np.float32, name="x")
     result = ops.reduce_sum(parameter, np.array([0]), keep_dims=True)
     parameter.output(0).set_names({"IN0"})
@@ -294,7 +294,7 @@ def test_incompatible_input_fails_the_batch(tmp_path: Path) -> None:
         loaded.run(request(IN0=np.ones((2, 4), np.float32)))
 
 
-def test_the_memory_of_a_model_is_reported_once(tmp_path: Path) -> None:
+def test_memory_of_a_model_is_reported_once(tmp_path: Path) -> None:
     loaded = Loaded(config_of("openvino"), write_ir(tmp_path))
     second = loaded.model.create_instance(InstanceSpec("m_0_1", 1, "KIND_CPU"))
     second.initialize()

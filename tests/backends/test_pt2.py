@@ -106,7 +106,7 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_pytorch(a
 
 
 @pytest.mark.parametrize("has_source", [True, False])
-def test_a_program_that_needs_two_rows_runs_with_one(
+def test_program_that_needs_two_rows_runs_with_one(
     archives: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], has_source: bool
 ) -> None:
     (tmp_path / "1").mkdir()
@@ -127,7 +127,7 @@ def test_a_program_that_needs_two_rows_runs_with_one(
     assert ("dim value is too small" in capfd.readouterr().err) is not has_source
 
 
-def test_the_exported_configuration_names_tensors_by_position(archives: Path) -> None:
+def test_exported_configuration_names_tensors_by_position(archives: Path) -> None:
     config = load_config(archives / "structured", "structured").config
     assert (config.backend, config.platform, config.max_batch_size) == ("pytorch", "torch_aoti", LIMIT)
     assert config.HasField("dynamic_batching")
@@ -146,7 +146,7 @@ def test_the_exported_configuration_names_tensors_by_position(archives: Path) ->
     assert [tensor.array[0].tolist() for tensor in response.outputs] == [[11] * 3, [5] * 3, [3]]
 
 
-def test_the_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
+def test_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
     path = tmp_path / "digits_pt2" / "1" / "model.pt2"
     path.parent.mkdir(parents=True)
     digits_pt2.write(path)
@@ -174,7 +174,7 @@ def test_model_pt2_selects_the_platform_without_a_configuration(archives: Path, 
     assert load_config(tmp_path / "m", "m").config.platform == "pytorch_libtorch"
 
 
-def test_a_program_with_a_fixed_first_dimension_runs_without_batching_only(archives: Path) -> None:
+def test_program_with_a_fixed_first_dimension_runs_without_batching_only(archives: Path) -> None:
     tensors = """
         input { name: "ARGS[0]" data_type: TYPE_FP32 dims: [ 2, 3 ] }
         output { name: "RESULT" data_type: TYPE_FP32 dims: [ 2, 3 ] }
@@ -207,7 +207,7 @@ def test_size_of_variable_dimension_is_checked_for_each_request(archives: Path) 
         model.run(named(**{"ARGS[0]": x, "ARGS[1][b]": x, "KWARGS[k]": k}))
 
 
-def test_a_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> None:
+def test_result_can_be_the_implicit_state_of_a_sequence(archives: Path) -> None:
     tensors = """
         input { name: "INPUT__0" data_type: TYPE_FP32 dims: 1 }
         output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: 1 }
@@ -308,14 +308,14 @@ def named(**arrays: np.ndarray) -> InferRequest:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(
+def test_model_that_cannot_run_is_refused(
     archives: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
     shutil.copytree(archives / "structured", tmp_path, dirs_exist_ok=True)
     check_refusal(tmp_path / "1" / "model.pt2", breakage, lambda: loaded(tmp_path, **config), message)
 
 
-def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_for_wrong_device_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded(archives / "structured").model
     instance = model.create_instance(InstanceSpec("m_0_0", 0, "KIND_GPU"))
     monkeypatch.setattr(model, "load", lambda index: model.__class__.load(model, -1))
@@ -325,7 +325,7 @@ def test_an_archive_for_another_device_is_refused(archives: Path, monkeypatch: p
         instance.initialize()
 
 
-def test_an_example_that_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
+def test_non_tensor_example_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="input 0: expected a tensor with a batch dimension, got 3"):
         tnb.export_pt2(Double(), (3,), tmp_path / "m", max_batch_size=4)
     with pytest.raises(InvalidArgumentError, match=r"input 0: expected one of .*, got torch\.complex64"):

@@ -43,9 +43,7 @@ from tritonnb.core.messages import InferRequest, discard_response
         ),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(
-    load: Load, tmp_path: Path, body: str, text: str
-) -> None:
+def test_load_error_has_tritons_text(load: Load, tmp_path: Path, body: str, text: str) -> None:
     with pytest.raises(InternalError) as caught:
         load(tmp_path, body)
     assert caught.value.message == text.format(path=tmp_path / "1" / "model.py")
@@ -61,7 +59,7 @@ def test_hint_for_missing_class_names_the_file_and_its_classes(load: Load, tmp_p
     assert caught.value.hint == f"{tmp_path / '1' / 'model.py'}: expected a class TritonPythonModel, got {got}"
 
 
-def test_the_arguments_of_initialize_are_strings(load: Load, tmp_path: Path) -> None:
+def test_arguments_of_initialize_are_strings(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def initialize(self, args):
@@ -84,7 +82,7 @@ def test_the_arguments_of_initialize_are_strings(load: Load, tmp_path: Path) -> 
     assert '"max_batch_size":8' in str(args["model_config"])
 
 
-def test_helpers_of_two_models_with_the_same_name_are_separate(load: Load, tmp_path: Path) -> None:
+def test_modules_with_equal_names_of_two_models_are_separate(load: Load, tmp_path: Path) -> None:
     body = "import helper\n" + PYTHON.replace(
         "request.inputs()[0].as_numpy()", "helper.change(request.inputs()[0].as_numpy())"
     )
@@ -98,9 +96,7 @@ def test_helpers_of_two_models_with_the_same_name_are_separate(load: Load, tmp_p
     assert [model.run(request(IN0=rows(0)))[0].outputs[0].array.item() for model in loaded] == [1, 2]
 
 
-def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_by_name(
-    load: Load, tmp_path: Path
-) -> None:
+def test_model_imports_version_modules_relatively_and_directory_modules_by_name(load: Load, tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "near.py").write_text("STEP = 1")
     (tmp_path / "1" / "later.py").write_text("STEP = 10")
@@ -113,7 +109,7 @@ def test_a_model_imports_modules_of_its_version_relatively_and_of_its_directory_
     assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
 
 
-def test_a_source_that_was_just_changed_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_just_changed_source_is_recompiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python would take cached bytecode for that of a source of the same second and size."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     imports = "import above, aside.part\nfrom . import near\nfrom .parts import part\n"
@@ -179,7 +175,7 @@ def test_users_path_entries_and_modules_survive_the_import_of_a_model(
     assert str(tmp_path) not in sys.path_importer_cache
 
 
-def test_an_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
+def test_unloaded_model_leaves_no_module(tmp_path: Path) -> None:
     """Not isolated: the process of a model ends with it."""
     before = set(sys.modules)
     loaded = load_model(tmp_path, PYTHON)
@@ -200,7 +196,7 @@ def test_execution_environment_is_refused(load: Load, tmp_path: Path) -> None:
 # --- executing ------------------------------------------------------------------------------------
 
 
-def test_an_exception_fails_the_batch_with_tritons_text(load: Load, tmp_path: Path) -> None:
+def test_exception_fails_the_batch_with_tritons_message(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, HEAD + "    def execute(self, requests):\n        raise ValueError('the model raised')\n")
     with pytest.raises(InternalError) as caught:
         loaded.run(request(IN0=rows(1)))
@@ -210,7 +206,7 @@ def test_an_exception_fails_the_batch_with_tritons_text(load: Load, tmp_path: Pa
     )
 
 
-def test_an_exception_without_a_message_is_described_by_its_type(load: Load, tmp_path: Path) -> None:
+def test_exception_without_a_message_is_described_by_its_type(load: Load, tmp_path: Path) -> None:
     body = HEAD.replace(
         "class Triton",
         """class Mute(Exception):
@@ -237,7 +233,7 @@ def test_unencodable_string_fails_the_batch_and_names_the_model(load: Load, tmp_
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
-def test_a_response_parameter_of_more_than_64_bits_is_an_error(load: Load, tmp_path: Path, value: int) -> None:
+def test_response_parameter_of_more_than_64_bits_is_an_error(load: Load, tmp_path: Path, value: int) -> None:
     body = (
         HEAD
         + f"""    def execute(self, requests):
@@ -256,7 +252,7 @@ def test_a_response_parameter_of_more_than_64_bits_is_an_error(load: Load, tmp_p
         ("[7]", "Expected an 'InferenceResponse' object in the execute function return list"),
     ],
 )
-def test_a_result_that_is_not_a_list_of_responses_is_refused(
+def test_execute_result_other_than_a_list_of_responses_is_refused(
     load: Load, tmp_path: Path, returned: str, text: str
 ) -> None:
     loaded = load(tmp_path, HEAD + f"    def execute(self, requests):\n        return {returned}\n")
@@ -265,7 +261,7 @@ def test_a_result_that_is_not_a_list_of_responses_is_refused(
     assert text in str(caught.value)
 
 
-def test_a_missing_execute_is_logged_and_reported_at_the_first_request(
+def test_missing_execute_is_an_error_of_the_first_request(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = load(tmp_path, HEAD + "    pass\n")
@@ -274,7 +270,7 @@ def test_a_missing_execute_is_logged_and_reported_at_the_first_request(
         loaded.run(request(IN0=rows(1)))
 
 
-def test_an_error_response_does_not_affect_the_other_requests(load: Load, tmp_path: Path) -> None:
+def test_error_response_does_not_affect_the_other_requests(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -288,7 +284,7 @@ def test_an_error_response_does_not_affect_the_other_requests(load: Load, tmp_pa
     assert good.outputs[0].array.tolist() == [[2]]
 
 
-def test_a_tensor_that_is_not_configured_is_dropped_and_logged_once(
+def test_unconfigured_output_is_dropped_and_logged_once(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = PYTHON.replace(
@@ -305,7 +301,7 @@ def test_a_tensor_that_is_not_configured_is_dropped_and_logged_once(
     ]
 
 
-def test_an_output_that_the_client_has_not_requested_is_dropped_without_a_log(
+def test_unrequested_output_is_dropped_without_a_log_message(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (answer,) = load(tmp_path, PYTHON).run(request(("OUT1",), IN0=rows(1)))
@@ -313,7 +309,7 @@ def test_an_output_that_the_client_has_not_requested_is_dropped_without_a_log(
     assert "dropped" not in caplog.text
 
 
-def test_a_model_may_write_to_its_inputs(load: Load, tmp_path: Path) -> None:
+def test_model_may_write_to_its_inputs(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -344,15 +340,13 @@ def test_model_that_calls_exit_fails_only_its_batch(load: Load, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble", "U1"])
-def test_a_dtype_without_a_datatype_is_refused_when_the_tensor_is_created(
-    load: Load, tmp_path: Path, dtype: str
-) -> None:
+def test_tensor_of_dtype_without_datatype_cannot_be_created(load: Load, tmp_path: Path, dtype: str) -> None:
     body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
     with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
         load(tmp_path, body).run(request(IN0=rows(1)))
 
 
-def test_a_reshape_of_an_output_is_undone(load: Load, tmp_path: Path) -> None:
+def test_reshape_of_an_output_is_undone(load: Load, tmp_path: Path) -> None:
     tensors = """
         input { name: "IN0" data_type: TYPE_FP32 dims: 1 }
         output { name: "OUT0" data_type: TYPE_FP32 dims: 1 reshape { shape: [] } }

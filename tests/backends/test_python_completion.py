@@ -29,7 +29,7 @@ def completing(body: str) -> str:
         "config.as_dict().pop('sequence_batching')",
     ],
 )
-def test_an_invalid_completed_configuration_is_ignored(complete: Complete, tmp_path: Path, body: str) -> None:
+def test_invalid_completed_configuration_is_ignored(complete: Complete, tmp_path: Path, body: str) -> None:
     assert complete(tmp_path, completing(body), "sequence_batching { }") is None
 
 

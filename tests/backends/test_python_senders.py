@@ -31,7 +31,7 @@ def wait(loaded: Loaded, condition: Callable[[], bool]) -> None:
 # --- decoupled models -----------------------------------------------------------------------------
 
 
-def test_a_decoupled_model_sends_any_number_of_responses(load: Load, tmp_path: Path) -> None:
+def test_decoupled_model_sends_any_number_of_responses(load: Load, tmp_path: Path) -> None:
     body = (
         HEAD
         + """    def execute(self, requests):
@@ -67,7 +67,7 @@ def test_decoupled_model_that_returns_responses_is_refused(load: Load, tmp_path:
 # --- models that are not decoupled ----------------------------------------------------------------
 
 
-def test_a_model_sends_its_response_before_or_after_execute_returns(load: Load, tmp_path: Path) -> None:
+def test_model_sends_its_response_before_or_after_execute_returns(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, SCRIPTED)
     keep = "self.sender, self.answer = senders[1], answers[1]"
     assert run(loaded, f"{keep}; senders[0].send(answers[0], FINAL); returned = [None, None]", 1, 2) == [None, None]
@@ -88,7 +88,7 @@ def test_dropped_response_sender_sends_an_error(load: Load, tmp_path: Path) -> N
     assert str(answer.error) == "the model dropped the response sender without a response"
 
 
-def test_a_model_may_return_the_response_or_send_it_but_not_both(load: Load, tmp_path: Path) -> None:
+def test_model_that_returns_and_sends_a_response_is_refused(load: Load, tmp_path: Path) -> None:
     loaded = load(tmp_path, SCRIPTED)
     (answer,) = run(loaded, "self.sender, self.answer = senders[0], answers[0]; returned = answers", 1)
     assert answer is not None

@@ -79,7 +79,7 @@ def test_dlpack_refuses_strings_and_arrays_that_are_not_in_c_order() -> None:
         pb_utils.Tensor.from_dlpack("X", torch.zeros(2, 3).t())
 
 
-def test_types_of_the_utilities_are_tritons() -> None:
+def test_pb_utils_has_the_types_of_tritons_module() -> None:
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13

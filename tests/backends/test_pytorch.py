@@ -37,7 +37,7 @@ def values(answer: InferResponse | None) -> dict[str, float]:
     return {output.name: output.array.item() for output in answer.outputs}
 
 
-def test_names_of_arguments_take_precedence_over_the_order(tmp_path: Path) -> None:
+def test_argument_names_take_precedence_over_the_order(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["right", "left"], ["d", "n"])
     (answer,) = loaded.run(request(right=rows(1), left=rows(5)))
     assert values(answer) == {"d": 4, "n": -4}
@@ -61,7 +61,7 @@ def test_module_with_a_dictionary_argument_receives_tensors_by_name(tmp_path: Pa
     assert values(answer) == {"d": 4}
 
 
-def test_fewer_tensors_than_outputs_is_an_error(tmp_path: Path) -> None:
+def test_fewer_results_than_outputs_are_an_error(tmp_path: Path) -> None:
     loaded = load(FromDict(), tmp_path, ["a", "b"], ["d", "e"])
     with pytest.raises(InvalidArgumentError, match=r"The output e .* doesn't exist\. This model has 1 outputs"):
         loaded.run(request(a=rows(1), b=rows(1)))
@@ -72,7 +72,7 @@ def test_too_many_inputs_fail_the_load(tmp_path: Path) -> None:
         load(Subtract(), tmp_path, ["x", "y", "z"], ["d", "n"])
 
 
-def test_an_output_of_another_type_is_an_error(tmp_path: Path) -> None:
+def test_output_of_wrong_type_is_an_error(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "OUT0" data_type: TYPE_INT64 dims: 1 }'
     loaded = Loaded(config_of("pytorch", tensors), tmp_path)
@@ -80,14 +80,14 @@ def test_an_output_of_another_type_is_an_error(tmp_path: Path) -> None:
         loaded.run(request(IN0=rows(1)))
 
 
-def test_a_file_that_is_not_torchscript_fails_the_load(tmp_path: Path) -> None:
+def test_load_fails_if_the_file_is_not_torchscript(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.pt").write_bytes(b"nonsense")
     with pytest.raises(InternalError, match="failed to load model 'm'"):
         Loaded(config_of("pytorch"), tmp_path)
 
 
-def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path) -> None:
+def test_datatype_without_torch_dtype_is_refused(tmp_path: Path) -> None:
     write_identity("pytorch", tmp_path)
     tensors = (
         'input { name: "IN0" data_type: TYPE_UINT16 dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
@@ -97,7 +97,7 @@ def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["INFERENCE_MODE", "DISABLE_OPTIMIZED_EXECUTION", "ENABLE_WEIGHT_SHARING"])
-def test_parameters_are_booleans(tmp_path: Path, name: str) -> None:
+def test_boolean_parameters_are_accepted_in_any_case(tmp_path: Path, name: str) -> None:
     write_identity("pytorch", tmp_path)
     for text in ("true", "FALSE"):
         extra = f'parameters {{ key: "{name}" value {{ string_value: "{text}" }} }}'
@@ -133,19 +133,19 @@ class Weight(torch.nn.Module):
         return self.weight * a
 
 
-def test_an_omitted_input_does_not_change_the_positions_of_the_others(tmp_path: Path) -> None:
+def test_omitted_input_does_not_change_the_positions_of_the_others(tmp_path: Path) -> None:
     loaded = load(WithDefault(), tmp_path, ["a", "b", "c"], ["d"])
     (answer,) = loaded.run(request(a=rows(1), c=rows(3)))
     assert values(answer) == {"d": 301}
 
 
-def test_an_omitted_input_without_a_default_is_an_error(tmp_path: Path) -> None:
+def test_omitted_input_without_a_default_is_an_error(tmp_path: Path) -> None:
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
     with pytest.raises(InvalidArgumentError, match="model 'm': expected input 'x', got none"):
         loaded.run(request(y=rows(1)))
 
 
-def test_a_result_that_is_not_a_tensor_is_an_error(tmp_path: Path) -> None:
+def test_result_that_is_not_a_tensor_is_an_error(tmp_path: Path) -> None:
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
     with pytest.raises(InternalError, match=r"output must be of type Tensor or List\[str\], received List\[int\]"):
         loaded.run(request(a=rows(1)))
@@ -187,7 +187,7 @@ def test_modes_of_a_model_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "Optimized execution is enabled for model instance 'm'" in caplog.messages
 
 
-def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
+def test_output_strings_are_lists_with_one_string_per_row(tmp_path: Path) -> None:
     save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
     texts = [np.array([b"a", "ö".encode()], object), np.array([b""], object)]
@@ -196,7 +196,7 @@ def test_strings_are_lists_with_one_for_each_row(tmp_path: Path) -> None:
     assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
 
 
-def test_a_string_that_is_not_utf8_is_refused_and_the_other_requests_run(tmp_path: Path) -> None:
+def test_non_utf8_string_fails_only_its_request(tmp_path: Path) -> None:
     save_scripted(Shout(), tmp_path)
     loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
     texts = [np.array([text], object) for text in (b"\xfa", b"a")]
@@ -333,7 +333,7 @@ def test_state_does_not_share_memory_with_a_response(tmp_path: Path) -> None:
     assert values(first) == {"TOTAL_OUT__1": 1}
 
 
-def test_a_state_of_another_datatype_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+def test_state_of_wrong_datatype_is_refused_and_not_stored(tmp_path: Path) -> None:
     extra = TWO_STATES.replace("TYPE_FP32", "TYPE_INT32", 1)
     loaded = load(SumAndCount(), tmp_path, ["X__0"], ["MEAN__0"], extra=extra)
     states = sequence()
@@ -363,14 +363,14 @@ def test_control_tensors_are_arguments_by_index(tmp_path: Path) -> None:
         (["X__3"], ["MEAN__0"], TWO_STATES, "'X__3' refers to an argument which doesn't exist: 'forward' has 3"),
     ],
 )
-def test_names_of_a_model_with_state_have_an_index(
+def test_tensor_names_of_a_stateful_model_need_an_index(
     tmp_path: Path, inputs: list[str], outputs: list[str], states: str, complaint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         load(SumAndCount(), tmp_path, inputs, outputs, extra=states)
 
 
-def test_a_control_tensor_without_an_index_fails_the_load(tmp_path: Path) -> None:
+def test_load_fails_if_a_control_tensor_has_no_index(tmp_path: Path) -> None:
     control = 'name: "left" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }'
     extra = f"sequence_batching {{ control_input {{ {control} }} }}"
     with pytest.raises(InternalError, match="input 'left' does not follow <name>__<index> naming convention"):

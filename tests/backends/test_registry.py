@@ -55,7 +55,7 @@ def test_unknown_backend_is_refused_with_tritons_message(name: str) -> None:
         ("tensorrt", "tensorrt", "tensorrt"),
     ],
 )
-def test_a_missing_library_names_the_pip_command(
+def test_error_for_missing_library_names_the_pip_command(
     monkeypatch: pytest.MonkeyPatch, backend: str, module: str, extra: str
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(f"tritonnb.backends.{backend}")]:

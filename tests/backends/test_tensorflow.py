@@ -126,7 +126,7 @@ def test_requests_over_http_and_grpc_share_batches_with_the_results_of_tensorflo
     )
 
 
-def test_the_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
+def test_example_model_is_the_network_of_digits(tmp_path: Path) -> None:
     path = tmp_path / "digits_tensorflow" / "1" / "model.savedmodel" / "saved_model.pb"
     path.parent.mkdir(parents=True)
     digits_tensorflow.write(path)
@@ -175,7 +175,7 @@ def test_graphdef_runs_its_initialisation_operations_first(graph: Path) -> None:
 # What Triton completes: README of triton-inference-server/tensorflow_backend, "Auto-Complete Model Configuration".
 
 
-def test_a_savedmodel_is_completed_with_batching(saved: Path) -> None:
+def test_savedmodel_is_completed_with_batching(saved: Path) -> None:
     config = Loaded(config_of("tensorflow", "", SAVED_MODEL, max_batch_size=0), saved).config
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (4, True)
     assert [(tensor.name, list(tensor.dims)) for tensor in (*config.input, *config.output)] == [
@@ -188,7 +188,7 @@ def test_a_savedmodel_is_completed_with_batching(saved: Path) -> None:
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, 4])
 
 
-def test_a_signature_with_fixed_dims_is_completed_without_batching(saved: Path) -> None:
+def test_signature_with_fixed_dims_is_completed_without_batching(saved: Path) -> None:
     extra = f"{SAVED_MODEL} {parameters(TF_SIGNATURE_DEF='fixed')}"
     config = Loaded(config_of("tensorflow", "", extra, max_batch_size=0), saved).config
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [2, 4])
@@ -335,7 +335,7 @@ def _product(network: Network) -> Any:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(
+def test_model_that_cannot_run_is_refused(
     saved: Path, tmp_path: Path, config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)

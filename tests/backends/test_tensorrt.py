@@ -75,7 +75,7 @@ def loaded(
     return Loaded(config, directory, settings, spec=GPU)
 
 
-def test_a_batch_runs_on_the_device(tmp_path: Path, cuda: Cuda) -> None:
+def test_batch_runs_on_the_device(tmp_path: Path, cuda: Cuda) -> None:
     model = loaded(write_plan(tmp_path))
     for values in ((1, 2), (3, 4, 5)):  # the buffers grow
         responses = model.run(*(request(IN0=rows(value)) for value in values))
@@ -86,7 +86,7 @@ def test_a_batch_runs_on_the_device(tmp_path: Path, cuda: Cuda) -> None:
     assert (cuda.allocations, cuda.streams) == ({}, set())
 
 
-def test_the_engine_completes_the_configuration(tmp_path: Path) -> None:
+def test_engine_completes_the_configuration(tmp_path: Path) -> None:
     write_plan(tmp_path, IN0={"shape": [-1, 3]}, OUT0={"shape": [-1, 3]})
     config = loaded(tmp_path, "", max_batch_size=0).config
     assert (config.max_batch_size, config.HasField("dynamic_batching")) == (LIMIT, True)
@@ -98,13 +98,13 @@ def test_the_engine_completes_the_configuration(tmp_path: Path) -> None:
     assert second.max_batch_size == 4
 
 
-def test_an_engine_without_a_batch_dimension_is_completed_without_batching(tmp_path: Path) -> None:
+def test_engine_without_a_batch_dimension_is_completed_without_batching(tmp_path: Path) -> None:
     write_plan(tmp_path, IN0={"shape": [2, 3]}, OUT0={"shape": [2, 3]})
     config = loaded(tmp_path, "", max_batch_size=0).config
     assert (config.max_batch_size, list(config.input[0].dims)) == (0, [2, 3])
 
 
-def test_an_output_can_be_the_implicit_state_of_a_sequence(tmp_path: Path) -> None:
+def test_output_can_be_the_implicit_state_of_a_sequence(tmp_path: Path) -> None:
     state = """
         sequence_batching { state { input_name: "STATE_IN" output_name: "STATE_OUT" data_type: TYPE_FP32 dims: 1 } }
     """
@@ -112,7 +112,7 @@ def test_an_output_can_be_the_implicit_state_of_a_sequence(tmp_path: Path) -> No
     assert totals_of_a_sequence(model, OneState("STATE_IN", rows(0)), "IN0", (1, 2, 3)) == [1, 3, 6]
 
 
-def test_a_shape_outside_the_profile_fails_the_batch(tmp_path: Path) -> None:
+def test_shape_outside_the_profile_fails_the_batch(tmp_path: Path) -> None:
     model = loaded(write_plan(tmp_path))
     with pytest.raises(InvalidArgumentError, match=r"'IN0' expected a shape between \[1,1\] and \[16,8\], got \[1,9"):
         model.run(request(IN0=np.ones((1, 9), np.float32)))
@@ -124,7 +124,7 @@ def test_failed_execution_has_tensorrts_log_message(tmp_path: Path) -> None:
         model.run(request(IN0=rows(1)))
 
 
-def test_a_shape_that_depends_on_values_is_refused(tmp_path: Path) -> None:
+def test_shape_that_depends_on_values_is_refused(tmp_path: Path) -> None:
     model = loaded(write_plan(tmp_path, OUT0={"depends_on_values": True}))
     with pytest.raises(UnsupportedError, match=r"output 'OUT0' .* got \[-1,1\], which depends on their values"):
         model.run(request(IN0=rows(1)))
@@ -137,7 +137,7 @@ def test_plugin_library_from_the_settings_is_loaded(tmp_path: Path) -> None:
         loaded(tmp_path, settings={"plugins": "good.so;bad.so"})
 
 
-def test_instances_run_on_gpus_only(tmp_path: Path) -> None:
+def test_cpu_instances_are_refused_by_tensorrt(tmp_path: Path) -> None:
     model = loaded(write_plan(tmp_path)).model
     with pytest.raises(InvalidArgumentError, match="model 'm', TensorRT backend supports only GPU device"):
         model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
@@ -207,7 +207,7 @@ def test_instances_run_on_gpus_only(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_model_that_cannot_run_is_refused(
+def test_model_that_cannot_run_is_refused(
     tmp_path: Path, plan: dict[str, Any], config: dict[str, Any], breakage: Breakage, message: str
 ) -> None:
     path = write_plan(tmp_path, **plan) / "1" / "model.plan"

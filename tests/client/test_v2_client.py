@@ -122,5 +122,5 @@ def typed_form(kind: Any) -> object:
     return kind.__name__
 
 
-def test_the_type_of_the_statistics_has_the_fields_of_the_message() -> None:
+def test_type_of_the_statistics_has_the_fields_of_the_message() -> None:
     assert typed_form(StatisticsEntry) == form(pb.ModelStatistics.DESCRIPTOR)

@@ -82,7 +82,7 @@ def test_lists_of_different_lengths_are_refused(values: Any, datatype: str) -> N
         convert(values, BY_NAME[datatype])
 
 
-def test_an_array_of_the_datatype_is_not_copied() -> None:
+def test_array_of_the_datatype_is_not_copied() -> None:
     array = np.ones(3, np.float32)
     assert convert(array, BY_NAME["FP32"]) is array
 

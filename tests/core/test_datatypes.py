@@ -30,7 +30,7 @@ def test_datatype_table_contains_every_number_of_the_protobuf_schema() -> None:
 
 
 @pytest.mark.parametrize("datatype", [datatype for datatype in DATATYPES if datatype is not BF16])
-def test_numpy_dtypes_are_those_of_the_official_client(datatype: DataType) -> None:
+def test_numpy_dtypes_equal_the_official_clients(datatype: DataType) -> None:
     assert np_to_triton_dtype(datatype.numpy) == datatype.name
 
 
@@ -44,7 +44,7 @@ def test_strings_of_any_width_are_bytes() -> None:
     assert datatype_of("U7") is datatype_of("S3") is BYTES
 
 
-def test_a_dtype_without_a_datatype_is_refused_by_name() -> None:
+def test_error_for_dtype_without_datatype_names_it() -> None:
     with pytest.raises(InvalidArgumentError, match="complex64"):
         datatype_of(np.complex64)
 

@@ -21,7 +21,7 @@ from tritonnb.core.errors import Status, TritonError
         (Status.CANCELLED, 400),
     ],
 )
-def test_http_status_of_each_code(status: Status, http: int) -> None:
+def test_each_status_code_has_its_http_status(status: Status, http: int) -> None:
     assert status.http == http
 
 

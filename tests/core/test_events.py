@@ -30,7 +30,7 @@ def event_of(kind: type[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(st.sampled_from(get_args(Event)).flatmap(event_of))
-def test_a_packed_event_is_restored_and_its_fields_are_at_their_positions(event: Any) -> None:
+def test_packed_event_round_trips_with_fields_at_their_positions(event: Any) -> None:
     packed = pack(event)
     assert unpack(packed) == event
     for name, position in vars(positions(type(event))).items():
@@ -38,7 +38,7 @@ def test_a_packed_event_is_restored_and_its_fields_are_at_their_positions(event:
 
 
 @given(event_of(BatchSent))
-def test_the_variable_parts_of_a_packed_batch_are_read_without_unpacking_it(event: BatchSent) -> None:
+def test_variable_parts_of_a_packed_batch_are_read_without_unpacking_it(event: BatchSent) -> None:
     packed = pack(event)
     assert (members_of(packed), slots_of(packed), facts_of(packed)) == (event.members, event.slots, event.facts)
 

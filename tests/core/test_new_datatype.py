@@ -38,7 +38,7 @@ def add_datatypes(source: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_datatype_is_added_in_one_module(tmp_path: Path) -> None:
+def test_datatype_can_be_added_in_one_module(tmp_path: Path) -> None:
     copy = tmp_path / "tritonnb"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd"))
     module = copy / "core" / "datatypes.py"

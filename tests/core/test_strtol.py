@@ -16,6 +16,6 @@ def test_leading_digits_of_a_string_are_read(text: str, number: int | None) -> N
 
 
 @pytest.mark.parametrize("digits", [20, 21, 5000, 50_000])
-def test_number_with_thousands_of_digits_is_out_of_range(digits: int) -> None:
+def test_integer_with_thousands_of_digits_is_out_of_range(digits: int) -> None:
     assert (leading_number("1" * digits) or 0) >= 2**63
     assert (leading_number("-" + "1" * digits) or 0) < -(2**63)

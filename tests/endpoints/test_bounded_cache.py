@@ -41,7 +41,7 @@ def test_repeated_key_is_cached_between_keys_that_never_repeat() -> None:
     assert answers[3:] == ["7"] * 17
 
 
-def test_the_oldest_value_is_dropped_first() -> None:
+def test_oldest_value_is_dropped_first() -> None:
     cache = BoundedCache[int, str](2)
     for key in (1, 1, 2, 2, 3, 3):
         offer(cache, key)

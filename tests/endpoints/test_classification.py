@@ -17,7 +17,7 @@ def test_classes_are_sorted_by_value_with_index_and_label() -> None:
     assert classes.tolist() == [[b"0.700000:1:dog", b"0.200000:2"], [b"10000000000.000000:2", b"3.000000:0:cat"]]
 
 
-def test_equal_scores_are_ordered_by_index() -> None:
+def test_classes_with_equal_scores_are_ordered_by_index() -> None:
     assert classify(np.array([1, 3, 2, 3, 3]), INT8, 4, None, batching=False).tolist() == [
         b"3:1",
         b"3:3",
@@ -26,7 +26,7 @@ def test_equal_scores_are_ordered_by_index() -> None:
     ]
 
 
-def test_class_count_above_the_number_of_classes_gives_all() -> None:
+def test_class_count_above_the_number_of_classes_returns_all() -> None:
     for count in (9, 2**32 + 1):
         assert classify(SCORES, FP32, count, None, batching=True).shape == (2, 3)
 
@@ -53,6 +53,6 @@ def test_classification_is_refused_for_other_datatypes(datatype: DataType) -> No
 
 
 @pytest.mark.parametrize(("shape", "count"), [((2, 600_000), 600_000), ((1, 1_000_001), 1)])
-def test_very_many_classes_are_refused(shape: tuple[int, ...], count: int) -> None:
+def test_excessive_class_count_is_refused(shape: tuple[int, ...], count: int) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^classification output tensor too large$"):
         classify(np.zeros(shape, np.float32), FP32, count, None, batching=True)

@@ -61,7 +61,7 @@ def test_shared_memory_is_refused_over_grpc_by_default(channel: grpc.Channel, ki
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, DISABLED)
 
 
-def test_status_is_reported_despite_the_error(server: Server, channel: grpc.Channel) -> None:
+def test_shared_memory_status_is_available_by_default(server: Server, channel: grpc.Channel) -> None:
     status, _, body = send(server.port, {"method": "GET", "path": "/v2/systemsharedmemory/status"})
     assert (status, body) == (200, b"[]")
     assert not call(channel, "CudaSharedMemoryStatus").regions

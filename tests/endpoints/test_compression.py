@@ -45,7 +45,7 @@ def test_model_format_is_detected_from_the_data(name: str, packed: bytes) -> Non
 
 
 @pytest.mark.parametrize("name", [None, "identity"])
-def test_body_without_an_encoding_is_not_changed(name: str | None) -> None:
+def test_unencoded_body_is_not_changed(name: str | None) -> None:
     assert decompress(DATA, name, 1) is DATA
 
 
@@ -55,7 +55,7 @@ def test_unknown_compression_is_refused(name: str) -> None:
         decompress(DATA, name, 10_000)
 
 
-def test_an_empty_body_is_refused() -> None:
+def test_empty_body_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^nothing to be decompressed$"):
         decompress(b"", "gzip", 10_000)
 

@@ -74,7 +74,7 @@ def test_responses_are_sent_in_the_order_of_the_requests(order: list[int]) -> No
     assert [int(line.split()[1]) for line in peer.wire.sent.split(b"\r\n\r\n")[:-1]] == [200, 201, 202, 203]
 
 
-def test_reading_pauses_while_many_requests_wait(peer: Peer) -> None:
+def test_reading_is_paused_while_many_requests_wait(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 31)
     assert peer.wire.reading
@@ -84,7 +84,7 @@ def test_reading_pauses_while_many_requests_wait(peer: Peer) -> None:
     assert peer.wire.reading
 
 
-def test_reading_pauses_while_the_client_does_not_read(peer: Peer) -> None:
+def test_reading_is_paused_while_the_client_does_not_read(peer: Peer) -> None:
     peer.connection.pause_writing()
     assert not peer.wire.reading
     waiting = peer.connection._writable
@@ -109,7 +109,7 @@ def test_malformed_body_gets_no_response(peer: Peer) -> None:
     assert peer.messages[0].gone
 
 
-def test_an_endless_head_closes_the_connection(peer: Peer) -> None:
+def test_endless_head_closes_the_connection(peer: Peer) -> None:
     peer.feed(b"GET / HTTP/1.1\r\n", *[b"X: " + b"a" * 10_000 + b"\r\n"] * 7)
     assert peer.wire.state == "closed"
 
@@ -175,7 +175,7 @@ def test_disconnect_after_a_half_close_is_detected(loop: Loop, peer: Peer) -> No
     assert peer.wire.state == "aborted"
 
 
-def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer) -> None:
+def test_disconnect_is_reported_to_every_pending_request(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 3)
     peer.messages[0].answer()
@@ -209,7 +209,7 @@ def test_connection_with_unfinished_request_is_closed_when_idle(loop: Loop, peer
 @pytest.mark.parametrize(
     "beginning", [b"G", b"POST /one HTTP/1.1\r\nHo", REQUEST + b"GET /", REQUEST[:-1] + b"cGET / HTTP/1.1\r\nA"]
 )
-def test_a_head_that_arrives_byte_by_byte_has_a_time_limit(loop: Loop, peer: Peer, beginning: bytes) -> None:
+def test_head_that_arrives_byte_by_byte_has_a_time_limit(loop: Loop, peer: Peer, beginning: bytes) -> None:
     peer.feed(beginning)
     for _ in range(10):
         loop.pass_time(7)
@@ -257,7 +257,7 @@ def test_absolute_request_target_is_accepted(peer: Peer) -> None:
 STRANGE = "POST /é\x01 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc".encode()
 
 
-def test_target_can_have_any_bytes_in_any_number_of_reads(loop: Loop) -> None:
+def test_request_target_may_contain_any_bytes_in_any_number_of_reads(loop: Loop) -> None:
     for request in (STRANGE, STRANGE.replace(b"POST", b"BREW")):
         for cut in range(len(request) + 1):
             peer = Peer(loop)
@@ -268,7 +268,7 @@ def test_target_can_have_any_bytes_in_any_number_of_reads(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("line", [b"GET http://\xc3\xa9/ HTTP/1.1", b"GET \xc3\xa9 HTTP/1.1"])
-def test_target_that_is_not_a_path_is_refused(peer: Peer, line: bytes) -> None:
+def test_request_target_other_than_a_path_is_refused(peer: Peer, line: bytes) -> None:
     peer.feed(line + b"\r\nHost: h\r\n\r\n")
     assert (peer.messages, peer.wire.state) == ([], "closed")
 

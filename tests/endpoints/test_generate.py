@@ -33,7 +33,7 @@ def read(document: Any, config: str = TEXT, limit: int = 1 << 20) -> InferReques
     return read_generate_request(spec_of(config), 1, body, limit, discard_response)
 
 
-def test_members_are_inputs_parameters_or_the_id() -> None:
+def test_generate_request_members_are_inputs_parameters_or_the_id() -> None:
     request = read({"id": "7", "prompt": "hi", "temperature": 0.5, "parameters": {"weights": [1, 2], "stop": "x"}})
     assert request.id == "7"
     assert request.inputs.keys() == {"prompt", "weights"}
@@ -164,7 +164,7 @@ def test_disconnected_client_cancels_its_request(route: str) -> None:
 
 
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_an_error_of_the_model_has_its_own_status(route: str) -> None:
+def test_error_of_the_model_has_its_own_status(route: str) -> None:
     async def scenario() -> None:
         async with running() as server:
             async with asyncio.timeout(30):

@@ -92,7 +92,7 @@ def test_every_query_names_metrics_and_labels_that_exist(labels: dict[str, set[s
     assert expression.count("(") == expression.count(")")
 
 
-def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]) -> None:
+def test_grafana_legends_use_labels_of_their_queries(labels: dict[str, set[str]]) -> None:
     for target in (target for panel in PANELS for target in panel.get("targets", ())):
         grouped = _GROUPING.findall(target["expr"])
         available = (

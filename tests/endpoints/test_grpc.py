@@ -106,7 +106,7 @@ def test_aio_client_runs_concurrent_inferences(start: Start) -> None:
     assert asyncio.run(main(start())) == [2 * n for n in range(50)]
 
 
-def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start) -> None:
+def test_aio_client_stream_can_contain_requests_for_several_models(start: Start) -> None:
     async def requests() -> AsyncIterator[dict[str, Any]]:
         yield {"model_name": "addsub", "inputs": both(1, 1, 1, 1), "request_id": "add"}
         yield {"model_name": "countdown", "inputs": [input_of("COUNT", 2, rows=False)], "request_id": "count"}
@@ -259,20 +259,20 @@ def test_health_service_reports_readiness(start: Start) -> None:
         assert check(b"\x0a\x03any") == b"\x08\x01"
 
 
-def test_an_unknown_method_is_unimplemented(start: Start) -> None:
+def test_unknown_method_is_unimplemented(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary("/inference.GRPCInferenceService/NoSuch")(b"")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "")
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
-def test_bytes_that_are_not_a_request_are_refused(start: Start, method: str) -> None:
+def test_invalid_protobuf_request_is_refused(start: Start, method: str) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(b"\xff")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INTERNAL, "Unable to parse request")
 
 
-def test_malformed_bytes_end_a_stream_after_the_earlier_requests(start: Start) -> None:
+def test_malformed_bytes_end_a_stream_after_earlier_requests(start: Start) -> None:
     good = pb.ModelInferRequest(model_name="countdown", raw_input_contents=[struct.pack("<i", 2)])
     good.inputs.add(name="COUNT", datatype="INT32", shape=[1])
     with grpc.insecure_channel(address(start("countdown"))) as channel:
@@ -285,7 +285,7 @@ def test_malformed_bytes_end_a_stream_after_the_earlier_requests(start: Start) -
     assert answers == [struct.pack("<i", 1), struct.pack("<i", 0)]
 
 
-def test_a_restricted_protocol_needs_its_header(start: Start) -> None:
+def test_restricted_protocol_needs_its_header(start: Start) -> None:
     restricted = GrpcOptions(restricted_protocol=(("inference", "key", "secret"), ("health", "key", "secret")))
     with client_of(start(grpc=restricted)) as client:
         for call in (lambda **more: client.infer("addsub", both(1, 1, 1, 1), **more), client.is_server_live):
@@ -308,7 +308,7 @@ def test_headers_that_match_become_parameters(start: Start) -> None:
     assert b"other" not in seen
 
 
-def test_a_request_with_reserved_metadata_is_refused(start: Start) -> None:
+def test_request_with_reserved_metadata_is_refused(start: Start) -> None:
     server = start("parameters", grpc=GrpcOptions(header_forward_pattern="."))
     with client_of(server) as client:
         with pytest.raises(InferenceServerException) as raised:
@@ -317,7 +317,7 @@ def test_a_request_with_reserved_metadata_is_refused(start: Start) -> None:
     assert raised.value.status() == "StatusCode.INVALID_ARGUMENT"
 
 
-def test_a_taken_port_is_refused(start: Start) -> None:
+def test_taken_port_is_refused(start: Start) -> None:
     taken = int(address(start()).split(":")[1])
     with pytest.raises(UnavailableError, match=f"GRPC service cannot listen on .*:{taken}: .*in use; .*grpc_port=0"):
         start(grpc_port=taken)

@@ -52,7 +52,7 @@ def test_known_head_with_a_body_beyond_the_limit_is_refused_every_time(loop: Loo
     assert [message.body for message in server.messages] == [b"abc"]
 
 
-def test_a_refused_head_is_not_stored(loop: Loop, server: Server) -> None:
+def test_refused_head_is_not_stored(loop: Loop, server: Server) -> None:
     for _ in range(3):
         Peer(loop, server).feed(TOO_LARGE)
     assert server.heads.find(TOO_LARGE) is None
@@ -93,7 +93,7 @@ def test_heads_with_trace_ids_do_not_evict_other_heads(loop: Loop, server: Serve
         b"GET /three HTTP/1.1\r\nHost: h\r\n\r\n",
     ],
 )
-def test_cached_requests_are_answered_as_uncached_ones(loop: Loop, server: Server, request_: bytes) -> None:
+def test_cached_and_uncached_requests_have_equal_responses(loop: Loop, server: Server, request_: bytes) -> None:
     for follower in (b"", REQUEST):
         for _ in range(4):
             fresh, peer = Peer(loop), Peer(loop, server)

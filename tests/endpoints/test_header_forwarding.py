@@ -56,7 +56,7 @@ def test_without_a_pattern_nothing_is_forwarded() -> None:
     assert compile_forward_pattern("") is None
 
 
-def test_an_invalid_pattern_is_an_error() -> None:
+def test_invalid_pattern_is_an_error() -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"header forward pattern: expected a regular expression, got '\(': missing \)"
     ):

@@ -153,7 +153,7 @@ async def test_large_messages_are_split_into_frames_in_both_directions(server: R
 
 
 @with_server
-async def test_a_reset_cancels_the_request(server: Running) -> None:
+async def test_reset_cancels_the_request(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -167,7 +167,7 @@ async def test_a_reset_cancels_the_request(server: Running) -> None:
 
 
 @with_server
-async def test_a_lost_connection_cancels_its_requests(server: Running) -> None:
+async def test_lost_connection_cancels_its_requests(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -227,7 +227,7 @@ async def test_stream_reset_while_responses_wait_cancels_the_rest(server: Runnin
 
 
 @with_server
-async def test_a_unary_call_has_one_message(server: Running) -> None:
+async def test_unary_call_with_several_messages_is_refused(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.headers(1), frame(DATA, END_STREAM, 1, message(1) + message(2)))
@@ -236,7 +236,7 @@ async def test_a_unary_call_has_one_message(server: Running) -> None:
 
 
 @with_server
-async def test_call_that_is_not_grpc_is_refused(server: Running) -> None:
+async def test_non_grpc_call_is_refused(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, flags=END_HEADERS | END_STREAM, content_type="text/html"))
     assert b"'415'" in (await client.until(HEADERS, END_STREAM))[1]
@@ -250,7 +250,7 @@ async def test_call_that_is_not_grpc_is_refused(server: Running) -> None:
         (struct.pack(">BI", 0, 0xFFFFFFFF), 8),
     ],
 )  # fmt: skip
-async def test_body_that_is_not_a_message_is_an_error(server: Running, body: bytes, code: int) -> None:
+async def test_invalid_protobuf_body_is_an_error(server: Running, body: bytes, code: int) -> None:
     client = await server.connect()
     client.send(client.headers(1, grpc_encoding="gzip"), frame(DATA, END_STREAM, 1, body))
     assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
@@ -274,14 +274,14 @@ async def test_refused_stream_leaves_no_task(server: Running, body: bytes, code:
 
 
 @with_server
-async def test_an_unknown_compression_is_unimplemented(server: Running) -> None:
+async def test_unknown_compression_is_unimplemented(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, grpc_encoding="br"), frame(DATA, END_STREAM, 1, b"\1\0\0\0\1x"))
     assert b"'grpc-status': '12'" in (await client.until(HEADERS, END_STREAM))[1]
 
 
 @with_server
-async def test_early_error_asks_the_client_to_stop_sending(server: Running) -> None:
+async def test_early_error_resets_the_stream(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path="/no/such"))
     assert b"'grpc-status': '12'" in (await client.until(HEADERS, END_STREAM))[1]

@@ -108,7 +108,7 @@ STREAM_ERRORS = [
 
 
 @cases("case", of=STREAM_ERRORS)
-async def test_an_error_of_a_stream_ends_the_stream(server: Running, case: tuple[str, bytes, bytes, int]) -> None:
+async def test_error_of_a_stream_ends_the_stream(server: Running, case: tuple[str, bytes, bytes, int]) -> None:
     _, before, violation, code = case
     client = await server.connect()
     client.send(before, violation)
@@ -159,7 +159,7 @@ CONNECTION_ERRORS = [
 
 
 @cases("case", of=CONNECTION_ERRORS)
-async def test_an_error_of_the_connection_closes_it(server: Running, case: tuple[str, bytes, int]) -> None:
+async def test_error_of_the_connection_closes_it(server: Running, case: tuple[str, bytes, int]) -> None:
     _, violation, code = case
     client = await server.connect()
     client.send(violation)
@@ -167,7 +167,7 @@ async def test_an_error_of_the_connection_closes_it(server: Running, case: tuple
 
 
 @with_server
-async def test_data_after_the_end_of_a_stream_is_not_read(server: Running) -> None:
+async def test_data_after_the_end_of_a_stream_is_ignored(server: Running) -> None:
     """5.1: the call of a client that goes on sending ends with STREAM_CLOSED, or has ended already."""
     server.echo.hold = True
     client = await server.connect()

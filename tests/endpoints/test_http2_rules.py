@@ -159,7 +159,7 @@ async def test_settings_frame_is_sent_first(server: Running, first: bytes) -> No
 
 
 @with_server
-async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Running) -> None:
+async def test_streams_blocked_by_the_connection_window_take_turns(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1 << 20)))
     count, numbers = 4, tuple(range(10_000))
     client.send(*(client.request(2 * number + 1, *numbers) for number in range(count)))

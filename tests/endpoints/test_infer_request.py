@@ -79,14 +79,14 @@ def test_length_header_is_read_up_to_the_first_non_digit(value: str | None, leng
 
 
 @pytest.mark.parametrize("value", ["", "abc", "-", ".5"])
-def test_a_length_header_without_a_number_is_refused(value: str) -> None:
+def test_length_header_without_a_number_is_refused(value: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         header_length(value, b"123456789")
     assert raised.value.message == f"Unable to parse Inference-Header-Content-Length, got: {value}"
 
 
 @pytest.mark.parametrize("value", ["2147483648", "-2147483649", "9" * 5000])
-def test_a_length_of_more_than_32_bits_is_refused(value: str) -> None:
+def test_length_beyond_32_bits_is_refused(value: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         header_length(value, b"123456789")
     assert raised.value.message == (
@@ -96,7 +96,7 @@ def test_a_length_of_more_than_32_bits_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["-1", "10", "2147483647", "-2147483648"])
-def test_a_length_beyond_the_body_is_refused(value: str) -> None:
+def test_length_beyond_the_body_is_refused(value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^inference header size .* \(0, 9\), got: {value}$"):
         header_length(value, b"123456789")
 
@@ -114,7 +114,7 @@ def test_size_of_json_tensor_is_limited_before_its_elements_are_read() -> None:
         read({"inputs": [huge]})
 
 
-def test_the_limit_of_strings_includes_their_lengths() -> None:
+def test_limit_of_strings_includes_their_lengths() -> None:
     strings = spec_of("""
     name: "strings"
     input { name: "S" data_type: TYPE_STRING dims: [ -1 ] }
@@ -225,7 +225,7 @@ def test_heads_with_further_headers_are_not_cached(document: Any, tail: bytes) -
     assert cache.find(MODEL, data, length, discard_response) is None
 
 
-def test_known_head_followed_by_other_bytes_is_parsed_again() -> None:
+def test_known_json_header_with_other_bytes_is_parsed_again() -> None:
     cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
     assert cache.find(MODEL, data + b"x", length, discard_response) is None
     assert cache.find(MODEL, data[:-1], length, discard_response) is None

@@ -68,7 +68,7 @@ VALUES = st.recursive(
         ('{"é": x}', "Invalid value.", 7),
     ],
 )
-def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offset: int) -> None:
+def test_error_has_the_reason_and_the_offset(document: str, reason: str, offset: int) -> None:
     with pytest.raises(InternalError) as raised:
         parse(document.encode())
     assert raised.value.message == f"failed to parse the request JSON buffer: {reason} at {offset}"
@@ -92,7 +92,7 @@ def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offs
         ('"e309 0e000"', "e309 0e000"),
     ],
 )
-def test_condition_is_accepted(document: str, value: object) -> None:
+def test_json_document_is_accepted_with_its_value(document: str, value: object) -> None:
     assert parse(document.encode()) == value
 
 
@@ -100,7 +100,7 @@ def test_nan_is_accepted_as_a_number() -> None:
     assert repr(parse(b"NaN")) == "nan"
 
 
-def test_bytes_that_are_not_utf_8_become_surrogate_escapes() -> None:
+def test_non_utf8_bytes_become_surrogate_escapes() -> None:
     assert parse(b'"\xff\xc3"') == b"\xff\xc3".decode("utf-8", "surrogateescape")
     assert parse(b'["\xff", Inf]') == [b"\xff".decode("utf-8", "surrogateescape"), math.inf]
     with pytest.raises(InternalError, match=r"Invalid value\. at 5$"):
@@ -162,7 +162,7 @@ def test_quick_reader_accepts_only_what_rapidjson_accepts_with_the_same_value(do
 @pytest.mark.slow
 @given(VALUES, st.data())
 @settings(max_examples=200)
-def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, data: st.DataObject) -> None:
+def test_error_offset_of_truncated_document_is_within_it(value: object, data: st.DataObject) -> None:
     text = json.dumps({"member": value}).encode()
     end = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(InternalError) as raised:

@@ -79,7 +79,7 @@ def test_pipelined_bodies_of_all_sizes_arrive_whole_however_the_bytes_are_split(
 
 
 @pytest.mark.parametrize("loop", RUN)
-def test_client_that_disconnects_within_a_large_body_does_not_disturb_the_others(loop: str) -> None:
+def test_client_disconnecting_within_a_large_body_does_not_affect_others(loop: str) -> None:
     async def scenario() -> None:
         async with running() as server:
             client, other = await server.connect(), await server.connect()
@@ -106,7 +106,7 @@ def test_large_body_of_the_last_request_of_a_connection_is_read(loop: str) -> No
 
 @settings(deadline=None)
 @given(st.integers(1, 3_000), st.integers(1, 64), st.lists(st.integers(1, 900), min_size=1))
-def test_body_equals_the_added_bytes_for_any_reserved_memory(length: int, reserved: int, sizes: list[int]) -> None:
+def test_body_equals_the_received_bytes_for_any_reserved_memory(length: int, reserved: int, sizes: list[int]) -> None:
     content = bytes(number % 251 for number in range(length))
     body = Body(length, reserved)
     position = 0

@@ -32,7 +32,7 @@ class OvertakenLoop(uvloop.Loop):  # type: ignore[misc, name-defined]
             return await super().create_server(make_protocol, sock=own)
 
 
-def test_a_port_that_is_taken_between_bind_and_listen_is_an_error() -> None:
+def test_port_taken_between_bind_and_listen_is_an_error() -> None:
     loop = OvertakenLoop()
     try:
         with pytest.raises(OSError, match="already in use") as raised:
@@ -42,7 +42,7 @@ def test_a_port_that_is_taken_between_bind_and_listen_is_an_error() -> None:
         loop.close()
 
 
-def test_the_port_is_returned() -> None:
+def test_port_is_returned() -> None:
     async def connect() -> None:
         server, port = await listen(asyncio.Protocol, "127.0.0.1", 0, reuse_port=False)
         _, writer = await asyncio.open_connection("127.0.0.1", port)

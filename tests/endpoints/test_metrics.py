@@ -69,7 +69,7 @@ def add(server: Server, times: int = 3) -> None:
         server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
 
 
-def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> None:
+def test_metric_families_have_tritons_names_and_types(start: Callable[..., Server]) -> None:
     _, _, text = get(start("addsub"))
     kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     assert {name: kind for name, kind in kinds.items() if name.startswith("nv_inference")} == {
@@ -98,7 +98,7 @@ def test_cpu_utilization_covers_the_time_since_the_last_scrape(
     assert [samples(server)["nv_cpu_utilization[]"] for _ in range(2)] == [0.5, 0]
 
 
-def test_no_memory_is_pinned(start: Callable[..., Server]) -> None:
+def test_pinned_memory_metrics_are_zero(start: Callable[..., Server]) -> None:
     values = samples(start("addsub"))
     assert [values[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
 
@@ -111,14 +111,14 @@ def test_loaded_model_has_metrics_before_its_first_request(start: Callable[..., 
         assert values[f"nv_inference_request_failure{labels}"] == 0
 
 
-def test_labels_are_sorted_and_the_quantile_is_last(start: Callable[..., Server]) -> None:
+def test_metric_labels_are_sorted_with_the_quantile_last(start: Callable[..., Server]) -> None:
     _, _, text = get(start("versioned", metrics=EVERYTHING))
     lines = [line.rpartition(" ")[0] for line in text.splitlines()]
     assert 'nv_inference_request_failure{model="versioned",reason="OTHER",version="1"}' in lines
     assert 'nv_inference_request_summary_us{model="versioned",version="1",quantile="0.5"}' in lines
 
 
-def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> None:
+def test_counters_equal_the_statistics(start: Callable[..., Server]) -> None:
     server = start("addsub")
     add(server)
     values = samples(server)
@@ -234,7 +234,7 @@ def test_batches_are_counted_by_rule_and_size(start: Callable[..., Server]) -> N
     assert values[f"tritonnb_batch_size_count[{labels}, ('version', '1')]"] == 4
 
 
-def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]) -> None:
+def test_duration_counters_can_be_disabled(start: Callable[..., Server]) -> None:
     values = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
     assert not any("duration_us" in name or name.startswith("nv_cpu") for name in values)
 
@@ -293,7 +293,7 @@ def test_summary_discards_old_values_but_counts_them() -> None:
     assert all(value != value for value in summary.quantiles([0.5], now=1000.0))
 
 
-def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..., Server]) -> None:
+def test_infinite_values_have_prometheus_format(start: Callable[..., Server]) -> None:
     server = start("addsub")
     custom = server.engine.custom_metrics
     gauge = custom.open("temperature", "", MetricKind.GAUGE).metric({})
@@ -320,7 +320,7 @@ def test_histogram_counts_a_value_equal_to_a_bound_in_its_bucket() -> None:
     assert (histogram.buckets(), histogram.sum) == ([(1.0, 2), (2.0, 3), (math.inf, 4)], 12.0)
 
 
-def test_times_to_the_first_response_are_counted_in_whole_milliseconds() -> None:
+def test_first_response_times_are_counted_in_whole_milliseconds() -> None:
     latencies = Latencies(lambda model, version: HistogramSettings())
     for received_ns in (0, 1_000_000):
         requests = ((1, 1, received_ns, received_ns, ""),)
@@ -339,11 +339,11 @@ def test_failed_requests_are_not_in_latency_summaries() -> None:
     assert {histogram.buckets()[-1] for histogram in histograms.values()} == {(math.inf, 1)}
 
 
-def test_a_family_without_samples_is_not_written() -> None:
+def test_metric_family_without_samples_is_omitted() -> None:
     assert write_metrics([Metric("f", "Failures", "counter")]) == b""
 
 
-def test_labels_are_sorted_and_bucket_labels_are_last() -> None:
+def test_metric_labels_are_sorted_with_bucket_labels_last() -> None:
     failures, latencies = Metric("f", "Failures", "counter"), Metric("l", "Latencies", "histogram")
     failures.add_sample("f", {"model": "m", "version": "1", "reason": "OTHER"}, 2)
     latencies.add_sample("l_bucket", {"le": "1", "model": "m"}, 3)

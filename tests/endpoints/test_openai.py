@@ -113,7 +113,7 @@ CHATTED = {"model": MODEL, "messages": CHAT, "seed": 1, "max_tokens": 5}
     ],
     ids=["completion", "choices", "prompts", "chat", "chat logprobs", "chat limit", "embedding"],
 )
-def test_a_response_conforms_to_the_types_of_the_openai_package(
+def test_response_conforms_to_the_openai_packages_types(
     server: Server, path: str, body: dict[str, Any], kind: type[BaseModel]
 ) -> None:
     answer = body_of(post(f"{server.url}/v1/{path}", body), kind)
@@ -206,9 +206,7 @@ def test_every_field_of_the_openai_package_is_read_ignored_or_refused(path: str,
     [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHATTED),
      ("/v1/embeddings", {"model": "letters", "input": "abc"})],
 )  # fmt: skip
-def test_the_documented_fields_and_types_are_those_of_the_endpoint(
-    server: Server, path: str, body: dict[str, Any]
-) -> None:
+def test_documented_fields_and_types_are_those_of_the_endpoint(server: Server, path: str, body: dict[str, Any]) -> None:
     fields = ROUTES[path]
     harmless = {name: values[0] for name, values in fields.unsupported.items() if values}
     body_of(post(f"{server.url}{path}", {**body, **harmless, **dict.fromkeys(fields.ignored, "x")}),
@@ -273,7 +271,7 @@ def test_stop_string_ends_the_text_and_is_omitted(client: openai.OpenAI) -> None
     assert "".join(part.choices[0].text for part in complete(stop=["never", stop], stream=True)) == before
 
 
-def test_log_probabilities_are_those_of_the_tokens(client: openai.OpenAI) -> None:
+def test_log_probabilities_belong_to_their_tokens(client: openai.OpenAI) -> None:
     choice = client.completions.create(model=MODEL, prompt="c", max_tokens=4, seed=1, logprobs=3).choices[0]
     logprobs = choice.logprobs
     assert logprobs is not None
@@ -287,7 +285,7 @@ def test_log_probabilities_are_those_of_the_tokens(client: openai.OpenAI) -> Non
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, encoding: Any) -> None:
+def test_embeddings_are_the_models_output(client: openai.OpenAI, encoding: Any) -> None:
     answer = client.embeddings.create(model="letters", input=["abba", "c"], encoding_format=encoding)
     vectors = [entry.embedding for entry in answer.data]
     if encoding == "base64":
@@ -311,7 +309,7 @@ def test_slots_of_disconnected_client_are_freed(
     assert not caplog.records
 
 
-def test_generations_end_when_writing_fails_because_the_client_disconnected(
+def test_generations_end_if_writing_to_the_disconnected_client_fails(
     server: Server, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = CompletionsHandler.flush
@@ -339,7 +337,7 @@ def steps_until_idle(server: Server, client: openai.OpenAI) -> int:
 LONG: dict[str, Any] = {"extra_body": {"ignore_eos": True}}
 
 
-def test_a_model_directory_may_have_a_chat_template(server: Server, client: openai.OpenAI) -> None:
+def test_model_directory_may_have_a_chat_template(server: Server, client: openai.OpenAI) -> None:
     template = server[MODEL].served.context.directory / "chat_template.jinja"
     template.write_text(TEMPLATE)
     try:
@@ -429,7 +427,7 @@ def test_slots_are_freed_if_client_disconnects_while_chat_template_is_rendered(
     ],
     ids=["syntax", "another file", "undefined"],
 )
-def test_a_chat_template_that_fails_is_named_with_its_line(
+def test_error_of_failing_chat_template_names_its_line(
     server: Server, client: openai.OpenAI, text: str, words: str
 ) -> None:
     template = server[MODEL].served.context.directory / "chat_template.jinja"
@@ -442,9 +440,7 @@ def test_a_chat_template_that_fails_is_named_with_its_line(
         template.unlink()
 
 
-def test_a_chat_template_that_is_not_valid_is_logged_when_the_model_is_loaded(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_chat_template_is_logged_at_load(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     template = server[MODEL].served.context.directory / "1" / "chat_template.jinja"
     template.write_text("{% for message in messages %}")
     try:
@@ -454,7 +450,7 @@ def test_a_chat_template_that_is_not_valid_is_logged_when_the_model_is_loaded(
         template.unlink()
 
 
-def test_an_unknown_model_is_the_same_error_on_every_route(server: Server) -> None:
+def test_unknown_model_has_the_same_error_on_every_route(server: Server) -> None:
     expected = OpenAiError("The model 'x' does not exist", "model", status=404, code="model_not_found").body()["error"]
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"{server.url}/v1/models/x")
@@ -538,7 +534,7 @@ def test_default_token_limit_applies_without_max_tokens(tmp_path: Path, openai_p
         assert client.completions.create(model="limit", prompt="a").choices[0].text == "3"
 
 
-def test_restrictions_and_foreign_origins_are_those_of_the_http_endpoint(tmp_path: Path) -> None:
+def test_http_restrictions_apply_to_openai_routes(tmp_path: Path) -> None:
     options = HttpOptions(restricted_api=(("inference", "x-key", "1"),))
     with Server(tmp_path, port=0, http=options) as server:
         refused = post(f"{server.url}/v1/completions", {"model": "m"})

@@ -72,7 +72,7 @@ def test_route_matches_with_and_without_optional_parts(document: dict[str, Any])
     assert (parameter["name"], parameter["schema"]["pattern"]) == ("model", "^(?:[^/]+)$")
 
 
-def test_methods_and_summaries_are_those_of_the_handlers(document: dict[str, Any]) -> None:
+def test_openapi_has_the_methods_and_summaries_of_the_handlers(document: dict[str, Any]) -> None:
     assert document["paths"]["/v2/logging"]["post"]["summary"].startswith("Change settings")
     infer = document["paths"]["/v2/models/{model}/versions/{version}/infer"]["post"]
     assert infer["summary"] == "Run an inference"

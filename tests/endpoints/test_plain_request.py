@@ -124,7 +124,7 @@ OUTPUTS = st.lists(
 
 
 @given(OUTPUTS, st.text(max_size=3))
-def test_response_in_bytes_is_the_message(outputs: list[tuple[str, list[int], int]], request_id: str) -> None:
+def test_serialized_response_equals_protobufs(outputs: list[tuple[str, list[int], int]], request_id: str) -> None:
     served: Any = OneModel().echo
     tensors = []
     for name, shape, kind in outputs:

@@ -38,7 +38,7 @@ def play(server: Server, exchange: dict[str, Any]) -> list[str]:
     return different
 
 
-def test_files_are_refused_unless_the_server_was_started_with_them_allowed() -> None:
+def test_load_request_with_files_is_refused_unless_allowed() -> None:
     (load,) = (exchange for exchange in EXCHANGES if exchange["id"] == "load-files")
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, load["request"])
@@ -57,14 +57,14 @@ def test_files_outside_the_model_directory_are_refused(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "complaint"), [("A" * 300, "File name too long"), ("", "Is a directory"), ("1/", "Is a directory")]
 )
-def test_file_that_cannot_be_written_is_refused(path: str, complaint: str) -> None:
+def test_load_request_with_unwritable_file_is_refused(path: str, complaint: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters: dict[str, str | bytes] = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
             server.run(server.engine.load("m", parameters))
 
 
-def test_files_with_invalid_json_configuration_get_the_json_error_only() -> None:
+def test_load_request_with_files_and_invalid_json_gets_the_json_error() -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         with pytest.raises(ConfigError) as caught:
             server.run(server.engine.load("m", {"config": '{"a": 1}', "file:1/model.py": b"pass"}))
@@ -134,7 +134,7 @@ def test_invalid_file_name_is_an_error(field: str) -> None:
                 server.run(server.engine.load("addsub", {"config": json.dumps({"backend": "python", field: name})}))
 
 
-def test_a_configuration_that_is_not_utf_8_is_refused() -> None:
+def test_non_utf8_configuration_is_refused() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         with pytest.raises(ConfigError, match="Encountered non UTF-8 code points"):
             server.run(server.engine.load("addsub", {"config": '{"backend": "pyt\udcffhon"}'}))

@@ -77,7 +77,7 @@ def test_ready_parameter_must_be_a_boolean(server: Server, value: str) -> None:
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
 
 
-def test_a_deeply_nested_value_is_refused_for_its_type(default_server: Server) -> None:
+def test_deeply_nested_value_is_refused_for_its_type(default_server: Server) -> None:
     nested = "[" * 250_000 + "true" + "]" * 250_000
     answer = post(default_server, "/v2/repository/index", f'{{"ready":{nested}}}')
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')

@@ -54,7 +54,7 @@ def test_restricted_api_checks_its_header_first(server: Server, method: str, pat
 
 
 @pytest.mark.parametrize("path", ["/v2/models/parameters?x/infer", "/v2/models/parameters?/versions/1/infer"])
-def test_the_path_of_a_restricted_api_ends_at_the_question_mark(server: Server, path: str) -> None:
+def test_path_of_a_restricted_api_ends_at_the_question_mark(server: Server, path: str) -> None:
     metadata = (405, "application/json", b'{"error":"Method Not Allowed"}')
     assert ask(server, "POST", path) == metadata
 
@@ -74,7 +74,7 @@ def test_headers_that_match_become_parameters_of_each_request(server: Server) ->
 
 
 @pytest.mark.parametrize("name", ["timeout", "Timeout"])
-def test_a_request_with_a_reserved_header_is_refused(server: Server, name: str) -> None:
+def test_request_with_a_reserved_header_is_refused(server: Server, name: str) -> None:
     for _ in range(2):  # a head that was seen before is judged as the first time
         answer = ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret", **{name: "5"})
         text = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
@@ -97,7 +97,7 @@ def test_a_request_with_a_reserved_header_is_refused(server: Server, name: str) 
         ("trace", "/v2/models/m/trace/setting"),
     ],
 )
-def test_every_path_belongs_to_one_api(api: str, path: str) -> None:
+def test_every_route_belongs_to_one_restricted_api(api: str, path: str) -> None:
     assert (
         Admission(HttpOptions(restricted_api=((api, "key", "v"),)), None).refusal(path, lambda name: None) is not None
     )

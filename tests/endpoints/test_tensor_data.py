@@ -41,7 +41,7 @@ from tritonnb.endpoints.http.tensor_data import read_data, read_strings, write_d
         (float("-inf"), "-Infinity"),
     ],
 )
-def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str) -> None:
+def test_float_has_rapidjsons_format(value: float, text: str) -> None:
     assert write_float(value) == text
 
 
@@ -123,7 +123,7 @@ def test_nested_data_is_accepted_and_integers_wrap_around(
         ("INT32", [1, 2], "Shape does not match true shape of 'data' field"),
     ],
 )
-def test_elements_of_another_type_or_too_many_are_refused(datatype: str, data: list[Any], complaint: str) -> None:
+def test_elements_of_wrong_type_or_number_are_refused(datatype: str, data: list[Any], complaint: str) -> None:
     with pytest.raises(InternalError) as raised:
         read_data(data, BY_NAME[datatype], 1)
     assert raised.value.message == f"Unable to parse 'data': {complaint}"

@@ -44,7 +44,7 @@ def test_response_equals_the_recorded_one(server: Server, exchange: dict[str, An
 
 
 @pytest.mark.parametrize("area", ["request", "tensors", "generate"])
-def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str) -> None:
+def test_variations_of_recorded_requests_have_tritons_answers(server: Server, area: str) -> None:
     differing = {
         exchange["id"]: different
         for exchange in VARIATIONS

@@ -90,7 +90,7 @@ def test_serialized_response_is_sent_unchanged() -> None:
     asyncio.run(scenario())
 
 
-def test_request_received_byte_by_byte_is_the_same() -> None:
+def test_request_received_byte_by_byte_is_read_identically() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond)) as served:
             client = await served.connect()
@@ -223,7 +223,7 @@ def test_stopping_abandons_responses_after_the_timeout() -> None:
     asyncio.run(scenario())
 
 
-def test_a_silent_connection_is_closed_after_the_idle_timeout() -> None:
+def test_silent_connection_is_closed_after_the_idle_timeout() -> None:
     async def scenario() -> None:
         async with serving(Acting(respond), idle_timeout=0.05) as served:
             client = await served.connect()

@@ -26,7 +26,7 @@ def chunked(data: bytes, size: int) -> bytes:
     return head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-def test_a_connection_is_kept_for_the_next_request() -> None:
+def test_connection_is_reused_for_the_next_request() -> None:
     async def scenario() -> None:
         async with running() as server:
             client = await server.connect()
@@ -50,9 +50,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("answered_first", [True, False])
-def test_a_request_whose_submission_fails_unexpectedly_gets_one_response(
-    answered_twice: list[str], answered_first: bool
-) -> None:
+def test_unexpected_submission_error_is_the_only_response(answered_twice: list[str], answered_first: bool) -> None:
     """Even while it waits for its turn; otherwise the next request on the connection would get the other response."""
 
     async def scenario() -> None:
@@ -156,7 +154,7 @@ def test_unparsable_input_closes_the_connection(nonsense: bytes) -> None:
     asyncio.run(scenario())
 
 
-def test_a_body_beyond_the_limit_is_refused() -> None:
+def test_body_beyond_the_limit_is_refused() -> None:
     async def scenario() -> None:
         async with running(max_body_size=1000) as server:
             for request in (infer(*range(1000)), chunked(infer(*range(1000)), 100)):
@@ -182,7 +180,7 @@ def test_body_size_limit_applies_after_decompression(size: int, status: int) -> 
 
 @pytest.mark.parametrize("method", ["BREW", "CONNECT"])
 @pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
-def test_an_unknown_method_is_refused_by_the_route(method: str, path: str, status: int) -> None:
+def test_unknown_method_is_refused_by_the_route(method: str, path: str, status: int) -> None:
     async def scenario() -> None:
         async with running() as server:
             answer = await server.ask(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -328,7 +326,7 @@ def test_large_responses_arrive_complete() -> None:
         (b"/v2/models/echo/versions/\xd9\xa3/infer", 404, "Not Found"),
     ],
 )
-def test_target_that_is_not_utf_8_has_no_route(target: bytes, status: int, error: str) -> None:
+def test_non_utf8_request_target_has_no_route(target: bytes, status: int, error: str) -> None:
     async def scenario() -> None:
         method = b"POST" if target.endswith(b"/infer") else b"GET"
         async with running() as server:
@@ -374,7 +372,7 @@ def test_ambiguous_heads_are_refused(headers: bytes) -> None:
     asyncio.run(scenario())
 
 
-def test_head_refused_by_the_application_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_application_refusal_of_a_head_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with running(allow_foreign=True) as server:
             client = await server.connect()

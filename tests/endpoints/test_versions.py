@@ -11,12 +11,12 @@ from tritonnb.endpoints.request_rules import version_number
 @pytest.mark.parametrize(
     ("text", "version"), [(None, -1), ("", -1), ("3", 3), ("3abc", 3), (str(2**63 - 1), 2**63 - 1)]
 )
-def test_a_version_is_a_number_or_absent(text: str | None, version: int) -> None:
+def test_version_string_is_parsed(text: str | None, version: int) -> None:
     assert version_number(text) == version
 
 
 @pytest.mark.parametrize("text", ["abc", str(2**63), "9" * 5000])
-def test_invalid_version_is_refused(text: str) -> None:
+def test_invalid_model_version_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         version_number(text)
     assert raised.value.message == (
@@ -25,6 +25,6 @@ def test_invalid_version_is_refused(text: str) -> None:
     )
 
 
-def test_a_negative_version_is_refused() -> None:
+def test_negative_version_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^invalid model version specified '-1' , version should be"):
         version_number("-1")

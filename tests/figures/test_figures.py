@@ -63,7 +63,7 @@ def test_every_figure_draws_into_given_axes_and_into_its_own(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_shows_a_figure_with_its_description(guide: tnb.Recording, name: str) -> None:
+def test_notebook_shows_a_figure_with_its_description(guide: tnb.Recording, name: str) -> None:
     bundle = getattr(guide.plot, name)()._repr_mimebundle_()
     assert bundle["text/plain"] == guide.plot.alt(name)
     assert f'alt="{guide.plot.alt(name)}"' in bundle["text/html"]
@@ -82,7 +82,7 @@ def drawn_svg(markup: str, name: str) -> str:
     return base64.b64decode(source).decode()
 
 
-def test_a_notebook_gets_a_drawing_for_light_and_one_for_dark_pages(guide: tnb.Recording) -> None:
+def test_notebook_gets_a_drawing_for_light_and_one_for_dark_pages(guide: tnb.Recording) -> None:
     figure = guide.plot.timeline()
     markup = shown(figure)
     light, dark = drawn_svg(markup, "tnb-on-light"), drawn_svg(markup, "tnb-on-dark")
@@ -117,13 +117,13 @@ def test_on_dark_changes_colours_of_the_palette_only_and_restores_them() -> None
     assert bars[0].get_facecolor() == pytest.approx((*to_rgb(QUEUE), 128 / 255))
 
 
-def test_a_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "_LARGEST_SVG", 1000)
     markup = shown(guide.plot.timeline())
     assert markup.count('src="data:image/png;base64,') == 2
 
 
-def test_a_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
+def test_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     drawn = []
     thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
     thread.start()
@@ -147,7 +147,7 @@ def test_drawing_as_svg_keeps_parameters_that_another_thread_changes(monkeypatch
         assert rcParams["svg.fonttype"] == fonts
 
 
-def test_the_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> None:
+def test_timeline_names_requests_rows_and_batches(guide: tnb.Recording) -> None:
     [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
@@ -161,7 +161,7 @@ def test_timeline_has_a_lane_for_an_unused_instance() -> None:
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
-def test_the_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy: tnb.Recording) -> None:
+def test_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy: tnb.Recording) -> None:
     unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
     assert (unit, legend) == ("ms", "box: batch, height: share of max_batch_size")
     assert busy.plot.timeline().axes[0].get_xlabel().endswith("share of max_batch_size; dashed: preferred sizes")
@@ -172,7 +172,7 @@ def test_the_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy:
 
 
 @pytest.mark.parametrize(("rate", "service_ms"), [(20, 10), (300, 2), (2000, 0.3)])
-def test_the_timeline_covers_as_much_of_a_lane_as_the_instance_was_busy(rate: int, service_ms: float) -> None:
+def test_timeline_covers_as_much_of_a_lane_as_the_instance_was_busy(rate: int, service_ms: float) -> None:
     config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }"
     rec = tnb.simulate(config, tnb.poisson(rate=rate, duration=3, seed=1), tnb.fixed(service_ms))
     figure = rec.plot.timeline()
@@ -200,7 +200,7 @@ def test_descriptions_are_computed(guide: tnb.Recording, busy: tnb.Recording) ->
     assert "a request waits" in busy.plot.alt("queue")
 
 
-def test_an_unknown_figure_is_named(guide: tnb.Recording) -> None:
+def test_unknown_figure_is_named(guide: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match=r"figure expected one of timeline, .* got 'pie'"):
         guide.plot.alt("pie")
 
@@ -233,7 +233,7 @@ def sizes_run(repeats: int) -> tnb.Recording:
     return tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
 
 
-def test_the_most_efficient_size_is_the_smallest_that_is_as_cheap_as_it_gets() -> None:
+def test_most_efficient_size_is_the_smallest_that_is_as_cheap_as_it_gets() -> None:
     rec = sizes_run(ENOUGH)
     costs = size_costs(rec)
     assert [(cost.size, cost.count, cost.batch_ms, cost.spread_ms) for cost in costs] == [
@@ -274,7 +274,7 @@ def test_percentiles_have_sample_size_and_interval(busy: tnb.Recording) -> None:
         assert below < share
 
 
-def test_a_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
+def test_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
     changed = guide.what_if(max_queue_delay_microseconds=0)
     figure = changed.plot()
     before, after = figure.axes
@@ -314,7 +314,7 @@ def test_view_has_as_many_rows_as_requests_waited_at_once(busy: tnb.Recording) -
     assert len(rows) <= max(depths) + 1  # a request that did not wait has a dedicated mark
 
 
-def test_a_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_moments_and_its_mean() -> None:
+def test_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_moments_and_its_mean() -> None:
     arrivals = tnb.poisson(rate=4000, duration=2, seed=1)
     dense = tnb.simulate('name: "m" max_batch_size: 16 dynamic_batching { }', arrivals, tnb.linear(0.2, base_ms=1))
     times, depths = queue_depth(waits_of(dense))

@@ -65,7 +65,7 @@ def texts(figure: Figure | SubFigure) -> str:
 
 
 @pytest.mark.parametrize(("log", "scale"), [(True, "log"), (False, "linear")])
-def test_a_distribution_rises_to_all_requests(rec: tnb.Recording, log: bool, scale: str) -> None:
+def test_distribution_rises_to_all_requests(rec: tnb.Recording, log: bool, scale: str) -> None:
     [ax] = rec.plot.latency_cdf(log=log).axes
     [curve] = [line for line in ax.lines if len(values(line.get_xdata())) > 2]
     latencies = sorted(request.latency_ns / 1e6 for request in rec.requests)
@@ -141,7 +141,7 @@ def test_labels_of_bars_have_no_background_that_covers_them(sweep: tnb.SweepResu
     assert [text for text in sweep.plot().axes[0].texts if text.get_bbox_patch() is not None] == []
 
 
-def test_the_graph_of_an_ensemble_has_the_times_of_each_step(server: Server) -> None:
+def test_graph_of_an_ensemble_has_the_times_of_each_step(server: Server) -> None:
     with server.record() as rec:
         for _ in range(3):
             server["twice"](A=[[1.0, 2, 3, 4]], B=[[1.0, 1, 1, 1]])
@@ -159,6 +159,6 @@ def test_the_graph_of_an_ensemble_has_the_times_of_each_step(server: Server) -> 
     assert "difference, sum" in texts(figure)
 
 
-def test_a_graph_needs_an_ensemble(rec: tnb.Recording) -> None:
+def test_graph_needs_an_ensemble(rec: tnb.Recording) -> None:
     with pytest.raises(TritonError, match="figure 'graph' expected a recording of an ensemble"):
         rec.plot.graph()

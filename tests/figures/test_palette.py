@@ -94,14 +94,14 @@ def test_adjacent_colours_of_a_series_are_distinguishable(theme: str) -> None:
     assert min(least_difference(*pair) for pair in combinations(shown, 2)) > 7
 
 
-def test_a_colour_has_one_meaning() -> None:
+def test_colour_has_one_meaning() -> None:
     for theme in BACKGROUNDS:
         shown = list(colours(theme).values())
         assert len(set(shown)) == len(shown)
     assert set(palette.DARK) >= set(colours("light").values())
 
 
-def test_the_style_sheet_has_the_colours_of_both_themes() -> None:
+def test_style_sheet_has_the_colours_of_both_themes() -> None:
     sheet = palette.style_sheet(".view")
     light, dark = sheet.splitlines()
     assert f"--tnb-compute: {palette.COMPUTE};" in light

@@ -32,11 +32,11 @@ def tokens_of_problems(text: str) -> list[str]:
         ('instance_group [ { count: two } ]\nname: "m"\nmax_batch_size: y', ["two", "y"]),
     ],
 )
-def test_the_text_after_a_syntax_error_is_checked(text: str, tokens: list[str]) -> None:
+def test_text_after_a_syntax_error_is_checked(text: str, tokens: list[str]) -> None:
     assert tokens_of_problems(text) == tokens
 
 
-def test_the_lines_after_an_unterminated_string_are_checked() -> None:
+def test_lines_after_an_unterminated_string_are_checked() -> None:
     problems = diagnose('name: "m\nmax_batch_size: y', check).problems
     assert [(problem.line, problem.column) for problem in problems] == [(1, 9), (2, 17)]
 
@@ -62,7 +62,7 @@ def test_every_part_of_a_configuration_is_checked() -> None:
     assert tokens_of_problems(text) == expected
 
 
-def test_the_first_problem_is_the_one_that_a_server_reports() -> None:
+def test_first_problem_is_the_one_that_a_server_reports() -> None:
     text = 'backend: "python" max_batch_size: 8 dynamic_batching { preferred_batch_size: [ 9, 0 ] }'
     first, *_ = diagnose(text, check, "m").problems
     assert first.message == "dynamic batching preferred size must be <= max batch size for m"

@@ -42,13 +42,13 @@ def cases(file: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("case", cases("corpus.json"), ids=lambda case: case["id"])
-def test_the_corpus_has_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
+def test_corpus_has_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", cases("variations.json"), ids=lambda case: f"{case['area']}-{case['id']}")
-def test_the_variations_of_the_corpus_have_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
+def test_variations_of_the_corpus_have_the_verdicts_of_triton(case: Case, tmp_path: Path) -> None:
     play(case, tmp_path)
 
 

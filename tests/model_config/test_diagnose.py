@@ -27,7 +27,7 @@ def problem(text: str) -> Problem:
     return only
 
 
-def test_a_configuration_without_mistakes_has_no_problems() -> None:
+def test_configuration_without_mistakes_has_no_problems() -> None:
     diagnosis = diagnose(BASE, lambda config: config)
     assert diagnosis.problems == []
     assert diagnosis.checked.max_batch_size == 8
@@ -52,7 +52,7 @@ def test_typo_is_located_and_fixed(right: str, wrong: str, line: int, column: in
     assert mistake.fix.text == BASE
 
 
-def test_a_missing_brace_is_added() -> None:
+def test_missing_brace_is_added() -> None:
     mistake = problem(BASE[:-2])
     assert mistake.fix is not None
     assert diagnose(mistake.fix.text, validate).problems == []
@@ -72,7 +72,7 @@ def test_a_missing_brace_is_added() -> None:
         ),
     ],
 )
-def test_a_violated_rule_is_located_at_its_field_and_fixed(right: str, wrong: str, line: int, fixed_line: str) -> None:
+def test_violated_rule_is_located_at_its_field_and_fixed(right: str, wrong: str, line: int, fixed_line: str) -> None:
     mistake = problem(BASE.replace(right, wrong))
     assert mistake.line == line
     assert mistake.fix is not None
@@ -80,7 +80,7 @@ def test_a_violated_rule_is_located_at_its_field_and_fixed(right: str, wrong: st
     assert diagnose(mistake.fix.text, validate).problems == []
 
 
-def test_a_rejected_tensor_is_located_by_its_name() -> None:
+def test_rejected_tensor_is_located_by_its_name() -> None:
     def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("model input 'X' must specify 'dims' for m")
 
@@ -88,7 +88,7 @@ def test_a_rejected_tensor_is_located_by_its_name() -> None:
     assert mistake.line == 4
 
 
-def test_an_error_about_a_missing_field_has_no_line() -> None:
+def test_error_about_a_missing_field_has_no_line() -> None:
     def refuse(config: pb.ModelConfig) -> NoReturn:
         raise InvalidArgumentError("no luck today")
 

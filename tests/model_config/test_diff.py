@@ -11,7 +11,7 @@ ASKED = parse_text('backend: "onnxruntime" max_batch_size: 8').config
 RUNNING = parse_text('backend: "onnxruntime" max_batch_size: 8 input { name: "X" dims: 4 } dynamic_batching { }').config
 
 
-def test_the_same_configuration_changes_nothing() -> None:
+def test_same_configuration_changes_nothing() -> None:
     assert completed(ASKED, ASKED, RUNNING) == RUNNING
 
 

@@ -57,7 +57,7 @@ def assign(target: Callable[[Any], Any], name: str, value: object) -> Callable[[
         (lambda config: config.dynamic_batching.CopyFrom(pb.ModelDynamicBatching()), "dynamic_batching { }"),
     ],
 )  # fmt: skip
-def test_a_field_is_set_at_every_depth(
+def test_field_is_set_at_every_depth(
     config: EditableFields, change: Callable[[EditableFields], None], fields: str
 ) -> None:
     expected, changed = parse_text(TEXT).config, parse_text(fields).config
@@ -68,7 +68,7 @@ def test_a_field_is_set_at_every_depth(
     assert config == expected
 
 
-def test_a_field_of_another_configuration_is_copied(config: EditableFields) -> None:
+def test_field_of_another_configuration_is_copied(config: EditableFields) -> None:
     other: Any = EditableFields(pb.ModelConfig(), "")
     other.dynamic_batching = config.dynamic_batching
     other.input = config.input
@@ -100,7 +100,7 @@ def test_messages_of_a_list_are_removed(config: EditableFields) -> None:
          "field 'instance_group\\[0\\].gpus\\[1\\]' expected an integer .*, got 'one'"),
     ],
 )  # fmt: skip
-def test_a_mistake_names_the_field_and_changes_nothing(
+def test_mistake_names_the_field_and_changes_nothing(
     config: EditableFields, change: Callable[[EditableFields], None], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):

@@ -37,13 +37,13 @@ def ensemble(*steps: str) -> pb.ModelConfig:
     """).config
 
 
-def test_an_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
+def test_ensemble_is_decoupled_when_one_of_its_steps_is() -> None:
     config = ensemble("a: in -> mid", "b: mid -> out")
     assert not check_ensemble(config, {"a": model("a"), "b": model("b")}.get)
     assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
 
 
-def test_a_step_may_not_read_from_different_decoupled_steps() -> None:
+def test_step_may_not_read_from_different_decoupled_steps() -> None:
     config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
     plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
     assert not check_ensemble(config, plain.get)
@@ -53,7 +53,7 @@ def test_a_step_may_not_read_from_different_decoupled_steps() -> None:
         check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
 
 
-def test_the_error_of_a_step_that_failed_to_load_is_reported() -> None:
+def test_error_of_a_step_that_failed_to_load_is_reported() -> None:
     failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
     with pytest.raises(InvalidArgumentError) as caught:
         check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
@@ -73,7 +73,7 @@ def test_the_error_of_a_step_that_failed_to_load_is_reported() -> None:
         ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
     ],
 )
-def test_an_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]], complaint: str) -> None:
+def test_ensemble_that_contains_itself_is_refused(steps: dict[str, list[str]], complaint: str) -> None:
     def check() -> None:
         check_no_cycle("e", lambda name: steps.get(name, []))
 

@@ -53,7 +53,7 @@ def test_backend_must_be_a_string(backend: str) -> None:
         check_override("m", json.dumps({"backend": backend}))
 
 
-def test_a_client_cannot_read_a_file_as_labels(tmp_path: Path) -> None:
+def test_client_cannot_read_a_file_as_labels(tmp_path: Path) -> None:
     (tmp_path / "repository" / "m" / "1").mkdir(parents=True)
     (tmp_path / "repository" / "m" / "config.pbtxt").write_text('backend: "python"')
     (tmp_path / "secret").write_text("secret")
@@ -69,7 +69,7 @@ def test_a_client_cannot_read_a_file_as_labels(tmp_path: Path) -> None:
         assert b"label_filename expected a file of the model, got '../../secret'" in caught.value.read()
 
 
-def test_a_library_with_an_absolute_path_is_not_found(tmp_path: Path) -> None:
+def test_library_with_an_absolute_path_is_not_found(tmp_path: Path) -> None:
     library = tmp_path / "other" / "library.so"
     library.parent.mkdir()
     library.touch()

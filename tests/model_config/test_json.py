@@ -63,7 +63,7 @@ def test_numbers_of_very_many_digits_are_refused(written: str, complaint: str) -
         parse_json(f'{{"max_batch_size": {written}}}')
 
 
-def test_an_integer_in_quotation_marks_may_begin_with_zeros() -> None:
+def test_integer_in_quotation_marks_may_begin_with_zeros() -> None:
     assert parse_json(f'{{"max_batch_size": "+{"0" * 5000}4"}}').max_batch_size == 4
 
 

@@ -74,7 +74,7 @@ def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
 
 
 @given(messages(), st.booleans(), st.booleans(), st.booleans())
-def test_a_printed_configuration_is_parsed_to_the_same_message(
+def test_printed_configuration_is_parsed_to_the_same_message(
     config: pb.ModelConfig, one_line: bool, pointed: bool, short: bool
 ) -> None:
     text = text_format.MessageToString(

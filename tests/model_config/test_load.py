@@ -42,7 +42,7 @@ def test_without_a_configuration_file_the_model_file_determines_the_backend(mode
     assert (config.name, config.backend, config.platform) == ("m", "onnxruntime", "onnxruntime_onnx")
 
 
-def test_a_syntax_error_has_its_position_except_for_clients(model: Path) -> None:
+def test_syntax_error_has_its_position_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: many\n')
     with pytest.raises(ConfigError) as caught:
         load_config(model, "m")
@@ -55,7 +55,7 @@ def test_a_syntax_error_has_its_position_except_for_clients(model: Path) -> None
     ]
 
 
-def test_a_violated_rule_has_its_cause_except_for_clients(model: Path) -> None:
+def test_violated_rule_has_its_cause_except_for_clients(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: -1\n')
     with pytest.raises(ConfigError, match="'max_batch_size' must be non-negative value for m") as caught:
         load_config(model, "m")
@@ -68,7 +68,7 @@ def test_override_replaces_the_file_without_reading_it(model: Path) -> None:
     assert config.max_batch_size == 3
 
 
-def test_a_custom_configuration_is_used_if_it_exists(model: Path) -> None:
+def test_custom_configuration_is_used_if_it_exists(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "python"')
     write(model / "configs" / "wide.pbtxt", 'backend: "python" max_batch_size: 64')
     assert load_config(model, "m", custom_name="wide").config.max_batch_size == 64
@@ -90,14 +90,14 @@ def test_strict_mode_checks_tensors_at_once(model: Path) -> None:
 
 
 @pytest.mark.parametrize("tag", ["_x", "__x", "_", "a-b", "a:b", "ä"])
-def test_a_metric_tag_must_be_a_valid_label_after_an_underscore(model: Path, tag: str) -> None:
+def test_metric_tag_must_be_a_valid_label_after_an_underscore(model: Path, tag: str) -> None:
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
     with pytest.raises(InvalidArgumentError, match="metric tag expected letters, digits and underscores"):
         finish(model)
 
 
 @pytest.mark.parametrize("tag", ["", "1st", "A_1", "a_", "model", "le"])
-def test_a_metric_tag_may_begin_with_a_digit_or_be_empty(model: Path, tag: str) -> None:
+def test_metric_tag_may_begin_with_a_digit_or_be_empty(model: Path, tag: str) -> None:
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
     assert load_config(model, "m").config.metric_tags[tag] == "x"
 
@@ -107,13 +107,13 @@ def test_platform_of_tensorflow_names_the_file_for_any_backend(model: Path) -> N
     assert load_config(model, "m").config.default_model_filename == "model.graphdef"
 
 
-def test_a_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(model: Path) -> None:
+def test_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(model: Path) -> None:
     write(model / "config.pbtxt", 'backend: "pytorch" runtime: "model.py"')
     config = load_config(model, "m").config
     assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "")
 
 
-def test_the_type_of_the_correlation_id_is_checked_after_the_number_of_its_controls(model: Path) -> None:
+def test_type_of_the_correlation_id_is_checked_after_the_number_of_its_controls(model: Path) -> None:
     control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT8 }"
     text = f'backend: "python" sequence_batching {{ control_input {{ name: "C" {control} {control} }} }}'
     write(model / "config.pbtxt", text)
@@ -140,19 +140,19 @@ def test_python_runtime_is_found_only_in_the_backend_directory(model: Path, tmp_
     find_library(config, model, 1, tmp_path)
 
 
-def test_a_batch_output_needs_a_target(model: Path) -> None:
+def test_batch_output_needs_a_target(model: Path) -> None:
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} batch_output {{ source_input: "X" }}')
     with pytest.raises(InvalidArgumentError, match="batch output must specify 'target_name' for m"):
         finish(model)
 
 
-def test_a_repository_agent_is_rejected_before_the_rules_are_checked(model: Path) -> None:
+def test_repository_agent_is_rejected_before_the_rules_are_checked(model: Path) -> None:
     write(model / "config.pbtxt", 'max_batch_size: -1 model_repository_agents { agents { name: "a" } }')
     with pytest.raises(ConfigError, match=r"unable to find .libtritonrepoagent_a\.so. for repo agent .a."):
         load_config(model, "m")
 
 
-def test_a_label_file_may_not_be_a_directory(model: Path) -> None:
+def test_label_file_may_not_be_a_directory(model: Path) -> None:
     output = 'output { name: "Y" data_type: TYPE_FP32 dims: 4 label_filename: "1" }'
     write(model / "config.pbtxt", f'backend: "python" {output}')
     with pytest.raises(InternalError, match=r"failed to open text file for read .*/m/1: Is a directory"):
@@ -218,9 +218,7 @@ def test_invalid_instance_groups_are_refused(model: Path, text: str, gpus: Seque
         ("sequence_batching { }", InvalidArgumentError, "cannot be specified with sequence batcher"),
     ],
 )
-def test_a_missing_batching_library_is_refused(
-    model: Path, text: str, error: type[TritonError], complaint: str
-) -> None:
+def test_missing_batching_library_is_refused(model: Path, text: str, error: type[TritonError], complaint: str) -> None:
     parameter = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "/no/such.so" } }'
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} {text} {parameter}')
     with pytest.raises(error, match=complaint):
@@ -270,7 +268,7 @@ def test_library_is_found_in_version_model_and_backend_directories(model: Path, 
         ),
     ],
 )
-def test_an_incomplete_metric_control_is_refused(tmp_path: Path, control: str, message: str) -> None:
+def test_incomplete_metric_control_is_refused(tmp_path: Path, control: str, message: str) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     text = f'backend: "python" model_metrics {{ metric_control {{ {control} }} }}'
     (tmp_path / "m" / "config.pbtxt").write_text(text)

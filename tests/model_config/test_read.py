@@ -58,14 +58,14 @@ def test_every_form_of_a_configuration_is_read_identically(config: Any) -> None:
 
 @pytest.mark.parametrize("suffix", ["pbtxt", "json"])
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_configuration_is_read_from_a_file(tmp_path: Path, suffix: str, kind: type) -> None:
+def test_configuration_is_read_from_a_file(tmp_path: Path, suffix: str, kind: type) -> None:
     path = tmp_path / f"config.{suffix}"
     path.write_text(TEXT if suffix == "pbtxt" else json.dumps(HTTP))
     assert read_config(kind(path)) == MESSAGE
 
 
 @pytest.mark.parametrize("name", ["configuration", "config.txt", "config.pbtxt", "with:colon.pbtxt"])
-def test_a_text_without_a_field_is_a_path(tmp_path: Path, name: str) -> None:
+def test_text_without_a_field_is_a_path(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(InvalidArgumentError, match=f"cannot read the configuration '{path}': No such file"):
         read_config(str(path))
@@ -181,7 +181,7 @@ def test_invalid_json_is_refused() -> None:
         read_config('{"max_batch_size": 8, ')
 
 
-def test_a_refused_configuration_has_line_column_and_fix() -> None:
+def test_refused_configuration_has_line_column_and_fix() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_config(TEXT.replace("[ 4 ]", "[ 4, 16 ]"), check=check_scheduling)
     (problem,) = caught.value.problems
@@ -194,7 +194,7 @@ def test_a_refused_configuration_has_line_column_and_fix() -> None:
     assert caught.value.message == "dynamic batching preferred size must be <= max batch size for m"
 
 
-def test_a_worksheet_takes_every_form_and_checks_it_at_once() -> None:
+def test_worksheet_takes_every_form_and_checks_it_at_once() -> None:
     arrivals = [tnb.Arrival(0.0, 1), tnb.Arrival(1000.0, 1)]
     written = tnb.Worksheet(TEXT, arrivals, 10)
     assert written.config == TEXT

@@ -110,7 +110,7 @@ def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
 
 @pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
-def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(
+def test_form_edit_changes_its_field_and_keeps_comments_and_order(
     text: str, edits: list[tuple[Callable[[pb.ModelConfig, int], object], int]]
 ) -> None:
     for edit, number in edits:
@@ -136,7 +136,7 @@ def test_any_text_can_be_edited_to_any_configuration(text: str, config: pb.Model
 
 @pytest.mark.slow
 @given(commented())
-def test_a_text_that_needs_no_change_is_unchanged(text: str) -> None:
+def test_text_that_needs_no_change_is_unchanged(text: str) -> None:
     assert edit_text(text, parse_text(text).config) == text
 
 

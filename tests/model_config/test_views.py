@@ -38,12 +38,12 @@ def test_only_dims_of_initial_states_are_strings() -> None:
     assert state["initial_state"][0] == {"data_type": "TYPE_INVALID", "dims": ["2"], "name": "s", "zero_data": True}
 
 
-def test_an_unknown_enum_number_stays_a_number() -> None:
+def test_unknown_enum_number_stays_a_number() -> None:
     (tensor,) = json.loads(config_to_json(config("input { data_type: 99 }")))["input"]
     assert tensor["data_type"] == 99
 
 
-def test_the_first_of_two_inputs_with_the_same_name_is_used() -> None:
+def test_first_of_two_inputs_with_the_same_name_is_used() -> None:
     spec = ModelSpec.from_config(
         config("""
         name: "m" max_batch_size: 4
@@ -64,7 +64,7 @@ def test_adding_or_removing_a_message_is_a_change() -> None:
     assert changed_fields(config('name: "a"'), config('name: "a"')) == set()
 
 
-def test_a_dynamic_batcher_can_be_changed_added_and_removed_in_place() -> None:
+def test_dynamic_batcher_can_be_changed_added_and_removed_in_place() -> None:
     plain, delayed = config("dynamic_batching { }"), config("dynamic_batching { max_queue_delay_microseconds: 5 }")
     assert only_scheduling_changed(plain, delayed)
     assert only_scheduling_changed(config(""), delayed)

@@ -113,7 +113,7 @@ def test_preset_shows_the_simulation_of_python(page: Page, name: str) -> None:
     assert page.messages == []
 
 
-def test_an_edit_is_simulated_and_compared_with_the_configuration_before(page: Page) -> None:
+def test_edit_is_simulated_and_compared_with_the_configuration_before(page: Page) -> None:
     page.select("five-requests")
     page.tab.locator("#keep").click()
     page.type_config("max_batch_size: 4\ndynamic_batching { }")
@@ -157,7 +157,7 @@ def test_fields_are_completed_and_described_and_set_in_the_form(page: Page) -> N
     page.tab.wait_for_function("() => document.querySelector('.tnb-verdict').textContent.includes('2 batches')")
 
 
-def test_a_request_is_moved_with_the_mouse_and_with_the_keyboard(page: Page) -> None:
+def test_request_is_moved_with_the_mouse_and_with_the_keyboard(page: Page) -> None:
     page.select("five-requests")
     mark = page.tab.get_by_role("slider", name="request 3,")
     mark.scroll_into_view_if_needed()
@@ -204,7 +204,7 @@ def test_arrivals_and_service_times_are_edited_in_tables(page: Page) -> None:
 
 
 @pytest.mark.parametrize("value", ["-5", ""])
-def test_a_number_out_of_range_is_marked_and_not_simulated(page: Page, value: str) -> None:
+def test_number_out_of_range_is_marked_and_not_simulated(page: Page, value: str) -> None:
     page.select("no-batching")
     before = page.simulations
     field = page.tab.get_by_label("every execution takes")
@@ -217,7 +217,7 @@ def test_a_number_out_of_range_is_marked_and_not_simulated(page: Page, value: st
     assert field.get_attribute("aria-invalid") == "false"
 
 
-def test_a_click_on_a_request_shows_the_reason_and_the_causes_of_its_latency(page: Page) -> None:
+def test_click_on_a_request_shows_the_reason_and_the_causes_of_its_latency(page: Page) -> None:
     page.select("five-requests")
     canvas = page.tab.locator(".tnb-picture canvas").last
     canvas.scroll_into_view_if_needed()
@@ -227,7 +227,7 @@ def test_a_click_on_a_request_shows_the_reason_and_the_causes_of_its_latency(pag
     assert "instances" in page.tab.locator(".tnb-blame-result tbody").inner_text()
 
 
-def test_the_figures_have_descriptions_with_their_numbers(page: Page) -> None:
+def test_figures_have_descriptions_with_their_numbers(page: Page) -> None:
     page.select("closed-loop")
     labels = page.tab.locator(".tnb-figures svg").evaluate_all(
         "(all) => all.map((svg) => svg.getAttribute('aria-label'))"
@@ -239,7 +239,7 @@ def test_the_figures_have_descriptions_with_their_numbers(page: Page) -> None:
     assert statistics["execution_count"] == 15
 
 
-def test_the_quiz_grades_an_answer_that_is_given_with_the_keyboard(page: Page) -> None:
+def test_quiz_grades_an_answer_that_is_given_with_the_keyboard(page: Page) -> None:
     page.select("no-batching")
     page.tab.get_by_role("button", name="Quiz").click()
     page.tab.get_by_label("Exercise").select_option("scenario")
@@ -262,7 +262,7 @@ def test_the_quiz_grades_an_answer_that_is_given_with_the_keyboard(page: Page) -
     assert page.tab.locator("#results").is_visible()
 
 
-def test_a_link_contains_the_whole_scenario(page: Page, browser: Any, site: str) -> None:
+def test_link_contains_the_whole_scenario(page: Page, browser: Any, site: str) -> None:
     page.select("priorities-timeouts")
     page.type_config(preset("priorities-timeouts")["config"].replace("70000", "30000"))
     page.tab.wait_for_function("() => location.hash.startsWith('#s=')")
@@ -281,7 +281,7 @@ def test_damaged_link_opens_the_first_scenario(browser: Any, site: str) -> None:
     page.context.close()
 
 
-def test_the_scenario_is_copied_as_a_program_that_python_runs(page: Page) -> None:
+def test_scenario_is_copied_as_a_program_that_python_runs(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.select("direct-sequences")
     page.tab.get_by_role("button", name="Copy as Python").click()
@@ -307,7 +307,7 @@ def drop(page: Page, files: dict[str, str]) -> None:
     page.tab.wait_for_function("() => document.body.dataset.opened")
 
 
-def test_a_dropped_recording_is_shown_as_recorded_and_then_simulated(page: Page, tmp_path: Path) -> None:
+def test_dropped_recording_is_shown_as_recorded_and_then_simulated(page: Page, tmp_path: Path) -> None:
     page.select("five-requests")
     recording = simulate_scenario(preset("closed-loop"))
     recording.save(tmp_path / "rec.jsonl")
@@ -334,7 +334,7 @@ def test_dropped_file_that_is_not_a_recording_or_trace_is_an_error(page: Page) -
     page.tab.get_by_role("alert").get_by_text("notes.txt").wait_for()
 
 
-def test_the_page_is_accessible(page: Page, axe: str) -> None:
+def test_page_is_accessible(page: Page, axe: str) -> None:
     for name in ("poisson", "control-inputs"):
         page.select(name)
         assert unnamed_controls(page, "body") == []  # type: ignore[arg-type]
@@ -343,7 +343,7 @@ def test_the_page_is_accessible(page: Page, axe: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_page_fits_the_screen_in_both_colour_schemes(
+def test_page_fits_the_screen_in_both_colour_schemes(
     page: Page, axe: str, viewport: dict[str, int], scheme: str
 ) -> None:
     page.tab.emulate_media(color_scheme=scheme)
@@ -357,7 +357,7 @@ def test_the_page_fits_the_screen_in_both_colour_schemes(
     page.tab.set_viewport_size(DESKTOP)
 
 
-def test_an_embedded_page_links_to_the_playground_with_the_same_scenario(browser: Any, site: str) -> None:
+def test_embedded_page_links_to_the_playground_with_the_same_scenario(browser: Any, site: str) -> None:
     page = Page(browser, site, "?embed#preset=iterative", viewport={"width": 700, "height": 700})
     assert not page.tab.get_by_role("button", name="Quiz").is_visible()
     page.tab.locator("#full").evaluate("(link) => link.addEventListener('click', (event) => event.preventDefault())")

@@ -84,13 +84,13 @@ def test_preset_forms_the_described_batches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if PRESETS[name]["scenario"]["baseline"]])
-def test_the_baseline_of_a_preset_makes_a_difference(name: str) -> None:
+def test_baseline_of_a_preset_makes_a_difference(name: str) -> None:
     scenario = preset(name)
     before = simulate_scenario({**scenario, "config": scenario["baseline"]})
     assert before.events != simulate_scenario(scenario).events
 
 
-def test_a_request_of_an_iterative_sequence_enters_when_another_one_has_finished() -> None:
+def test_request_of_an_iterative_sequence_enters_when_another_one_has_finished() -> None:
     recording = simulate_scenario(preset("iterative"))
     members = [set(batch.requests) for batch in sorted(recording.batches, key=lambda batch: batch.number)]
     assert all(5 not in batch for batch in members[:5])

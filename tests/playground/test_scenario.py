@@ -26,7 +26,7 @@ def test_arrival_survives_saving_and_loading(scenario: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_python_program_makes_the_same_recording(name: str) -> None:
+def test_python_program_makes_the_same_recording(name: str) -> None:
     program = python_code(preset(name)).replace("recording.view()", "")
     variables: dict[str, Any] = {}
     exec(program, variables)

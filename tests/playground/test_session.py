@@ -45,18 +45,18 @@ def test_invalid_scenario_has_an_explanation(changed: dict[str, Any], error: str
     assert ask(Session(), do="simulate", scenario={**preset("no-batching"), **changed})["error"] == error
 
 
-def test_a_text_with_problems_is_not_simulated() -> None:
+def test_text_with_problems_is_not_simulated() -> None:
     result = ask(Session(), do="simulate", scenario={**preset("no-batching"), "config": "max_batchsize: 8"})
     assert [problem["line"] for problem in result["report"]["problems"]] == [1]
     assert "shown" not in result
 
 
-def test_a_baseline_that_cannot_run_the_requests_is_left_out() -> None:
+def test_baseline_that_cannot_run_the_requests_is_left_out() -> None:
     scenario = {**preset("no-batching"), "baseline": "max_batch_size: 2"}
     assert ask(Session(), do="simulate", scenario=scenario)["shown"]["comparison"] is None
 
 
-def test_a_field_of_the_form_is_written_into_the_text() -> None:
+def test_field_of_the_form_is_written_into_the_text() -> None:
     path = "dynamic_batching.max_queue_delay_microseconds"
     text = ask(Session(), do="set_field", text="max_batch_size: 8  # rows\ndynamic_batching { }", path=path, value=500)
     assert text == "max_batch_size: 8  # rows\ndynamic_batching { max_queue_delay_microseconds: 500 }"
@@ -70,7 +70,7 @@ def test_blame_splits_the_latency_of_a_request() -> None:
     assert sum(ms for _, ms, *_ in report["parts"]) == pytest.approx(50 + 100 / 3)
 
 
-def test_an_exercise_on_the_scenario_is_graded() -> None:
+def test_exercise_on_the_scenario_is_graded() -> None:
     session = Session()
     sheet = ask(session, do="worksheet", batcher="scenario", scenario=preset("five-requests"))
     assert [request[0] for request in sheet["requests"]] == ["A", "B", "C", "D", "E"]
@@ -79,7 +79,7 @@ def test_an_exercise_on_the_scenario_is_graded() -> None:
     assert ask(Session(), do="grade", action="check", answer=[]) == "expected an exercise, got none"
 
 
-def test_a_recording_is_opened_with_a_scenario_that_simulates_it(tmp_path: Path) -> None:
+def test_recording_is_opened_with_a_scenario_that_simulates_it(tmp_path: Path) -> None:
     simulate_scenario(preset("bursts")).save(tmp_path / "rec.jsonl")
     session = Session()
     opened = ask(session, do="open", paths=[str(tmp_path / "rec.jsonl")], config="")
@@ -87,7 +87,7 @@ def test_a_recording_is_opened_with_a_scenario_that_simulates_it(tmp_path: Path)
     assert opened["shown"]["batches"] == again["shown"]["batches"]
 
 
-def test_a_file_that_is_neither_a_recording_nor_a_trace_is_an_error(tmp_path: Path) -> None:
+def test_file_that_is_neither_a_recording_nor_a_trace_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text("max_batch_size: 8")
     answer = ask(Session(), do="open", paths=[str(tmp_path / "config.pbtxt")], config="")
     assert answer == "expected a recording or a trace file, got none"

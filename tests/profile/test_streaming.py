@@ -131,7 +131,7 @@ def test_a_cancelled_generation_ends_on_the_server(streaming: Server, over: str)
     assert tnb.load(model, clients=1, requests=1, inputs=other).wait(60).errors == {}  # its only instance is free
 
 
-def test_generation_ends_when_writing_fails_because_the_client_disconnected(
+def test_generation_ends_if_writing_to_the_disconnected_client_fails(
     streaming: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flush = GenerateHandler.flush

@@ -18,7 +18,7 @@ SECTIONS = ["Context", "Decision", "Alternatives considered", "Consequences"]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.stem)
-def test_a_record_has_a_status_a_date_and_the_same_sections(record: Path) -> None:
+def test_record_has_a_status_a_date_and_the_same_sections(record: Path) -> None:
     text = record.read_text("utf-8")
     head = HEAD.match(text)
     assert head is not None
@@ -26,7 +26,7 @@ def test_a_record_has_a_status_a_date_and_the_same_sections(record: Path) -> Non
     assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == SECTIONS
 
 
-def test_the_index_lists_each_record_once_by_its_title() -> None:
+def test_index_lists_each_record_once_by_its_title() -> None:
     listed = re.findall(r"^- \[(.+)\]\((.+)\)$", (DECISIONS / "index.md").read_text("utf-8"), flags=re.MULTILINE)
     titles = [(record.read_text("utf-8").partition("\n")[0].removeprefix("# "), record.name) for record in RECORDS]
     assert sorted(listed) == sorted(titles)

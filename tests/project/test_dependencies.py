@@ -93,7 +93,7 @@ def test_lesson_imports_only_its_declared_packages(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", notebooks.paths(), ids=lambda path: path.stem)
-def test_the_first_cell_of_a_lesson_fails_if_a_package_is_missing(path: Path) -> None:
+def test_first_cell_of_a_lesson_fails_if_a_package_is_missing(path: Path) -> None:
     first, *others = cells_of(path)
     available = installed_with("lab").union(*imported([first]))
     backends = {package for name, (package, _) in REQUIREMENTS.items() if f'"{name}"' in "".join(others)}

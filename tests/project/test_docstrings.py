@@ -20,7 +20,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_run(name: str) -> None:
+def test_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name.removesuffix(".__init__"))
     assert doctest.testmod(module).failed == 0
 

@@ -29,7 +29,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_site_without_mistakes_has_no_problems(site: Path) -> None:
+def test_site_without_mistakes_has_no_problems(site: Path) -> None:
     assert links.site_problems(site) == []
 
 
@@ -52,7 +52,7 @@ def test_site_mistake_is_reported_as_problem(site: Path, html: str, problem: str
 
 
 @pytest.mark.parametrize("rule", ["@import 'a.css';", "a { background: url( https://example.org/a.png) }"])
-def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str) -> None:
+def test_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str) -> None:
     (site / "_static" / "style.css").write_text(rule)
     assert links.site_problems(site) == ["_static/style.css: expected a style sheet without external references"]
 
@@ -83,14 +83,14 @@ def test_installation_page_names_every_optional_extra() -> None:
     assert named == set(project["optional-dependencies"])
 
 
-def test_the_version_is_written_once() -> None:
+def test_version_is_written_once() -> None:
     assert "version" not in (ROOT / "CITATION.cff").read_text().replace("cff-version", "")
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in pyproject
     assert f'"{tritonnb.__version__}"' not in pyproject
 
 
-def test_the_changelog_has_a_section_for_each_release_and_none_for_a_version_in_development() -> None:
+def test_changelog_has_a_section_for_each_release_and_none_for_a_version_in_development() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     released = [Version(heading.removeprefix("[").partition("] - ")[0]) for heading in headings[1:]]

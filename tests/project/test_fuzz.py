@@ -15,7 +15,7 @@ MUTATIONS = 40
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_corpus_causes_no_unexpected_error(target: str) -> None:
+def test_corpus_causes_no_unexpected_error(target: str) -> None:
     inputs = inputs_of(target)
     choice = random.Random(target)
     with open_target(target) as run:
@@ -25,7 +25,7 @@ def test_the_corpus_causes_no_unexpected_error(target: str) -> None:
             try_input(run, mutate(list(inputs.values()), choice))
 
 
-def test_an_unexpected_error_names_its_input() -> None:
+def test_unexpected_error_names_its_input() -> None:
     def fail(data: bytes) -> None:
         raise ValueError("unexpected")
 

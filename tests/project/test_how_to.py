@@ -45,7 +45,7 @@ def statements(page: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [pytest.param(page, marks=MARKS.get(page.stem, ()), id=page.stem) for page in PAGES])
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     for package in NEEDED.get(page.stem, ()):
         pytest.importorskip(package)
     if page.stem == "load-a-cpp-backend" and shutil.which("g++") is None:

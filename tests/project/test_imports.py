@@ -32,18 +32,18 @@ def import_in_a_new_process() -> tuple[float, set[str]]:
     return seconds, set(modules)
 
 
-def test_the_import_loads_no_optional_package() -> None:
+def test_import_loads_no_optional_package() -> None:
     _, modules = import_in_a_new_process()
     assert NOT_IMPORTED & modules == set()
 
 
-def test_the_import_takes_less_than_a_second() -> None:
+def test_import_takes_less_than_a_second() -> None:
     # The fastest of three, since the first import may compile bytecode; processor time, since other processes may run.
     assert min(import_in_a_new_process()[0] for _ in range(3)) < 1
 
 
 @pytest.mark.parametrize("first", ["tritonclient.grpc", "tritonnb"])
-def test_the_messages_are_those_of_tritonclient_whichever_is_imported_first(first: str) -> None:
+def test_messages_are_those_of_tritonclient_whichever_is_imported_first(first: str) -> None:
     program = f"""
 import {first}
 from tritonnb.core.protobuf import model_config_pb2 as ours

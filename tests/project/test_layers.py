@@ -46,7 +46,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from [module.partition(".")[0]] if package == "tritonnb" else []
 
 
-def test_a_package_imports_those_of_the_layers_below_it_only() -> None:
+def test_package_imports_those_of_the_layers_below_it_only() -> None:
     upwards = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")

@@ -38,7 +38,7 @@ def test_materializing_again_changes_nothing() -> None:
     assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": already there")] == skipped
 
 
-def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
+def test_damaged_file_is_created_again(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "magika", tmp_path / "magika")
     (tmp_path / "magika" / "1" / "model.onnx").write_bytes(b"damaged")
     report = materialize(tmp_path)

@@ -18,9 +18,7 @@ MODELS = [*ROOT.glob("model_repository/*/*/model.py"), ROOT / "tools" / "differe
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_python_model_uses_the_backends_classes_only_when_it_runs(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_model_uses_the_backends_classes_only_when_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module executes with an empty ``triton_python_backend_utils``."""
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
     package = ModuleType("model_package")  # Triton imports the module as part of a package

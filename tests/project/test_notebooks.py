@@ -32,7 +32,7 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_widget_appears_in_each_lesson(path: Path) -> None:
+def test_widget_appears_in_each_lesson(path: Path) -> None:
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     last_lines = [source.splitlines()[-1] for source in cells]
     assert any(re.search(r"\.(watch|view|dashboard)\(.*\)$", line) for line in last_lines)

@@ -65,14 +65,14 @@ def test_ensemble_equals_its_steps(server: Server) -> None:
     assert (boxes == boxes_by_steps).all()
 
 
-def test_a_client_over_http_gets_the_text(server: Server) -> None:
+def test_client_over_http_gets_the_text(server: Server) -> None:
     image = ocr.draw(LINES)
     tensor = http.InferInput("IMAGE", list(image.shape), "UINT8").set_data_from_numpy(image)
     answer = http.InferenceServerClient(server.url.removeprefix("http://")).infer("ocr", [tensor])
     assert [line.decode() for line in answer.as_numpy("TEXT")] == LINES
 
 
-def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server) -> None:
+def test_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server) -> None:
     images = [ocr.draw([f"page {number}", "of four"]) for number in range(1, 5)]
 
     async def together() -> list[dict[str, np.ndarray]]:
@@ -128,6 +128,6 @@ def test_image_without_text_is_tried_in_every_orientation(server: Server) -> Non
     assert server["ocr"].stats()["inference_count"] == before + 4
 
 
-def test_an_error_of_the_ensemble_is_the_answer(server: Server) -> None:
+def test_error_of_the_ensemble_is_the_answer(server: Server) -> None:
     with pytest.raises(TritonError, match="in ensemble 'ocr'"):
         server["ocr_upright"](IMAGE=np.zeros((0, 40, 3), np.uint8))

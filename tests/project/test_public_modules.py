@@ -44,7 +44,7 @@ def test_exceptions_that_public_docstrings_promise_are_public() -> None:
     assert {name for name in promised if not hasattr(builtins, name)} <= set(tritonnb.errors.__all__)
 
 
-def test_the_tutorial_backend_imports_only_public_modules() -> None:
+def test_tutorial_backend_imports_only_public_modules() -> None:
     tree = ast.parse(Path(tritonnb.model_zoo.minimal_backend.__file__).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert modules == {"__future__", "tritonnb.backend", "tritonnb.errors"}

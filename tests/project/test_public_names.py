@@ -19,7 +19,7 @@ def test_each_datatype_is_a_public_name() -> None:
     assert set(datatypes.__all__) <= set(dir(tnb))
 
 
-def test_a_function_remains_public_after_a_module_of_the_package_with_its_name_was_imported() -> None:
+def test_function_remains_public_after_a_module_of_the_package_with_its_name_was_imported() -> None:
     program = "import tritonnb.scale.groups, tritonnb as tnb; print(tnb.scale.__module__, tnb.scale.__name__)"
     printed = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT)
     assert printed.split() == ["tritonnb.scale.start", "scale"]

@@ -49,7 +49,7 @@ def test_nothing_is_installed_from_an_index_before_the_first_release() -> None:
     assert "the name is not registered in any package index yet" in guides
 
 
-def test_the_first_example_runs_and_does_not_wait_for_the_import_of_matplotlib() -> None:
+def test_first_example_runs_and_does_not_wait_for_the_import_of_matplotlib() -> None:
     example = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)[0]
     program = f"{example}\nimport sys\nassert 'matplotlib' not in sys.modules"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -59,6 +59,6 @@ def test_full_stack_is_reported() -> None:
 
 
 @linux
-def test_a_signal_is_handled_after_another_thread_has_destroyed_a_model_of_openvino() -> None:
+def test_signal_is_handled_after_another_thread_has_destroyed_a_model_of_openvino() -> None:
     result = run(OPENVINO)
     assert (result.returncode, result.stdout) == (0, "interrupted\n"), result.stderr

@@ -82,7 +82,7 @@ def test_nine_recordings_on_eight_slots_speech_is_detected_and_noise_is_not(serv
     assert min(speaking.values()) > 20
 
 
-def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
+def test_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
     silence = np.zeros((1, silero_vad.FRAME), np.float32)
 
     async def nine() -> None:
@@ -102,7 +102,7 @@ def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
     asyncio.run(nine())
 
 
-def test_a_recording_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_recording_of_another_kind_is_refused(tmp_path: Path) -> None:
     import wave
 
     with wave.open(str(tmp_path / "a.wav"), "wb") as file:

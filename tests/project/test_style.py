@@ -67,12 +67,12 @@ def test_no_text_has_a_sign_of_translation(sign: str) -> None:
         ("The time at which a request arrived.", False),
     ],
 )
-def test_a_summary_that_begins_with_a_question_word_is_a_clause(tmp_path: Path, summary: str, is_clause: bool) -> None:
+def test_summary_that_begins_with_a_question_word_is_a_clause(tmp_path: Path, summary: str, is_clause: bool) -> None:
     (tmp_path / "module.py").write_text(f'def function():\n    """{summary}"""\n')
     assert bool(list(clauses(tmp_path / "module.py"))) == is_clause
 
 
-def test_a_class_name_is_unique_in_the_package() -> None:
+def test_class_name_is_unique_in_the_package() -> None:
     """HTTP and gRPC mirror each other, and the interface of a Python model has Triton's names."""
     modules: dict[str, set[str]] = {}
     for path in (ROOT / "tritonnb").rglob("*.py"):

@@ -138,7 +138,7 @@ def test_progress_is_a_bar_with_the_remaining_time(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"training tiny_gpt [{'#' * 30}] 100%,   0 s left\n"
 
 
-def test_the_example_has_learned_to_spell() -> None:
+def test_example_has_learned_to_spell() -> None:
     materialize(EXAMPLES, [CONTINUOUS])
     assert tiny_gpt.recipe_in(EXAMPLES / "tiny_gpt/1/weights.pt") == tiny_gpt.recipe()
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=[CONTINUOUS]) as server:
@@ -155,7 +155,7 @@ def test_the_example_has_learned_to_spell() -> None:
 
 
 @pytest.mark.skipif("TRITON_WITH_TORCH" not in os.environ, reason="needs a tritonserver whose Python has torch")
-def test_a_real_triton_answers_the_same(server: Server) -> None:
+def test_real_triton_answers_the_same(server: Server) -> None:
     import urllib.request
 
     url = os.environ["TRITON_WITH_TORCH"]  # it serves the repository of the examples

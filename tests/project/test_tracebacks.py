@@ -45,7 +45,7 @@ def _raises(function: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "function"), sorted(dict(functions()).items()))
-def test_a_public_function_that_raises_errors_shortens_their_tracebacks(
+def test_public_function_that_raises_errors_shortens_their_tracebacks(
     name: str, function: Callable[..., object]
 ) -> None:
     while "shorten_traceback" not in function.__code__.co_names:

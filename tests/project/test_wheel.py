@@ -66,7 +66,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_the_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
+def test_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
     names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert names == {"tritonnb", f"tritonnb-{tritonnb.__version__}.dist-info"}
     assert wheel.stat().st_size < MAX_BYTES

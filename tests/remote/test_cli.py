@@ -13,7 +13,7 @@ from tritonnb.cli.main import main
 from tritonnb.scheduling.reasons import RULES
 
 
-def test_a_trace_is_explained_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_is_explained_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, config = tmp_path / "trace.json", tmp_path / "config.pbtxt"
     trace.write_text(json.dumps(entries(100)))
     config.write_text(CONFIG)
@@ -34,7 +34,7 @@ def test_timeline_can_be_written_to_a_file(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(output.read_text())["traceEvents"]
 
 
-def test_the_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, series, output = entries(10), tmp_path / "trace.json", tmp_path / "out.json"
     for number, part in enumerate((whole[:30], whole[30:])):
         (tmp_path / f"trace.json.{number}").write_text(json.dumps(part))
@@ -81,7 +81,7 @@ def test_options_without_effect_on_a_timeline_are_refused(
     assert not output.exists()
 
 
-def test_a_trace_becomes_a_web_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trace_becomes_a_web_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, config, page = tmp_path / "trace.json", tmp_path / "config.pbtxt", tmp_path / "page.html"
     trace.write_text(json.dumps(entries(10)))
     config.write_text(CONFIG)
@@ -103,7 +103,9 @@ def test_sampled_recording_cannot_become_a_web_page(tmp_path: Path, capsys: pyte
     assert not page.exists()
 
 
-def test_an_unknown_configuration_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_for_invalid_configuration_file_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps(entries(10)))
     assert main(["trace", str(trace), "--explain", "--config", str(tmp_path / "missing.pbtxt")]) == 1

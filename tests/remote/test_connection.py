@@ -25,7 +25,7 @@ def remote(request: pytest.FixtureRequest, remote_server: ServerProcess) -> Iter
         yield connection
 
 
-def test_the_card_shows_version_extensions_and_models(remote: tnb.Remote) -> None:
+def test_card_shows_version_extensions_and_models(remote: tnb.Remote) -> None:
     metadata = remote.metadata()
     assert {"statistics", "trace", "model_repository"} <= set(metadata["extensions"])
     card = remote._repr_html_()
@@ -38,7 +38,7 @@ def test_the_card_shows_version_extensions_and_models(remote: tnb.Remote) -> Non
     assert remote.ready()
 
 
-def test_a_model_runs_requests_over_the_network(remote: tnb.Remote) -> None:
+def test_model_runs_requests_over_the_network(remote: tnb.Remote) -> None:
     model = remote["one"]
     outputs = model(X=[[3.0], [4.0]])
     np.testing.assert_array_equal(outputs["Y"], np.array([[3.0], [4.0]], np.float32))
@@ -55,7 +55,7 @@ def test_a_model_runs_requests_over_the_network(remote: tnb.Remote) -> None:
             model(*inputs)
 
 
-def test_a_model_has_statistics_and_their_figures(remote: tnb.Remote) -> None:
+def test_model_has_statistics_and_their_figures(remote: tnb.Remote) -> None:
     model = remote["one"]
     before = model.stats()
     model(X=[[3.0], [4.0]])
@@ -83,7 +83,7 @@ def test_load_sweep_and_theory_take_a_remote_model(remote: tnb.Remote) -> None:
     assert len(sweep.trials) == 2
 
 
-def test_a_sweep_with_live_trials_restores_the_configuration(remote: tnb.Remote) -> None:
+def test_sweep_with_live_trials_restores_the_configuration(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
     sweep = tnb.sweep(model, max_queue_delay_microseconds=[0], clients=4, requests=60, live=True)
@@ -99,7 +99,7 @@ def interrupt_after_applying(config: RemoteConfig) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
+def test_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
     with model.config as config:
@@ -121,7 +121,7 @@ def test_a_configuration_is_applied_and_restored(remote: tnb.Remote) -> None:
 
 
 @pytest.mark.parametrize("text", ["max_batch_size: 8", 'name: "delay" backend: "python" max_batch_size: 8'])
-def test_a_configuration_without_the_tensors_of_the_model_is_refused(remote: tnb.Remote, text: str) -> None:
+def test_configuration_without_the_models_tensors_is_refused(remote: tnb.Remote, text: str) -> None:
     config = remote["delay"].config
     before = config.text
     config.text = text
@@ -213,7 +213,7 @@ def test_preferred_sizes_that_the_server_derived_are_derived_again(remote: tnb.R
     assert model.config.text == before
 
 
-def test_the_best_configuration_of_a_sweep_is_applied_exported_and_put_back(remote: tnb.Remote, tmp_path: Path) -> None:
+def test_best_configuration_of_a_sweep_is_applied_exported_and_put_back(remote: tnb.Remote, tmp_path: Path) -> None:
     model = remote["delay"]
     before, counted = model.config.text, model.stats()["inference_count"]
     model(X=[[1.0]])
@@ -233,13 +233,13 @@ def test_the_best_configuration_of_a_sweep_is_applied_exported_and_put_back(remo
     assert model.config.text == before
 
 
-def test_a_connection_lists_the_models_that_are_ready(remote: tnb.Remote) -> None:
+def test_connection_lists_ready_models(remote: tnb.Remote) -> None:
     assert list(remote) == remote.models == [row["name"] for row in remote.index() if row.get("state") == "READY"]
     assert len(remote) == len(remote.models)
     assert "delay" in remote
 
 
-def test_a_closed_connection_refuses_every_call(remote_server: ServerProcess) -> None:
+def test_closed_connection_refuses_every_call(remote_server: ServerProcess) -> None:
     remote = tnb.connect(remote_server.http)
     model, config = remote["one"], remote["one"].config
     remote.close()
@@ -254,7 +254,7 @@ def test_a_closed_connection_refuses_every_call(remote_server: ServerProcess) ->
             call()
 
 
-def test_the_editor_applies_and_restores(remote: tnb.Remote) -> None:
+def test_editor_applies_and_restores(remote: tnb.Remote) -> None:
     model = remote["delay"]
     before = model.config.text
     editor = model.edit()
@@ -268,7 +268,7 @@ def test_the_editor_applies_and_restores(remote: tnb.Remote) -> None:
     assert model.config.text == before
 
 
-def test_a_recording_restores_the_trace_settings(remote: tnb.Remote) -> None:
+def test_recording_restores_the_trace_settings(remote: tnb.Remote) -> None:
     before = remote.trace_settings(), remote.trace_settings("two")
     with remote.record(["one", "two"], rows=True) as recording:
         assert remote.trace_settings("two")["trace_level"] == ["TIMESTAMPS", "TENSORS"]
@@ -322,7 +322,7 @@ def test_tracing_that_was_left_on_is_found_and_cleared(
     assert remote.trace_settings("two") == before
 
 
-def test_a_recording_leaves_no_limited_tracing_on_and_restores_unlimited_settings(remote: tnb.Remote) -> None:
+def test_recording_clears_limited_tracing_and_restores_unlimited_settings(remote: tnb.Remote) -> None:
     own = {"trace_count": "-1", "trace_rate": "50", "log_frequency": "3"}
     for settings, is_restored in ((own, True), ({"trace_count": "50"}, False)):
         leave_traced(remote, "two", **settings)
@@ -334,7 +334,7 @@ def test_a_recording_leaves_no_limited_tracing_on_and_restores_unlimited_setting
         assert remote.check() == []
 
 
-def test_a_recording_traces_a_limited_number_of_requests(remote: tnb.Remote) -> None:
+def test_recording_traces_a_limited_number_of_requests(remote: tnb.Remote) -> None:
     with remote.record("one", trace_count=3) as recording:
         assert remote.trace_settings("one")["trace_count"] == "3"
         for _ in range(5):
@@ -381,6 +381,6 @@ def test_traffic_reaches_a_remote_model(remote: tnb.Remote) -> None:
     assert remote["one"].stats()["inference_count"] > before
 
 
-def test_an_unknown_model_is_named_with_the_known_ones(remote: tnb.Remote) -> None:
+def test_unknown_model_is_named_with_the_known_ones(remote: tnb.Remote) -> None:
     with pytest.raises(tnb.TritonError, match=r"has no model 'ones'; did you mean 'one'.*'delay', 'one', 'two'"):
         remote["ones"]

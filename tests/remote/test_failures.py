@@ -196,7 +196,7 @@ def test_traces_that_a_killed_process_left_on_are_limited_found_and_put_back(tmp
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_a_recording_has_no_requests_that_a_killed_recording_traced(tmp_path: Path, triton: bool) -> None:
+def test_recording_excludes_requests_traced_by_a_killed_recording(tmp_path: Path, triton: bool) -> None:
     with server_to_kill(tmp_path, triton) as server:
         killed(RECORDING.replace("print", "remote['one'](X=[[1.0]]); print"), server.grpc)
         with pytest.warns(UserWarning, match="model 'one' is traced"), tnb.connect(server.grpc) as remote:
@@ -216,7 +216,7 @@ with remote["one"].config as config:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", SERVERS, ids=["tritonnb", "triton"])
-def test_a_configuration_that_a_killed_process_applied_is_found_and_put_back(tmp_path: Path, triton: bool) -> None:
+def test_configuration_applied_by_a_killed_process_is_found_and_restored(tmp_path: Path, triton: bool) -> None:
     with server_to_kill(tmp_path, triton) as server:
         with tnb.connect(server.http) as remote:
             before = remote["one"].config.text
@@ -316,7 +316,7 @@ def test_unreachable_server_is_one_sentence(url: str) -> None:
         ("http://127.0.0.1:{metrics}", "expected a server of the v2 protocol, got a response without its name and"),
     ],
 )
-def test_the_port_of_another_endpoint_is_recognised(given: str, message: str) -> None:
+def test_port_of_another_endpoint_is_recognised(given: str, message: str) -> None:
     with tnb.Server(port=0, grpc_port=0, metrics_port=0) as server:
         ports = {"http": server.port, "grpc": server.grpc_port, "metrics": server.metrics_port}
         with pytest.raises(tnb.TritonError, match=message.format(**ports)) as error:

@@ -44,7 +44,7 @@ def ids_of_batches(recording: tnb.Recording) -> list[tuple[str, ...]]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("model", "traffic"), LOADS, ids=lambda value: str(value))
-def test_a_trace_has_the_batches_that_ran(remote_server: ServerProcess, model: str, traffic: dict[str, int]) -> None:
+def test_trace_has_the_batches_that_ran(remote_server: ServerProcess, model: str, traffic: dict[str, int]) -> None:
     recording, logged = record_load(remote_server, model, REQUESTS, **traffic)
     assert len(recording.requests) == REQUESTS
     assert Counter(ids_of_batches(recording)) == Counter(map(tuple, logged))
@@ -178,7 +178,7 @@ def traced(batches: list[tuple[list[float], float, float]]) -> list[dict[str, An
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }'
 
 
-def test_a_file_is_a_recording(tmp_path: Path) -> None:
+def test_file_is_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(100)))
     recording = tnb.Recording.from_trace(path, CONFIG)
@@ -202,7 +202,7 @@ def test_late_start_of_an_instance_is_not_a_late_decision(tmp_path: Path) -> Non
     assert {batch.exec_start_ns - batch.sent_ns for batch in recording.batches} == {9_000_000}
 
 
-def test_a_series_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
+def test_series_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     whole = entries(100)
     for number in range(12):
         part = whole[number * len(whole) // 12 : (number + 1) * len(whole) // 12]
@@ -212,7 +212,7 @@ def test_a_series_is_read_in_the_order_of_its_numbers(tmp_path: Path) -> None:
     assert len(series.requests) == 100
 
 
-def test_a_file_that_was_cut_off_has_the_requests_before_the_cut(tmp_path: Path) -> None:
+def test_file_that_was_cut_off_has_the_requests_before_the_cut(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     text = json.dumps(entries(100))
     path.write_text(text[: len(text) // 2])
@@ -296,7 +296,7 @@ def test_configurations_come_by_name_or_from_a_repository(tmp_path: Path) -> Non
         tnb.Recording.from_trace(path, CONFIG.replace('"m"', '"other"'))
 
 
-def test_the_directory_of_a_model_is_its_configuration_and_other_directories_are_refused(tmp_path: Path) -> None:
+def test_directory_of_a_model_is_its_configuration_and_other_directories_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(50)))
     for name, text in (("m", CONFIG), ("other", CONFIG), ("unnamed", CONFIG.replace('name: "m"', ""))):
@@ -318,7 +318,7 @@ def test_note_explains_inferred_instance_names(tmp_path: Path) -> None:
         assert "From a trace: model 'm': the names of instances are made up, since a trace has none." in text
 
 
-def test_a_recording_and_a_trace_are_not_confused(tmp_path: Path) -> None:
+def test_recording_and_a_trace_are_not_confused(tmp_path: Path) -> None:
     trace, saved = tmp_path / "trace.json", tmp_path / "recording.jsonl"
     trace.write_text(json.dumps(entries(5)))
     tnb.Recording.from_trace(trace, CONFIG).save(saved)
@@ -351,7 +351,7 @@ def test_entries_with_values_of_the_wrong_type_are_refused(tmp_path: Path, chang
         tnb.Recording.from_trace(path)
 
 
-def test_a_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
+def test_trace_of_deeply_nested_values_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("[" * 100_000)
     with pytest.raises(tnb.TritonError, match="got deeply nested values"):

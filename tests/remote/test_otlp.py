@@ -160,7 +160,7 @@ def test_reported_reasons_are_not_inferred(form: str) -> None:
         *(("facts", {"stringValue": text}) for text in ("[1]", "{}", '{"rows": "?", "requests": 1}')),
     ],
 )
-def test_a_report_that_cannot_be_read_is_ignored(name: str, value: object) -> None:
+def test_unreadable_reason_in_a_span_is_ignored(name: str, value: object) -> None:
     items = reported_spans()
     for execution in items[::2]:
         kept = [pair for pair in execution["attributes"] if pair["key"] != f"tritonnb.batch.{name}"]
@@ -173,7 +173,7 @@ def test_a_report_that_cannot_be_read_is_ignored(name: str, value: object) -> No
     assert all(batch.why.endswith("(inferred)") for batch in recording.batches)
 
 
-def test_a_recording_of_spans_says_that_they_have_no_shapes() -> None:
+def test_recording_of_spans_says_that_they_have_no_shapes() -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         receiver.receive(as_json(spans(8)), "application/json")
         recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")
@@ -249,7 +249,7 @@ def test_ten_thousand_spans_take_less_than_two_seconds_of_processor_time(form: s
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("triton", [False, pytest.param(True, marks=needs_triton)], ids=["tritonnb", "triton"])
-def test_a_server_sends_its_spans_to_the_receiver(tmp_path: Path, triton: bool) -> None:
+def test_server_sends_its_spans_to_the_receiver(tmp_path: Path, triton: bool) -> None:
     write_model(tmp_path / "repository", "one")
     with tnb.otlp_receiver(port=0) as receiver:
         trace = ["mode=opentelemetry", f"opentelemetry,url={receiver.url}", "opentelemetry,bsp_schedule_delay=200"]
@@ -285,7 +285,7 @@ def test_a_server_sends_its_spans_to_the_receiver(tmp_path: Path, triton: bool) 
         ({}, {"QUEUE_START": 2**63}),
     ],
 )
-def test_a_span_whose_values_cannot_be_read_is_refused(attributes: dict[str, Any], events: dict[str, int]) -> None:
+def test_span_with_invalid_values_is_refused(attributes: dict[str, Any], events: dict[str, int]) -> None:
     collector = SpanCollector(lambda request: None)
     with pytest.raises(InvalidArgumentError, match="expected"):
         collector.add(Span("1", "", "m", {"triton.model_name": "m", **attributes}, list(events.items())))

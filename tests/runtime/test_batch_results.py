@@ -47,7 +47,7 @@ def test_requests_without_a_response_get_an_error() -> None:
     assert executed.answers == ["", "its own", NOTHING]
 
 
-def test_a_response_with_an_error_may_count_as_success() -> None:
+def test_response_with_an_error_may_count_as_success() -> None:
     executed = batch(2)
     executed.execution.fail(0, InternalError("its own"))
     assert executed.complete_responses(errors_fail=False) == ["", "BACKEND"]
@@ -60,7 +60,7 @@ def test_requests_without_a_response_get_the_error_that_the_backend_raised() -> 
     assert executed.answers == ["", "raised"]
 
 
-def test_a_request_runs_again_unless_its_execution_failed() -> None:
+def test_rescheduled_request_runs_again_unless_its_execution_failed() -> None:
     executed = batch()
     executed.execution.reschedule(0)
     assert (executed.complete_responses(), executed.answers) == ([""], [None])
@@ -75,12 +75,12 @@ def test_requests_with_a_response_sender_get_no_response_from_the_execution(deco
     assert (executed.complete_responses(decoupled=decoupled), executed.answers, executed.sent) == ([""], [None], [])
 
 
-def test_a_decoupled_request_without_a_response_may_get_one_later() -> None:
+def test_decoupled_request_may_be_answered_after_execution() -> None:
     executed = batch()
     assert (executed.complete_responses(decoupled=True), executed.answers, executed.sent) == ([""], [None], [])
 
 
-def test_the_error_that_a_decoupled_model_raised_is_sent_unless_the_final_response_was_sent() -> None:
+def test_error_that_a_decoupled_model_raised_is_sent_unless_the_final_response_was_sent() -> None:
     executed = batch(3)
     executed.execution.sender(1).send(InferResponse())
     executed.execution.sender(2).send(InferResponse(final=False))

@@ -134,7 +134,7 @@ def test_regions_of_the_other_kind_are_refused(regions: SharedMemory) -> None:
         created.unlink()
 
 
-def test_a_region_is_closed_when_no_request_uses_it(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_region_is_closed_when_no_request_uses_it(regions: SharedMemory, cuda: FakeCuda) -> None:
     part = regions.part("g", 0, 4)
     regions.unregister(CudaRegion)
     assert cuda.open == 1
@@ -149,12 +149,12 @@ def test_failed_copy_is_an_error_of_its_request(regions: SharedMemory, cuda: Fak
         regions.part("g", 0, 4).read()
 
 
-def test_an_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda) -> None:
     regions.part("g", 0, 4).write(b"")
     assert cuda.memory.raw[0:4] == bytes(4)
 
 
-def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_region_that_cannot_be_closed_is_an_internal_error_and_kept(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.closes = Status.cudaErrorInvalidValue
     with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
         regions.unregister(CudaRegion, "g")

@@ -53,9 +53,7 @@ def test_two_instances_run_concurrently_and_each_runs_one_batch_at_a_time(driver
     assert gate.overlaps == 0
 
 
-def test_an_exception_is_the_response_to_all_requests_of_the_batch_without_a_response(
-    driver: Driver, gate: Gate
-) -> None:
+def test_exception_is_the_response_to_all_unanswered_requests_of_the_batch(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     first = driver.send(0)
     gate.wait_begun()
@@ -68,7 +66,7 @@ def test_an_exception_is_the_response_to_all_requests_of_the_batch_without_a_res
     assert driver.stats()["inference_stats"]["fail"]["count"] == 2
 
 
-def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate) -> None:
+def test_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate) -> None:
     driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 9 } }")
     running = driver.send(1)
     gate.wait_begun()
@@ -94,7 +92,7 @@ def test_failed_instance_creation_leaves_the_model_unavailable(driver: Driver) -
         driver.background.run(driver.engine.load_source(source))
 
 
-def test_a_queued_request_can_be_cancelled_after_a_reload(driver: Driver, gate: Gate) -> None:
+def test_queued_request_can_be_cancelled_after_a_reload(driver: Driver, gate: Gate) -> None:
     queued = "dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     driver.serve(gate, extra=queued)
     running = driver.send(1)
@@ -119,7 +117,7 @@ def test_full_queue_refuses_requests_without_counting_them(driver: Driver, gate:
     assert driver.stats()["inference_stats"]["fail"]["count"] == 0
 
 
-def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Driver, gate: Gate) -> None:
+def test_request_expires_in_the_queue_while_the_instance_is_busy(driver: Driver, gate: Gate) -> None:
     policy = "default_queue_policy { default_timeout_microseconds: 1000 }"
     driver.serve(gate, extra=f"dynamic_batching {{ {policy} }}")
     running = driver.send(1)
@@ -135,7 +133,7 @@ def test_request_that_runs_immediately_does_not_expire(driver: Driver) -> None:
     assert outputs(driver.send(1)) == [1]
 
 
-def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver) -> None:
+def test_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")
     assert [outputs(answer) for answer in driver.send_at_once((1,), (2,))] == [[1], [2]]
@@ -165,7 +163,7 @@ def test_preserve_ordering_delays_an_early_response(driver: Driver, gate: Gate) 
     assert order == [1, 2]
 
 
-def test_an_unloaded_model_completes_accepted_requests_and_refuses_others(driver: Driver, gate: Gate) -> None:
+def test_unloaded_model_completes_accepted_requests_and_refuses_others(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     accepted = [driver.send(1)]
     gate.wait_begun()
@@ -178,7 +176,7 @@ def test_an_unloaded_model_completes_accepted_requests_and_refuses_others(driver
     assert [outputs(answer) for answer in accepted] == [[1], [2]]
 
 
-def test_a_reloaded_model_serves_while_the_old_one_completes_its_requests(driver: Driver, gate: Gate) -> None:
+def test_reloaded_model_serves_while_the_old_one_completes_its_requests(driver: Driver, gate: Gate) -> None:
     driver.serve(gate)
     old = driver.send(1)
     gate.wait_begun()
@@ -202,14 +200,14 @@ def test_stopping_waits_for_accepted_requests(gate: Gate) -> None:
     assert gate.finalized == ["m_0"]
 
 
-def test_a_server_is_not_ready_before_its_models_are() -> None:
+def test_server_is_ready_after_its_models() -> None:
     engine = Engine(EngineOptions())
     assert not asyncio.run(engine.is_ready())
     asyncio.run(engine.start())
     assert asyncio.run(engine.is_ready())
 
 
-def test_a_model_without_a_version_is_logged_and_known(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_model_without_versions_is_logged_and_indexed(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), ())
     with pytest.raises(InvalidArgumentError):
         driver.background.run(driver.engine.load_source(source))
@@ -221,7 +219,7 @@ def test_a_model_without_a_version_is_logged_and_known(driver: Driver, caplog: p
             driver.background.call(driver.engine.model, name, version)
 
 
-def test_a_model_without_a_configuration_from_file_or_backend_is_refused(driver: Driver) -> None:
+def test_model_without_configuration_is_refused_unless_the_backend_completes_it(driver: Driver) -> None:
     source = ModelSource("m", Path(), gated_config("m", ""), (1,), GatedBackend(Gate()), is_config_given=False)
     with pytest.raises(InvalidArgumentError, match="Not found: model configuration is not provided for model 'm';"):
         driver.background.run(driver.engine.load_source(source))

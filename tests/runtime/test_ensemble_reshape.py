@@ -68,7 +68,7 @@ R = "8 -> 4,1,2"
         pytest.param(8, "1 -> ", "1 -> ", ("-1", 0), (3, 1), (3, 1), id="no dimension"),
     ],
 )
-def test_a_reshape_of_an_output_is_undone(
+def test_reshape_of_an_output_is_undone(
     driver: Driver,
     batch: int,
     input: str,

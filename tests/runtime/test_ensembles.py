@@ -37,7 +37,7 @@ def test_ensemble_passes_tensors_between_steps(driver: Driver) -> None:
     assert outputs(driver.send(1, 2, model="e")) == [12, 13]
 
 
-def test_the_order_of_outputs_does_not_depend_on_the_request(driver: Driver) -> None:
+def test_order_of_outputs_does_not_depend_on_the_request(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     tensors = TENSORS + 'output { name: "Z" data_type: TYPE_INT32 dims: 1 }'
     serve_ensemble(driver, "a: X -> Y", "a: X -> Z", tensors=tensors)
@@ -46,7 +46,7 @@ def test_the_order_of_outputs_does_not_depend_on_the_request(driver: Driver) -> 
         assert [output.name for output in answer.outputs] == ["Z", "Y"]
 
 
-def test_an_output_that_its_step_does_not_write_is_missing_and_logged(
+def test_output_that_its_step_does_not_write_is_missing_and_logged(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
     serve_function(driver, "a", plus(1))
@@ -66,7 +66,7 @@ def test_every_response_contains_its_sequence(driver: Driver) -> None:
     assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
 
 
-def test_a_large_sequence_id_is_written_as_a_signed_integer_with_the_same_bits(driver: Driver) -> None:
+def test_large_sequence_id_is_written_as_a_signed_integer_with_the_same_bits(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     serve_function(driver, "a", plus(1))
     serve_function(driver, "b", recorded(seen))
@@ -106,7 +106,7 @@ def test_properties_of_the_request_are_passed_to_the_steps(driver: Driver) -> No
     assert request.requested_outputs == ("Y",)
 
 
-def test_a_step_may_change_the_sequence_of_the_steps_that_follow(driver: Driver) -> None:
+def test_step_may_change_the_sequence_of_the_steps_that_follow(driver: Driver) -> None:
     seen: SimpleQueue[InferRequest] = SimpleQueue()
     parameters = {"sequence_id": "s", "sequence_start": True}
     serve_function(driver, "a", lambda request: (*plus(1)(request), parameters))
@@ -119,7 +119,7 @@ def test_a_step_may_change_the_sequence_of_the_steps_that_follow(driver: Driver)
     assert answer.parameters["sequence_id"] == "s"
 
 
-def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> None:
+def test_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver) -> None:
     serve_function(driver, "a", lambda request: (*plus(1)(request), {"sequence_start": 1}))
     serve_ensemble(driver, "a: X -> Y")
     assert error_of(driver.send(1, model="e")).message == (
@@ -149,7 +149,7 @@ def test_step_that_refuses_the_request_fails_the_ensemble(driver: Driver) -> Non
     )
 
 
-def test_the_times_of_an_ensemble_are_the_sums_of_its_steps(driver: Driver) -> None:
+def test_times_of_an_ensemble_are_the_sums_of_its_steps(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, 2, model="e"))
@@ -160,7 +160,7 @@ def test_the_times_of_an_ensemble_are_the_sums_of_its_steps(driver: Driver) -> N
         assert ensemble["inference_stats"][name] == {"count": 1, "ns": step["inference_stats"][name]["ns"]}
 
 
-def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driver) -> None:
+def test_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     outputs(driver.send(1, model="e"))
@@ -174,7 +174,7 @@ def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driv
     assert len({step.step_serial for step in steps}) == 2
 
 
-def test_a_batch_dimension_of_1_is_added_or_removed_between_models_that_batch_and_models_that_do_not(
+def test_batch_dimension_of_1_is_added_or_removed_between_models_that_batch_and_models_that_do_not(
     driver: Driver,
 ) -> None:
     seen: SimpleQueue[tuple[int, ...]] = SimpleQueue()
@@ -192,7 +192,7 @@ def test_a_batch_dimension_of_1_is_added_or_removed_between_models_that_batch_an
     assert [seen.get(timeout=30) for _ in range(4)] == [(1, 1), (1,), (1, 1), (1, 1)]
 
 
-def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver) -> None:
+def test_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver) -> None:
     def overwrite(request: InferRequest) -> tuple[list[Tensor]]:
         array = request.inputs["X"].array
         assert not array.flags.writeable
@@ -215,7 +215,7 @@ def test_every_response_of_a_decoupled_step_runs_later_steps_once(driver: Driver
     assert alone.empty
 
 
-def test_a_limit_of_inflight_requests_is_logged(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_limit_of_inflight_requests_is_logged(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     serve_function(driver, "a", plus(1))
     with caplog.at_level(logging.INFO):
         serve_ensemble(driver, "a: X -> Y", name="limited", options="max_inflight_requests: 4")
@@ -224,7 +224,7 @@ def test_a_limit_of_inflight_requests_is_logged(driver: Driver, caplog: pytest.L
     assert logged == ["Ensemble model 'limited' configured with max_inflight_requests: 4"]
 
 
-def test_a_decoupled_step_waits_for_the_steps_that_follow(driver: Driver) -> None:
+def test_decoupled_step_waits_for_the_steps_that_follow(driver: Driver) -> None:
     """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
     sent: SimpleQueue[int | list[InferResponse]] = SimpleQueue()
 
@@ -277,7 +277,7 @@ def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Dri
     assert gate.batches == [[1]]
 
 
-def test_a_request_in_flight_keeps_the_models_of_its_steps_loaded(driver: Driver) -> None:
+def test_request_in_flight_keeps_the_models_of_its_steps_loaded(driver: Driver) -> None:
     gate = Gate()
     driver.serve(gate, name="a", extra="")
     serve_function(driver, "b", plus(1))
@@ -316,7 +316,7 @@ def test_ensemble_output_without_labels_uses_the_labels_of_its_step(
     assert labels("unlabelled") is None
 
 
-def test_an_ensemble_is_unloaded_and_loaded_with_its_step_models(driver: Driver) -> None:
+def test_ensemble_is_unloaded_and_loaded_with_its_step_models(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_ensemble(driver, "e: X -> Y", name="outer")
@@ -326,7 +326,7 @@ def test_an_ensemble_is_unloaded_and_loaded_with_its_step_models(driver: Driver)
     assert outputs(driver.send(1, model="outer")) == [3]
 
 
-def test_an_ensemble_that_does_not_fit_a_reloaded_step_model_is_unloaded(driver: Driver) -> None:
+def test_ensemble_incompatible_with_a_reloaded_step_is_unloaded(driver: Driver) -> None:
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_function(driver, "a", plus(1), tensors=TENSORS.replace("INT32", "FP32"))
@@ -340,7 +340,7 @@ def test_an_ensemble_that_does_not_fit_a_reloaded_step_model_is_unloaded(driver:
         (["e: X -> Y"], "circular dependency between ensembles: e -> ... -> e -> e"),
     ],
 )
-def test_an_ensemble_with_invalid_steps_does_not_load(driver: Driver, steps: list[str], complaint: str) -> None:
+def test_ensemble_with_invalid_steps_does_not_load(driver: Driver, steps: list[str], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         serve_ensemble(driver, *steps)
     assert caught.value.message == f"load failed for model 'e': {complaint}\n"

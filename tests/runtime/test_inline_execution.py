@@ -116,7 +116,7 @@ class Driver:
         return await self.end()
 
 
-def test_the_first_batch_shows_whether_a_model_is_quick() -> None:
+def test_first_batch_shows_whether_a_model_is_quick() -> None:
     async def main() -> list[bool]:
         driver = Driver()
         await driver.instance.start()
@@ -155,7 +155,7 @@ def test_slow_batch_suspends_execution_on_the_event_loop_in_proportion(
     assert asyncio.run(main()) == on_loop
 
 
-def test_an_instance_that_is_lost_on_the_event_loop_recovers_on_its_own_thread() -> None:
+def test_instance_that_is_lost_on_the_event_loop_recovers_on_its_own_thread() -> None:
     async def main() -> tuple[TritonError | None, NotesThreads]:
         driver = Driver()
         await driver.instance.start()
@@ -202,7 +202,7 @@ async def run(server: Server, model: str, *values: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("call", [1, 2, 3], ids=["exec", "is_model_ready", "load_model"])
-def test_a_model_that_waits_for_the_server_gets_an_error_once_and_its_own_thread(tmp_path: Path, call: int) -> None:
+def test_inline_model_that_calls_the_server_fails_once_then_gets_a_thread(tmp_path: Path, call: int) -> None:
     write(tmp_path, "calls", INLINE.replace('output { name: "THREAD" data_type: TYPE_INT64 dims: 1 }', ""))
     (tmp_path / "calls" / "1" / "model.py").write_text(OTHER)
 

@@ -45,7 +45,7 @@ class SlowToReturn:
             assert self.go_on.wait(60)
 
 
-def test_the_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
+def test_instance_thread_keeps_no_reference_to_a_completed_batch() -> None:
     """Otherwise a client could not unregister its shared memory after the response."""
 
     async def main() -> None:
@@ -77,7 +77,7 @@ class Fails(BackendModelInstance):
         raise ValueError("nor there")
 
 
-def test_an_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_that_occurs_in_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> list[str]:
         finished: asyncio.Queue[TritonError | None] = asyncio.Queue()
         instance = Instance(

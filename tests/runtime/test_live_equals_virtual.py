@@ -95,7 +95,7 @@ def background() -> Iterator[BackgroundLoop]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(sent, min_size=1, max_size=25))
-def test_the_live_engine_makes_the_decisions_of_virtual_time(
+def test_live_engine_makes_the_decisions_of_virtual_time(
     name: str, background: BackgroundLoop, workload: list[Sent]
 ) -> None:
     config = gated_config("m", CONFIGS[name], max_batch_size=1 if "default" in name else 4)

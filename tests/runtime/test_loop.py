@@ -24,7 +24,7 @@ def ignored_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda exit: None)
 
 
-def test_a_caller_that_waits_when_the_loop_ends_gets_an_error() -> None:
+def test_waiting_caller_gets_an_error_when_the_loop_ends() -> None:
     background = BackgroundLoop()
     begun = threading.Event()
     outcome: list[BaseException] = []
@@ -89,7 +89,7 @@ def test_call_after_the_loop_has_ended_gets_an_error() -> None:
 
 
 @ENDED_BY_A_CALLBACK
-def test_a_loop_that_has_ended_by_itself_can_still_be_stopped() -> None:
+def test_event_loop_that_has_ended_can_be_stopped() -> None:
     background = BackgroundLoop()
     background.loop.call_soon_threadsafe(sys.exit)
     while not background.loop.is_closed():
@@ -99,7 +99,7 @@ def test_a_loop_that_has_ended_by_itself_can_still_be_stopped() -> None:
     assert not background.alive
 
 
-def test_a_loop_cannot_wait_for_itself() -> None:
+def test_event_loop_cannot_wait_for_itself() -> None:
     background = BackgroundLoop()
     with pytest.raises(RuntimeError, match="cannot wait for itself"):
         background.call(lambda: background.call(int))

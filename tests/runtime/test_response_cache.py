@@ -32,7 +32,7 @@ X = Tensor("x", INT32, np.array([[1, 2]], np.int32))
 Z = Tensor("z", INT32, np.array([[1, 2]], np.int32))
 
 
-def test_the_order_of_inputs_outputs_and_parameters_does_not_change_the_key() -> None:
+def test_order_of_inputs_outputs_and_parameters_does_not_change_the_key() -> None:
     assert key(X, Z) == key(Z, X)
     assert key(X, requested_outputs=("a", "b")) == key(X, requested_outputs=("b", "a"))
     assert key(X, parameters={"a": 1, "b": 2}) == key(X, parameters={"b": 2, "a": 1})
@@ -57,7 +57,7 @@ def test_everything_that_a_response_can_depend_on_changes_the_key() -> None:
     assert len(set(questions)) == len(questions)
 
 
-def test_the_least_recently_used_response_is_evicted_when_the_cache_is_full() -> None:
+def test_least_recently_used_response_is_evicted_when_the_cache_is_full() -> None:
     began = time.monotonic_ns()
     cache = ResponseCache(2 * 49)
     for name in (b"a", b"b"):
@@ -74,7 +74,7 @@ def test_the_least_recently_used_response_is_evicted_when_the_cache_is_full() ->
     assert counts.lookup_ns + counts.insertion_ns <= time.monotonic_ns() - began
 
 
-def test_a_stored_response_is_not_replaced() -> None:
+def test_cached_response_is_not_replaced() -> None:
     cache = ResponseCache(1000)
     cache.insert(b"a", answer(1))
     assert not cache.insert(b"a", answer(2))
@@ -101,7 +101,7 @@ def test_changes_of_a_response_do_not_change_the_cache() -> None:
         ([X, Z], 4 + 2 * (28 + 1 + 5 + 16 + 8)),
     ],
 )
-def test_the_size_of_a_response_is_that_of_tritons_packed_form(
+def test_size_of_a_response_is_that_of_tritons_packed_form(
     outputs: list[Tensor], size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ResponseCache(size)

@@ -66,7 +66,7 @@ def test_without_batching_controls_have_no_batch_dimension() -> None:
         ("TYPE_UINT64", "a stream", 0),
     ],
 )
-def test_the_correlation_id_is_converted_to_the_configured_type(
+def test_correlation_id_is_converted_to_the_configured_type(
     datatype: str, correlation_id: int | str, seen: object
 ) -> None:
     control = f'control_input {{ name: "ID" control {{ kind: CONTROL_SEQUENCE_CORRID data_type: {datatype} }} }}'
@@ -74,7 +74,7 @@ def test_the_correlation_id_is_converted_to_the_configured_type(
     assert prepared.inputs["ID"].array.tolist() == [[seen]]
 
 
-def test_an_empty_slot_gets_a_null_request_that_is_not_ready() -> None:
+def test_empty_slot_gets_a_not_ready_null_request() -> None:
     null, real = inputs_of(CONTROLS).prepare(execute(None, request(flags=SEQUENCE_START)))
     assert null.is_null
     assert not real.is_null
@@ -99,7 +99,7 @@ def test_without_an_update_the_next_request_sees_the_same_state() -> None:
     assert second.states.inputs["IN"].array.tolist() == first.states.inputs["IN"].array.tolist()
 
 
-def test_a_start_resets_the_state_of_its_slot_only() -> None:
+def test_start_resets_the_state_of_its_slot_only() -> None:
     inputs = inputs_of(STATE % "")
     for value, prepared in enumerate(inputs.prepare(execute(request(1, SEQUENCE_START), request(2, SEQUENCE_START)))):
         prepared.states.update("OUT", np.full((1, 2), value + 1, np.float32))
@@ -108,7 +108,7 @@ def test_a_start_resets_the_state_of_its_slot_only() -> None:
     assert one.states.inputs["IN"].array.tolist() == [[2, 2]]
 
 
-def test_a_null_request_does_not_change_any_state() -> None:
+def test_null_request_does_not_change_any_state() -> None:
     inputs = inputs_of(STATE % "")
     null, _ = inputs.prepare(execute(None, request(flags=SEQUENCE_START)))
     null.states.update("OUT", np.full((1, 2), 9, np.float32))
@@ -125,7 +125,7 @@ def test_state_shape_may_grow_between_requests() -> None:
     assert second.states.inputs["IN"].shape == (1, 5)
 
 
-def test_a_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_its_state() -> None:
+def test_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_its_state() -> None:
     inputs = inputs_of('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }')
     for length, prepared in enumerate(inputs.prepare(execute(*(request(k, SEQUENCE_START) for k in (1, 2, 3))))):
         prepared.states.update("OUT", np.ones((1, 4 + length), np.float32))
@@ -137,7 +137,7 @@ def test_a_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_
     assert null.states.inputs["IN"].shape == first.states.inputs["IN"].shape == (1, 1)
 
 
-def test_an_initial_state_is_read_from_its_file(tmp_path: Path) -> None:
+def test_initial_state_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "initial_state").mkdir()
     (tmp_path / "initial_state" / "s.bin").write_bytes(np.array([3, 4], "<f4").tobytes())
     initial = 'initial_state { name: "s" data_type: TYPE_FP32 dims: [ 2 ] data_file: "s.bin" }'
@@ -152,7 +152,7 @@ def test_initial_state_without_a_type_ignores_its_file(tmp_path: Path) -> None:
     inputs_of(f'state {{ input_name: "IN" output_name: "OUT" dims: [ 2 ] {initial} }}', tmp_path)
 
 
-def test_an_initial_state_of_strings_must_be_whole(tmp_path: Path) -> None:
+def test_incomplete_initial_state_of_strings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "initial_state").mkdir()
     (tmp_path / "initial_state" / "s.bin").write_bytes(encode_bytes(np.array([b"one"], object)))
     initial = 'initial_state { name: "s" data_type: TYPE_STRING dims: [ 2 ] data_file: "s.bin" }'
@@ -160,7 +160,7 @@ def test_an_initial_state_of_strings_must_be_whole(tmp_path: Path) -> None:
         inputs_of((STATE % initial).replace("FP32", "STRING"), tmp_path)
 
 
-def test_a_state_that_the_model_does_not_have_is_refused() -> None:
+def test_unknown_state_is_refused() -> None:
     (first,) = inputs_of(STATE % "").prepare(execute(request(flags=SEQUENCE_START)))
     with pytest.raises(InvalidArgumentError, match="state 'NOPE' is not a valid state name"):
         first.states.update("NOPE", np.zeros(1))

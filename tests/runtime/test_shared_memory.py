@@ -71,28 +71,28 @@ def test_tensor_beyond_the_region_is_refused(regions: SharedMemory, offset: int,
         (0, 0, "unable to process address spaceInvalid argument"),
     ],
 )
-def test_a_region_beyond_the_object_is_refused(shared: Object, offset: int, size: int, reason: str) -> None:
+def test_region_beyond_the_object_is_refused(shared: Object, offset: int, size: int, reason: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", shared.name, offset, size)
     assert raised.value.message == f"failed to register shared memory region 'x': {reason}"
 
 
 @pytest.mark.parametrize("key", ["/no_such_object", "/a/../b", "a\0b"])
-def test_an_object_that_cannot_be_opened_is_refused(key: str) -> None:
+def test_shared_memory_object_that_cannot_be_opened_is_refused(key: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
     assert raised.value.message == f"Unable to open shared memory region: '{key}'"
 
 
 @pytest.mark.parametrize("key", ["", "/", "//"])
-def test_a_key_without_a_name_is_refused(key: str) -> None:
+def test_key_without_a_name_is_refused(key: str) -> None:
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
     assert raised.value.message == f"cannot register shared memory region 'x' - invalid shm key '{key}'"
 
 
 @pytest.mark.parametrize("slashes", ["", "/", "//"])
-def test_the_objects_of_tritons_python_backend_are_refused(slashes: str) -> None:
+def test_objects_of_tritons_python_backend_are_refused(slashes: str) -> None:
     key = f"{slashes}triton_python_backend_shm_region_7"
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
@@ -109,7 +109,7 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
 
 
 @pytest.mark.parametrize("name", ["r", ""], ids=["one", "all"])
-def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
+def test_region_in_use_is_unregistered_when_its_requests_are_done(
     regions: SharedMemory, shared: Object, name: str
 ) -> None:
     regions.register_system("second", shared.name, 0, 10)
@@ -127,7 +127,7 @@ def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
         regions.part("r", 0, 3)
 
 
-def test_an_output_that_is_too_large_does_not_change_the_region() -> None:
+def test_oversized_output_does_not_change_the_region() -> None:
     room = bytearray(4)
     with pytest.raises(TritonError) as raised:
         fill("Y", SystemPart(memoryview(room)), b"12345")

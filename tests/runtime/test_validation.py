@@ -123,7 +123,7 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
         ((-1, 0), b"", "inference request batch-size must be <= 4 for 'any'"),
     ],
 )
-def test_a_negative_batch_dimension_counts_as_a_large_one(shape: tuple[int, ...], content: bytes, text: str) -> None:
+def test_negative_batch_dimension_counts_as_unsigned(shape: tuple[int, ...], content: bytes, text: str) -> None:
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
@@ -142,7 +142,7 @@ def test_negative_dimensions_of_strings_are_refused() -> None:
     assert "All input dimensions" in complaint(TEXT, request(raw("S", (1, -2), strings(b"a", b"b"), BYTES)))
 
 
-def test_a_batch_dimension_of_0_counts_as_1() -> None:
+def test_batch_dimension_of_0_counts_as_1() -> None:
     given_ = request(raw("A", (0, 2), bytes(8)))
     validator(VARIABLE).check(given_)
     assert given_.inputs["A"].array.shape == (1, 2)
@@ -213,7 +213,7 @@ def test_strings_are_counted(shape: tuple[int, ...], content: bytes, text: str) 
     assert complaint(TEXT, request(raw("S", shape, content, BYTES))) == f"[request id: <id_unknown>] {text}"
 
 
-def test_an_incomplete_string_is_reported_last() -> None:
+def test_incomplete_string_is_reported_last() -> None:
     with pytest.raises(IncompleteStringError) as raised:
         validator(TEXT).check(request(raw("S", (1, 2), strings(b"a") + b"\x64\0\0\0abc", BYTES), id="7"))
     assert raised.value.message == (
@@ -326,7 +326,7 @@ def test_reshape_keeps_the_sizes_of_variable_dimensions() -> None:
         ("TYPE_STRING", "seven", None),
     ],
 )
-def test_the_correlation_id_has_the_type_of_its_control(
+def test_correlation_id_has_the_type_of_its_control(
     control_type: str, correlation_id: int | str, text: str | None
 ) -> None:
     control = f"""sequence_batching {{ control_input {{

@@ -20,7 +20,7 @@ from tritonnb.scale.ray.cluster import check_address, free_port
         ("", r"Ray Serve is not installed: pip install \"tritonnb\[ray\]\""),
     ],
 )
-def test_a_missing_or_old_ray_is_an_error(installed: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_old_ray_is_an_error(installed: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> str:
         if not installed:
             raise metadata.PackageNotFoundError(name)
@@ -31,7 +31,7 @@ def test_a_missing_or_old_ray_is_an_error(installed: str, message: str, monkeypa
         require_ray()
 
 
-def test_a_port_that_is_taken_is_an_error_and_without_a_port_the_next_one_is_used() -> None:
+def test_taken_port_is_an_error_and_the_default_is_the_next_free_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortTakenError, match=f"the HTTP service cannot listen on 127.0.0.1:{port}"):
@@ -50,11 +50,11 @@ def test_unreachable_cluster_is_an_immediate_error(form: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["auto", "local", "other://provider"])
-def test_an_address_that_only_ray_can_resolve_is_left_to_ray(address: str) -> None:
+def test_address_that_only_ray_can_resolve_is_passed_to_ray(address: str) -> None:
     check_address(address)
 
 
 @pytest.mark.parametrize("address", ["head", "head:", ":6379", "ray://head", "head:http"])
-def test_an_address_without_a_port_is_an_error(address: str) -> None:
+def test_address_without_a_port_is_an_error(address: str) -> None:
     with pytest.raises(InvalidArgumentError, match="expected 'auto', HOST:PORT or ray://HOST:PORT, got"):
         check_address(address)

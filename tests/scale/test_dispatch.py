@@ -74,7 +74,7 @@ def test_both_ingresses_send_a_sequence_to_one_replica_while_others_are_added() 
     asyncio.run(scenario())
 
 
-def test_a_draining_replica_serves_its_sequences_and_gets_no_new_ones() -> None:
+def test_draining_replica_serves_its_sequences_and_gets_no_new_ones() -> None:
     async def scenario() -> None:
         cluster = Cluster("a")
         await cluster.send(0, 1, 5, start=True)
@@ -89,7 +89,7 @@ def test_a_draining_replica_serves_its_sequences_and_gets_no_new_ones() -> None:
     asyncio.run(scenario())
 
 
-def test_the_sequences_of_a_lost_replica_end_with_the_error_of_an_unknown_sequence() -> None:
+def test_sequences_of_a_lost_replica_end_with_the_error_of_an_unknown_sequence() -> None:
     async def scenario() -> None:
         cluster = Cluster("a")
         await cluster.send(0, 1, 5, start=True)
@@ -103,7 +103,7 @@ def test_the_sequences_of_a_lost_replica_end_with_the_error_of_an_unknown_sequen
     asyncio.run(scenario())
 
 
-def test_a_sequence_whose_request_is_lost_with_the_replica_gets_an_error_and_is_not_sent_again() -> None:
+def test_sequence_request_lost_with_its_replica_fails_and_is_not_retried() -> None:
     async def scenario() -> None:
         cluster = Cluster("a")
         await cluster.send(0, 1, 5, start=True)
@@ -117,7 +117,7 @@ def test_a_sequence_whose_request_is_lost_with_the_replica_gets_an_error_and_is_
 
 
 @pytest.mark.parametrize(("retries", "succeeds"), [(0, False), (1, True)])
-def test_a_request_without_a_sequence_is_retried_as_configured(retries: int, succeeds: bool) -> None:
+def test_request_without_a_sequence_is_retried_as_configured(retries: int, succeeds: bool) -> None:
     async def scenario() -> None:
         pool = LocalPool()
         pool.running = {"a": Accumulator(), "b": Accumulator()}

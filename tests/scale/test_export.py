@@ -61,7 +61,7 @@ def test_kserve_manifests_are_valid(image: str) -> None:
 
 
 @pytest.mark.parametrize("claim", ["", "models"])
-def test_a_ray_service_is_valid_and_contains_the_configuration_of_serve(claim: str) -> None:
+def test_ray_service_is_valid_and_contains_the_configuration_of_serve(claim: str) -> None:
     config = serve_config("/models", "digits", replicas=3, models={"dense": {"replicas": 2}})
     manifest = ray_service(config, "digits", claim)
     validate(manifest)
@@ -69,7 +69,7 @@ def test_a_ray_service_is_valid_and_contains_the_configuration_of_serve(claim: s
     assert "import_path: tritonnb.scale.ray:build" in manifest["spec"]["serveConfigV2"]
 
 
-def test_a_schema_refuses_a_manifest_with_a_mistake() -> None:
+def test_schema_rejects_an_invalid_manifest() -> None:
     deployment = kubernetes(Workload("pvc://models"))[0]
     deployment["spec"]["template"]["spec"]["containers"][0]["port"] = []
     with pytest.raises(jsonschema.ValidationError, match="'port' was unexpected"):
@@ -83,7 +83,7 @@ def test_a_schema_refuses_a_manifest_with_a_mistake() -> None:
         ("nginx", ["hash $http_x_sequence_id consistent;", "grpc_pass grpc://grpc_pods;"]),
     ],
 )
-def test_a_proxy_hashes_the_header_and_sees_the_pods(ingress: str, expected: list[str]) -> None:
+def test_sequence_proxy_hashes_the_header_onto_pods(ingress: str, expected: list[str]) -> None:
     manifests = kubernetes(Workload("pvc://models", sequence_header="X-Sequence-Id", ingress=ingress))
     _, service, config, *_ = manifests
     assert service["spec"]["clusterIP"] == "None"

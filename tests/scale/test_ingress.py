@@ -163,7 +163,7 @@ def test_load_and_unload_act_on_all_replicas_and_on_later_ones(small: Deployment
     assert (states["echo_fp32"], states["echo_text"]) == ("UNAVAILABLE", "READY")
 
 
-def test_a_change_that_every_replica_refuses_is_an_error_and_is_not_kept(small: Deployment) -> None:
+def test_change_refused_by_every_replica_is_an_error_and_not_kept(small: Deployment) -> None:
     status, _, body = small.run(send(small.http, {"method": "POST", "path": "/v2/repository/models/nope/load"}))
     assert (status, b"failed to load 'nope'" in body) == (500, True)
     small.add("r3")
@@ -206,7 +206,7 @@ def test_metrics_name_the_replica(small: Deployment) -> None:
     ]
 
 
-def test_the_replicas_are_listed_with_their_sequences(small: Deployment) -> None:
+def test_replicas_are_listed_with_their_sequences(small: Deployment) -> None:
     small.ask("POST", "/v2/repository/models/accumulate/load")
     parameters = {"sequence_id": 5, "sequence_start": True}
     tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [1]}

@@ -156,7 +156,7 @@ POSTED = {
 }
 
 
-def test_the_ingress_knows_every_route_of_a_server() -> None:
+def test_ingress_knows_every_route_of_a_server() -> None:
     assert set(ROUTES) <= set(ROUTE_OF.values())
     assert PATHS.keys() == ROUTE_OF.keys()
     assert Recorded().http.merges.keys() == {name for name, route in ROUTE_OF.items() if route.effect is Effect.MERGE}
@@ -213,7 +213,7 @@ def test_restricted_protocol_requires_its_metadata_for_every_rpc(protocol: str) 
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_the_effect_of_a_route_decides_which_replicas_a_request_reaches(name: str) -> None:
+def test_effect_of_a_route_decides_which_replicas_a_request_reaches(name: str) -> None:
     recorded, effect = Recorded(), ROUTE_OF[name].effect
     recorded.send("POST", PATHS[name])
     if effect is Effect.MERGE:
@@ -226,7 +226,7 @@ def test_the_effect_of_a_route_decides_which_replicas_a_request_reaches(name: st
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_the_effect_of_an_rpc_decides_which_replicas_a_call_reaches(name: str) -> None:
+def test_effect_of_an_rpc_decides_which_replicas_a_call_reaches(name: str) -> None:
     recorded, effect = Recorded(), EFFECTS[name]
     recorded.rpc(name)
     if effect is Effect.MERGE:
@@ -468,7 +468,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("option", sorted(APPLIED))
-def test_an_option_that_is_stated_as_applied_has_its_effect(option: str) -> None:
+def test_option_that_is_stated_as_applied_has_its_effect(option: str) -> None:
     CHECKS[option]()
 
 
@@ -477,7 +477,7 @@ def test_without_metrics_the_path_is_unknown() -> None:
         assert deployment.send("GET", "/metrics") == (404, '{"error":"Not Found"}')
 
 
-def test_a_generation_is_streamed_through_the_ingress() -> None:
+def test_generation_is_streamed_through_the_ingress() -> None:
     with serving() as deployment:
         body = json.dumps({"model": "textgen", "prompt": "a", "stream": True})
         status, text = deployment.send("POST", "/v1/completions", body)
@@ -507,7 +507,7 @@ def test_direct_ports_of_a_replica_have_the_same_restrictions() -> None:
         (None, None, ("192.0.2.7", "192.0.2.7")),
     ],
 )
-def test_the_direct_ports_of_a_replica_are_on_the_loopback_interface_if_those_of_the_deployment_are(
+def test_direct_ports_of_a_replica_are_on_the_loopback_interface_if_those_of_the_deployment_are(
     host: str | None, grpc_host: str | None, listening: tuple[str, str]
 ) -> None:
     listen = EndpointSettings(host, grpc_host).listen("192.0.2.7")

@@ -37,6 +37,6 @@ def test_hash_ring_distributes_keys_evenly() -> None:
     assert max(counts.values()) < 2 * 1000
 
 
-def test_an_empty_ring_has_no_owner() -> None:
+def test_empty_ring_has_no_owner() -> None:
     with pytest.raises(LookupError, match="expected a ring with members for the key 'a', got an empty ring"):
         HashRing([]).owner("a")

@@ -76,7 +76,7 @@ def test_restarted_coordinator_restores_the_sequences_from_reports() -> None:
     assert coordinator.start(key, "r1") == "r1"
 
 
-def test_a_later_replica_gets_the_last_accepted_change_of_each_subject() -> None:
+def test_later_replica_gets_the_last_accepted_change_of_each_subject() -> None:
     coordinator = Coordinator()
     load, unload = (
         DeploymentChange("model m", "POST", f"/v2/repository/models/m/{verb}", b"") for verb in ("load", "unload")
@@ -90,7 +90,7 @@ def test_a_later_replica_gets_the_last_accepted_change_of_each_subject() -> None
     assert coordinator.report(ReplicaReport("r9", "another")) == {}
 
 
-def test_a_change_reaches_a_replica_that_starts_while_it_is_applied() -> None:
+def test_change_reaches_a_replica_that_starts_while_it_is_applied() -> None:
     coordinator = Coordinator()
     load = DeploymentChange("model m", "POST", "/v2/repository/models/m/load", b"")
     number = coordinator.begin_change("engine", load)

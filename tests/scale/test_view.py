@@ -50,7 +50,7 @@ def test_recording_has_a_lane_for_each_replica_later_ones_included(deployment: S
     assert len(again.before.requests) == 10
 
 
-def test_a_recording_of_sequences_shows_each_on_one_replica(deployment: Served) -> None:
+def test_recording_of_sequences_shows_each_on_one_replica(deployment: Served) -> None:
     with tnb.connect(deployment.url) as remote, remote.record() as recording:
         for sequence in range(1, 5):
             add(remote, sequence, sequence_start=True)
@@ -63,7 +63,7 @@ def test_a_recording_of_sequences_shows_each_on_one_replica(deployment: Served) 
     assert recording.replicas == ["r1", "r2"]
 
 
-def test_a_replica_that_is_lost_during_a_recording_is_named(deployment: Served) -> None:
+def test_recording_names_a_lost_replica(deployment: Served) -> None:
     with tnb.connect(deployment.url) as remote:
         context = remote.record("echo_fp32")
         recording = context.__enter__()
@@ -108,7 +108,7 @@ def test_statistics_are_those_of_all_replicas_or_of_each(deployment: Served) -> 
             remote.server.access.fetch_json(url)
 
 
-def test_the_dashboard_shows_requests_queues_and_batches_of_each_replica_and_where_sequences_live(
+def test_dashboard_shows_requests_queues_and_batches_of_each_replica_and_where_sequences_live(
     deployment: Served,
 ) -> None:
     with tnb.connect(deployment.url) as remote:
@@ -138,7 +138,7 @@ def test_one_server_has_no_replicas() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"recording": "x", "models": 1, "stage": ""}, []])
-def test_a_request_for_events_that_is_incomplete_is_an_error(deployment: Served, body: Any) -> None:
+def test_incomplete_request_for_events_is_an_error(deployment: Served, body: Any) -> None:
     with tnb.connect(deployment.url) as remote:
         with pytest.raises(InvalidArgumentError, match="expected an object with 'recording', 'models' and 'stage'"):
             remote.server.access.fetch_json(f"{deployment.url}/v2/replicas/events", body)

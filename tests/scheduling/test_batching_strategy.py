@@ -62,7 +62,7 @@ def play(strategy: AtMost, arrivals: list[Arrival], settings: DynamicBatcherSett
     return Play(batcher, arrivals)
 
 
-def test_a_batch_ends_before_a_request_that_the_strategy_excludes() -> None:
+def test_batch_ends_before_a_request_that_the_strategy_excludes() -> None:
     # With variable shapes every arrival is looked at, otherwise the batcher looks when the delay is exceeded.
     played = play(AtMost(2), [A(id, 0) for id in "abcde"], replace(EIGHT, enforce_equal_shape=True))
     assert [members for members, _ in played.batches] == ["a b", "c d", "e"]
@@ -76,7 +76,7 @@ def test_requests_keep_their_order() -> None:
     assert [members for members, _ in played.batches] == ["a1 a2", "b1", "a3 a4"]
 
 
-def test_a_request_that_is_always_excluded_is_executed_alone() -> None:
+def test_request_that_is_always_excluded_is_executed_alone() -> None:
     played = play(AtMost(0), [A(id, 0) for id in "ab"])
     assert [members for members, _ in played.batches] == ["a", "b"]
 

@@ -54,7 +54,7 @@ def test_formed_payloads_are_split_when_the_batcher_is_removed() -> None:
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["c"]
 
 
-def test_a_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_removed() -> None:
+def test_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(WAITS), 1, {})
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("a"), 0)
@@ -73,7 +73,7 @@ def test_waiting_requests_are_not_refused_by_the_queue_size_of_a_new_batcher() -
         scheduler.enqueue(Request("d"), 2)
 
 
-def test_an_added_dynamic_batcher_knows_earlier_cancellations() -> None:
+def test_added_dynamic_batcher_knows_earlier_cancellations() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     cancelled = Request("a")
     for request in (cancelled, Request("b")):
@@ -86,7 +86,7 @@ def test_an_added_dynamic_batcher_knows_earlier_cancellations() -> None:
 
 
 @pytest.mark.parametrize("text", [NONE, BATCHES, WAITS])
-def test_a_scheduler_has_no_requests_after_export_waiting(text: str) -> None:
+def test_scheduler_is_empty_after_export_waiting(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
         scheduler.enqueue(Request(name), 0)

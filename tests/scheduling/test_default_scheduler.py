@@ -10,7 +10,7 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.reasons import explain
 
 
-def test_the_reason_of_a_batch_of_one_has_the_waits_of_request_and_instance() -> None:
+def test_reason_of_a_batch_of_one_has_the_waits_of_request_and_instance() -> None:
     scheduler = DefaultScheduler(2)
     scheduler.enqueue(Request("a", 3), 4 * MS)
     (waited,) = scheduler.instance_idle(0, 6 * MS)

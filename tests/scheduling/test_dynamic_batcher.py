@@ -339,6 +339,6 @@ def test_two_batches_for_each_instance_are_prepared_ahead_and_can_no_longer_be_c
     assert list(play.failures) == ["g"]
 
 
-def test_the_longest_idle_instance_is_taken() -> None:
+def test_longest_idle_instance_is_taken() -> None:
     play = Play(DynamicBatcher(ONE, 2), [A("a", 0, run=10), A("b", 1, run=2), A("c", 20, run=1)], instances=2)
     assert [batch.decision.instance for batch in play.time.batches] == [0, 1, 1]

@@ -69,7 +69,7 @@ def test_removed_instance_receives_no_batches_and_a_new_one_does() -> None:
     assert [decision.instance for decision in scheduler.instance_idle(1, 4)] == [1]
 
 
-def test_a_reason_is_one_sentence_with_its_numbers() -> None:
+def test_reason_is_one_sentence_with_its_numbers() -> None:
     scheduler = DynamicBatcher(waits(FOUR, delay_ms=5), 1)
     scheduler.instance_idle(0, 2_900_000)
     for index in range(3):
@@ -81,7 +81,7 @@ def test_a_reason_is_one_sentence_with_its_numbers() -> None:
     )
 
 
-def test_a_reason_names_the_first_request_that_was_too_much() -> None:
+def test_reason_names_the_first_request_that_did_not_fit() -> None:
     line = [Arrival("B", 0, 8, run=200), Arrival("a", 50, 3), Arrival("b", 60, 2), Arrival("c", 70, 4)]
     play = Play(DynamicBatcher(waits(policy(FOUR, max_queue_size=9)), 1), line)
     assert explain(play.time.batches[1].decision.reason).startswith(
@@ -98,7 +98,7 @@ def test_whole_queue_is_sent_after_the_delay_even_beyond_the_preferred_size() ->
     assert last.decision.reason.facts["merged"] == 0, "it was formed at once"
 
 
-def test_a_request_that_waited_too_long_on_a_lower_level_is_sent_with_all_before_it() -> None:
+def test_request_delayed_on_a_lower_level_is_sent_with_all_before_it() -> None:
     levels = QueueSettings(priority_levels=2, default_priority_level=2)
     line = [Arrival("B", 0, 8, run=400), Arrival("old", 50), Arrival("a", 300, 3, priority=1)]
     play = Play(DynamicBatcher(replace(waits(FOUR), queue=levels), 1), [*line, Arrival("b", 310, 2, priority=1)])
@@ -134,7 +134,7 @@ def test_next_wake_is_for_the_first_timeout_even_of_a_request_that_starts_no_pas
 
 
 @pytest.mark.parametrize("settings", [waits(), policy(waits(), default_timeout_ns=900 * MS)])
-def test_a_wake_before_its_time_changes_nothing(settings: DynamicBatcherSettings) -> None:
+def test_early_wake_changes_nothing(settings: DynamicBatcherSettings) -> None:
     scheduler = DynamicBatcher(settings, 1)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)
@@ -153,7 +153,7 @@ def test_timeouts_continue_under_new_settings_with_the_same_queue_policy() -> No
     assert scheduler.next_wake_ns == 260 * MS + 1
 
 
-def test_the_reason_of_a_cancellation_has_the_wait_and_no_request_is_executed_twice() -> None:
+def test_reason_of_a_cancellation_has_the_wait_and_no_request_is_executed_twice() -> None:
     scheduler = DynamicBatcher(waits(), 1)
     request = Request("a")
     scheduler.enqueue(request, 3)

@@ -173,7 +173,7 @@ def test_reasons_name_requests_not_added_and_the_time_of_the_next_batch() -> Non
     )
 
 
-def test_the_batcher_of_one_instance_forms_any_number_of_batches_ahead() -> None:
+def test_batcher_of_one_instance_forms_any_number_of_batches_ahead() -> None:
     bound = DynamicBatcher(settings(1, 0, instance_bound=True), 1)
     shared = DynamicBatcher(settings(1, 0), 1)
     for batcher in (bound, shared):

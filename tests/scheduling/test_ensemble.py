@@ -150,7 +150,7 @@ def test_every_response_of_a_decoupled_step_starts_an_iteration_of_later_steps()
     assert play.ends == []
 
 
-def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors() -> None:
+def test_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors() -> None:
     play = Play("a: in -> mid side", "b: mid -> left", "c: left side -> out", decoupled="a")
     play.begin(**{"in": 1})
     assert play.respond("a", final=False, mid=10, side="first") == ["b"]
@@ -206,7 +206,7 @@ def test_failed_request_in_the_response_order_is_skipped() -> None:
     assert {execution.step.model_name for execution in play.running} == {"a", "b"}
 
 
-def test_a_cancelled_request_ends_when_its_running_steps_do() -> None:
+def test_cancelled_ensemble_request_ends_with_its_running_steps() -> None:
     play = Play("a: in -> mid", "b: mid -> out")
     play.begin(**{"in": 1})
     play._take(play.scheduler.cancel(play.running[0].run))

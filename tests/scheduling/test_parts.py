@@ -33,7 +33,7 @@ class Response:
     final: bool = True
 
 
-def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_response() -> None:
+def test_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_response() -> None:
     order = ResponseOrder()
     for request in "abc":
         order.add_request(request)
@@ -45,13 +45,13 @@ def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_
     assert len(order) == 0
 
 
-def test_a_response_to_an_unknown_request_is_sent_immediately() -> None:
+def test_response_to_an_unknown_request_is_sent_immediately() -> None:
     order = ResponseOrder()
     order.add_request("a")
     assert order.add_response("x", "whatever") == [("x", "whatever")]
 
 
-def test_a_deadline_can_be_postponed_moved_forward_and_removed() -> None:
+def test_deadline_can_be_postponed_moved_forward_and_removed() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
@@ -129,7 +129,7 @@ def test_changed_deadlines_stay_ordered_without_accumulating() -> None:
     assert list(deadlines.pop_due(200)) == sorted(times, key=times.__getitem__)
 
 
-def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
+def test_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
     instances = Instances(3)
     for instance, now in ((2, 5), (0, 6), (1, 7)):
         assert instances.release(instance, now)
@@ -140,7 +140,7 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)
 
 
-def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
+def test_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
     assert isinstance(make_scheduler(config("max_batch_size: 8"), 1, {}), DefaultScheduler)
 
 
@@ -246,7 +246,7 @@ def test_rate_limiter_selects_the_next_idle_instance(batching: str) -> None:
 
 
 @pytest.mark.parametrize("rate_limited", [False, True])
-def test_a_changed_configuration_stages_batches_if_there_is_a_rate_limiter(rate_limited: bool) -> None:
+def test_changed_configuration_stages_batches_with_a_rate_limiter(rate_limited: bool) -> None:
     batching = config("max_batch_size: 8 dynamic_batching { }")
     for before in (config("max_batch_size: 8"), batching):
         scheduler = make_scheduler(before, 1, {}, dispatch_key=(lambda instance: 0) if rate_limited else None)
@@ -255,7 +255,7 @@ def test_a_changed_configuration_stages_batches_if_there_is_a_rate_limiter(rate_
         assert scheduler.settings.rate_limited is rate_limited
 
 
-def test_a_scheduler_that_is_stopping_has_a_successor_that_is_stopping() -> None:
+def test_successor_of_a_stopping_scheduler_is_stopping() -> None:
     scheduler = make_scheduler(config("max_batch_size: 8"), 1, {})
     scheduler.stop()
     for text in ("dynamic_batching { }", ""):
@@ -264,7 +264,7 @@ def test_a_scheduler_that_is_stopping_has_a_successor_that_is_stopping() -> None
             scheduler.enqueue(Request("a"), 2)
 
 
-def test_a_changed_configuration_is_applied_in_place() -> None:
+def test_changed_configuration_is_applied_in_place() -> None:
     text = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: %d }"
     scheduler = make_scheduler(config(text % 300_000), 1, {})
     scheduler.instance_idle(0, 0)

@@ -36,7 +36,7 @@ def test_followers_join_up_to_max_batch_size_and_the_first_that_does_not_fit_end
     assert merged(payload(4), payload(2), payload(3), payload(1)) == (1, 6, 2)
 
 
-def test_a_follower_joins_once_its_oldest_has_waited_longer_than_the_delay() -> None:
+def test_payload_joins_once_its_oldest_request_exceeds_the_delay() -> None:
     assert merged(payload(1), payload(1, oldest_ms=10), now_ns=15 * MS) == (0, 1, 1)
     assert merged(payload(1), payload(1, oldest_ms=10), now_ns=15 * MS + 1) == (1, 2, 0)
 

@@ -18,9 +18,7 @@ LEVELS = QueueSettings(
     ("allowed", "requested_us", "timeout_ns"),
     [(False, 400, ONE_MS), (True, 400, 400_000), (True, 1_000, ONE_MS), (True, 2_000, ONE_MS), (True, 0, ONE_MS)],
 )
-def test_a_request_may_ask_for_a_shorter_timeout_where_that_is_allowed(
-    allowed: bool, requested_us: int, timeout_ns: int
-) -> None:
+def test_request_may_shorten_its_timeout_if_allowed(allowed: bool, requested_us: int, timeout_ns: int) -> None:
     policy = QueuePolicy(default_timeout_ns=ONE_MS, allow_timeout_override=allowed)
     assert policy.timeout_ns(requested_us) == timeout_ns
 
@@ -43,7 +41,7 @@ def test_timeout_applies_on_every_priority_level() -> None:
 
 
 @pytest.mark.parametrize(("priority", "level"), [(0, 2), (1, 1), (3, 3), (4, 2)])
-def test_an_unknown_priority_uses_the_default_level(priority: int, level: int) -> None:
+def test_unknown_priority_uses_the_default_level(priority: int, level: int) -> None:
     assert LEVELS.level_of(priority) == level
 
 
@@ -52,6 +50,6 @@ def test_one_queue_without_priority_levels_for_any_default_level() -> None:
     assert {settings.level_of(priority) for priority in range(4)} == {0}
 
 
-def test_a_level_without_a_policy_uses_the_default_policy() -> None:
+def test_level_without_a_policy_uses_the_default_policy() -> None:
     assert LEVELS.policy_of(1).max_queue_size == 7
     assert LEVELS.policy_of(2) is LEVELS.default_queue_policy

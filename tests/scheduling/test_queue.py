@@ -40,7 +40,7 @@ def test_live_delayed_and_pending_requests_all_count_for_the_limit() -> None:
     assert queue.size == 3
 
 
-def test_a_delayed_request_can_still_leave() -> None:
+def test_delayed_request_can_be_cancelled() -> None:
     queue, (first, second) = queue_of(DELAYING, ("first", 0), ("second", 0))
     queue.expire(11 * MS)
     assert queue.remove(first)
@@ -50,7 +50,7 @@ def test_a_delayed_request_can_still_leave() -> None:
     assert (queue.size, queue.rows, queue.candidate()) == (0, 0, None)
 
 
-def test_the_reason_of_a_timeout_has_the_wait_and_the_limit() -> None:
+def test_reason_of_a_timeout_has_the_wait_and_the_limit() -> None:
     queue, _ = queue_of(QueuePolicy(default_timeout_ns=10 * MS), ("a", 3))
     (refused,) = queue.expire(15 * MS)
     assert refused.reason.facts == {"waited_ns": 12 * MS, "timeout_ns": 10 * MS}
@@ -69,7 +69,7 @@ def test_new_settings_keep_delayed_requests_delayed_and_delay_no_others() -> Non
     assert scanned(queue) == ["delayed", "live", "new"]
 
 
-def test_an_emptied_queue_has_no_requests() -> None:
+def test_emptied_queue_has_no_requests() -> None:
     queue, _ = queue_of(DELAYING, ("delayed", 0), ("a", 5), ("b", 5))
     queue.expire(11 * MS)
     queue.take_candidate()

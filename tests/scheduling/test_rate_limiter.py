@@ -81,7 +81,7 @@ def test_each_device_has_separate_resources() -> None:
 
 
 @pytest.mark.parametrize("limits", [[Resource("R", 1)], [Resource("other", 9)]])
-def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]) -> None:
+def test_instance_with_unsatisfiable_resources_is_refused(limits: list[Resource]) -> None:
     available = sum(limit.count for limit in limits if limit.name == "R")
     with pytest.raises(InvalidArgumentError) as caught:
         RateLimiter(limits).add(A, [Resource("R", 2)], 0)
@@ -91,7 +91,7 @@ def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]) -> 
     )
 
 
-def test_a_resource_belongs_to_the_server_or_to_devices() -> None:
+def test_resource_belongs_to_the_server_or_to_devices() -> None:
     limiter = RateLimiter()
     limiter.add(A, [R], 0)
     with pytest.raises(InvalidArgumentError, match='"R" is present as both global and device-specific'):

@@ -55,7 +55,7 @@ def test_every_rule_has_a_description() -> None:
 
 
 @pytest.mark.parametrize("rule", SENTENCES)
-def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
+def test_execution_is_explained_with_its_numbers(rule: str) -> None:
     sentence = explain(Reason(rule, {**BATCH, **SLOTS}))
     assert sentence == f"2 requests, 3 rows: {SENTENCES[rule]}; instance 1 idle for 2.1 ms"
 
@@ -66,7 +66,7 @@ def test_reason_of_a_step_has_its_numbers(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - SENTENCES.keys() - STEPS.keys()))
-def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
+def test_refusal_is_explained_with_its_numbers(rule: str) -> None:
     assert "250.0 ms" in explain(Reason(rule, REFUSAL))
 
 
@@ -104,5 +104,5 @@ def test_without_preferred_sizes_the_maximum_is_the_size_that_is_reached() -> No
     assert "max_batch_size 8 not reached;" in explain(Reason("delay_exceeded", alone))
 
 
-def test_an_inferred_reason_says_so() -> None:
+def test_inferred_reason_says_so() -> None:
     assert explain(Reason("no_delay", {**BATCH, "inferred": True})).endswith("instance 1 idle for 2.1 ms (inferred)")

@@ -14,7 +14,7 @@ from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.sequence_strategies import DirectSettings, OldestSettings, SequenceBatcherSettings
 
 
-def test_a_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:
+def test_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:
     arrivals = steps(("A1^", 0), ("B1^", 20), ("A2", 200), ("A3$", 400), ("B2", 410), run=100)
     play = Play(direct(1, idle_ms=310), arrivals)
     assert play.batches == [("A1", 0), ("A2", 200), ("A3", 400), ("B1", 500)]
@@ -35,7 +35,7 @@ def changed(**fields: float) -> SequenceBatcherSettings:
     return SequenceBatcherSettings("seq", DirectSettings(4, **fields), 10_000 * MS)  # type: ignore[arg-type]
 
 
-def test_a_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
+def test_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
     scheduler, _ = waiting()
     assert not scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=1.0), 20 * MS)
     assert scheduler.next_wake_ns == 110 * MS
@@ -44,7 +44,7 @@ def test_a_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
     check_invariants(scheduler)
 
 
-def test_a_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
+def test_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
     scheduler = oldest(2, 4, delay_ms=400)
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 10 * MS)
@@ -53,7 +53,7 @@ def test_a_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() ->
     assert scheduler.next_wake_ns == 60 * MS
 
 
-def test_a_request_that_waits_for_other_slots_can_be_cancelled() -> None:
+def test_request_that_waits_for_other_slots_can_be_cancelled() -> None:
     scheduler, request = waiting()
     request.cancelled = True
     (decision,) = scheduler.cancel(request, 30 * MS)
@@ -62,7 +62,7 @@ def test_a_request_that_waits_for_other_slots_can_be_cancelled() -> None:
     check_invariants(scheduler)
 
 
-def test_the_reason_of_a_sequence_batch_has_its_numbers() -> None:
+def test_reason_of_a_sequence_batch_has_its_numbers() -> None:
     scheduler, _ = waiting()
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
     scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
@@ -147,7 +147,7 @@ def test_admission_refuses_with_tritons_messages() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_a_stopped_scheduler_continues_sequences_and_starts_none() -> None:
+def test_stopped_scheduler_continues_sequences_and_starts_none() -> None:
     scheduler = direct(2)
     scheduler.instance_idle(0, 0)
     assert scheduler.enqueue(Request("A1", correlation_id=1, flags=1), 0)
@@ -170,7 +170,7 @@ def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
     assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
 
 
-def test_the_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
+def test_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
     scheduler = direct(1)
     scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
@@ -199,7 +199,7 @@ def test_changed_number_of_slots_applies_when_no_slot_is_owned(slots: int) -> No
     check_invariants(scheduler)
 
 
-def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:
+def test_request_that_ends_the_hold_is_in_the_first_batch() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(4), min_requests_to_start=2)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 11)))
     assert play.batches == [("A1 B1", 10), ("- B2", 11)]
@@ -230,7 +230,7 @@ def test_utilization_is_the_share_of_used_slots() -> None:
     assert play.batches == [("A1 B1 C1", 2)]
 
 
-def test_a_full_backlog_is_enough_if_no_number_of_requests_is_configured() -> None:
+def test_full_backlog_starts_execution_without_a_configured_number() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]

@@ -232,7 +232,7 @@ def test_10_1_direct_two_instances_loaded() -> None:
     assert [who for instance, who in on_instances(play) if instance == 1] == ["B1", "B2 D1", "B3 D2"]
 
 
-def test_a_sequence_begins_on_another_instance_than_the_one_whose_slot_was_just_used() -> None:
+def test_new_sequence_uses_another_instance_than_the_last_one() -> None:
     arrivals = steps(("A1^$", 0), ("B1^$", 40), ("C1^$", 60), ("D1^", 120), ("D2$", 130), ("E1^", 140), run=100)
     play = Play(direct(2, instances=3), arrivals, instances=3)
     assert play.batches == [("A1", 0), ("B1", 40), ("C1", 100), ("D1", 140), ("E1", 200), ("D2", 240)]
@@ -259,7 +259,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
     assert [answer.request.id for answer in time.responses] == ["z", "y", "x"]
 
 
-def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
+def test_iterative_request_runs_again_under_the_direct_strategy() -> None:
     left = {"x": 3, "y": 1}
 
     def runs_again(request: Schedulable) -> bool:

@@ -32,7 +32,7 @@ def more(table: SlotTable, sequence: Sequence, now_ms: int, timeout_ms: int = 0,
     return request
 
 
-def test_the_request_that_times_out_first_ends_its_sequence_in_the_backlog() -> None:
+def test_request_that_times_out_first_ends_its_sequence_in_the_backlog() -> None:
     table, slots = table_of()
     begin(table, "owner", 0)
     waiting = begin(table, "waiting", 0, timeout_ms=10)
@@ -67,7 +67,7 @@ def test_sequence_id_can_be_reused_as_soon_as_its_end_request_has_arrived() -> N
     check_slots(table, slots)
 
 
-def test_a_cancelled_request_cancels_the_rest_of_its_sequence_with_a_reason_for_each() -> None:
+def test_cancelled_request_cancels_the_rest_of_its_sequence_with_a_reason_for_each() -> None:
     table, slots = table_of()
     sequence = begin(table, "A", 0)
     more(table, sequence, 3)

@@ -48,7 +48,7 @@ def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Req
 
 
 @pytest.mark.parametrize("settings", [{}, {"enforce_equal_shape": True}, {"preferred": (3, 4)}])
-def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]) -> None:
+def test_staged_batch_grows_until_it_may_run(settings: dict[str, Any]) -> None:
     time = batcher(**settings)
     arrive(time, "a")
     arrive(time, "b", at=1)
@@ -119,7 +119,7 @@ def test_any_number_of_batches_is_prepared_ahead() -> None:
     assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
 
 
-def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does() -> None:
+def test_only_requests_outside_a_staged_batch_expire() -> None:
     policy = QueuePolicy(default_timeout_ns=5 * MS)
     time = batcher(queue=QueueSettings(default_queue_policy=policy))
     arrive(time, "a")

@@ -53,7 +53,7 @@ def test_simultaneous_events_are_ordered_as_ends_arrivals_cancellations() -> Non
     ]
 
 
-def test_a_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
+def test_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
     time = ten_ms_each(DynamicBatcher(TEN_MS, 1))
     time.arrive(0, Request("a"))
     time.arrive(10 * MS, Request("b"))
@@ -61,7 +61,7 @@ def test_a_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
     assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a b", 10 * MS)]
 
 
-def test_the_requests_still_queued_are_counted_when_a_batch_starts() -> None:
+def test_requests_still_queued_are_counted_when_a_batch_starts() -> None:
     time = ten_ms_each(DefaultScheduler(1))
     for name in "abc":
         time.arrive(0, Request(name))
@@ -97,7 +97,7 @@ def test_one_instance_is_idle_at_the_beginning_by_default() -> None:
     assert (len(one.batches), len(two.batches)) == (1, 2)
 
 
-def test_the_scheduler_is_checked_after_every_stimulus() -> None:
+def test_scheduler_is_checked_after_every_stimulus() -> None:
     for check in (None, check_invariants):
         scheduler = DefaultScheduler(1)
         time = VirtualTime(scheduler, lambda decision: 1, check=check)

@@ -11,7 +11,7 @@ from tritonnb.server.server import Server
 
 
 @pytest.mark.slow
-def test_a_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Path) -> None:
+def test_crash_costs_one_batch_and_the_sequences_of_one_instance(tmp_path: Path) -> None:
     before = resources()
     with Server(write_models(tmp_path), port=None, allow_http=False) as server:
         outcome = chaos(server, crashes=12, seed=1)

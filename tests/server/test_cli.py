@@ -68,7 +68,7 @@ def test_explicit_mode_loads_the_named_models_and_accepts_load_requests() -> Non
         assert not client.is_model_ready("string_upper")
 
 
-def test_a_failing_model_ends_the_server_by_default(write_model: Callable[..., Path]) -> None:
+def test_failing_model_ends_the_server_by_default(write_model: Callable[..., Path]) -> None:
     write_model("good", python_model("x"))
     repository = write_model("broken", "raise RuntimeError('not today')")
     with serving("--model-repository", str(repository)) as process:
@@ -81,7 +81,7 @@ def test_a_failing_model_ends_the_server_by_default(write_model: Callable[..., P
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
 
-def test_a_missing_repository_is_an_error() -> None:
+def test_missing_repository_is_an_error() -> None:
     with serving("--model-repository=/nowhere") as process:
         assert process.exit_status() == 1
     assert "'/nowhere' is not a directory" in process.log
@@ -107,7 +107,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_crash_of_a_model_that_is_isolated_by_a_flag_costs_its_request(write_model: Callable[..., Path]) -> None:
+def test_crash_of_a_model_isolated_by_flag_fails_only_its_request(write_model: Callable[..., Path]) -> None:
     repository = write_model("crashes", CRASHES)
     with serving("--model-repository", str(repository), "--isolate-models=crashes") as process:
         client = process.client()
@@ -196,7 +196,7 @@ def test_server_without_its_repository_can_continue_but_is_not_live(tmp_path: Pa
         assert client.get_server_metadata()["name"] == "triton"
 
 
-def test_a_taken_port_is_named_with_its_service(tmp_path: Path) -> None:
+def test_taken_port_is_named_with_its_service(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(f"--model-repository={tmp_path}", f"--grpc-port={port}") as process:
@@ -217,7 +217,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_load_is_retried_as_often_as_configured(write_model: Callable[..., Path]) -> None:
+def test_load_is_retried_as_often_as_configured(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", FLAKY)
     with Server(repository, port=0) as server:
         assert "not yet" in str(server.load_errors["m"])
@@ -226,7 +226,7 @@ def test_a_load_is_retried_as_often_as_configured(write_model: Callable[..., Pat
         assert list(server) == ["m"]
 
 
-def test_a_signal_that_any_thread_receives_ends_the_server(write_model: Callable[..., Path]) -> None:
+def test_signal_that_any_thread_receives_ends_the_server(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", STOPS))) as process:
         client = process.client()
         process.wait_for("Started Metrics Service")  # which is the last that it does before it waits
@@ -262,7 +262,7 @@ def test_stopping_server_answers_accepted_requests_and_accepts_no_more(write_mod
         assert process.exit_status() == 0
 
 
-def test_a_stopping_server_waits_for_sequences_until_they_were_idle_for_too_long(
+def test_stopping_server_waits_for_sequences_until_they_were_idle_for_too_long(
     write_model: Callable[..., Path],
 ) -> None:
     repository = write_model("m", python_model("x"), "sequence_batching { max_sequence_idle_microseconds: 1000000 }")
@@ -278,7 +278,7 @@ def test_a_stopping_server_waits_for_sequences_until_they_were_idle_for_too_long
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
-def test_a_closed_output_pipe_ends_the_program_without_an_error(
+def test_closed_output_pipe_exits_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     """As in ``tritonnb doctor | head -1``; what is in a buffer is noticed at the end only."""

@@ -47,7 +47,7 @@ def test_exit_timeout_ends_the_server_with_tritons_message(write_model: Callable
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_the_server_immediately(write_model: Callable[..., Path], number: int) -> None:
+def test_second_signal_ends_the_server_immediately(write_model: Callable[..., Path], number: int) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process, asking(process, "held"):
         process.wait_for("executing")

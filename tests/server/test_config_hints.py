@@ -126,7 +126,7 @@ def test_gpu_instance_without_a_gpu_is_refused(server: Server, tmp_path: Path, m
     assert "KIND_CPU" in problem.fix.text
 
 
-def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path) -> None:
+def test_missing_version_folder_is_named(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "1").rename(tmp_path / "m" / "v1")
     with pytest.raises(tnb.TritonError) as caught:
         server.load("m")
@@ -164,7 +164,7 @@ def test_torchscript_model_without_a_configuration_is_refused(server: Server, tm
     )
 
 
-def test_a_handle_says_why_its_model_is_not_ready(server: Server) -> None:
+def test_handle_explains_why_its_model_is_not_ready(server: Server) -> None:
     model = server.load("m")
     model.unload()
     server.run(server.engine._repository._unloader.wait_until_closed())
@@ -172,15 +172,13 @@ def test_a_handle_says_why_its_model_is_not_ready(server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, json.dumps, lambda config: {"config": config}])
-def test_a_configuration_of_any_form_is_loaded(server: Server, kind: type) -> None:
+def test_configuration_of_any_form_is_loaded(server: Server, kind: type) -> None:
     wanted = server.load("m").config.to_dict() | {"max_batch_size": 3, "dynamic_batching": {}}
     assert server.load("m", kind(wanted)).config.max_batch_size == 3
     assert server.load("m", TEXT.replace("max_batch_size: 8", "max_batch_size: 5")).config.max_batch_size == 5
 
 
-def test_the_log_has_the_hint_on_a_separate_line(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_has_the_hint_on_a_separate_line(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("TYPE_FP32", "FP32", 1))
     caplog.set_level(logging.INFO, "tritonnb")
     text_for_a_client(server, "m")

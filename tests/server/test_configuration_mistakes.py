@@ -83,7 +83,7 @@ def test_mistake_in_a_field_of_a_running_configuration_is_named(server: Server) 
     assert copy.copy(config).max_batch_size == 8
 
 
-def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server) -> None:
+def test_invalid_field_value_changes_nothing(server: Server) -> None:
     config = server["add_sub"].config
     assert text_of(lambda: setattr(config, "max_batch_size", "x")) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'x'"

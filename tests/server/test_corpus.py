@@ -50,7 +50,7 @@ PLAYED = [case for case in CASES if case["id"] not in NEWER_FIELDS and reaches_t
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["id"])
-def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case) -> None:
+def test_load_request_has_tritons_response(server: Server, case: Case) -> None:
     repository = Path(server.engine.options.model_repositories[0])
     lay_out(repository, case)
     write_models(repository, case)

@@ -176,7 +176,7 @@ def reports(repository: Path, *cells: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_model_that_fails_to_load_is_reported_once(write_model: Write) -> None:
+def test_model_that_fails_to_load_is_reported_once(write_model: Write) -> None:
     repository = write_model("fails_to_load", FAILS_TO_LOAD)
     text = reports(repository)
     assert text.count("weights missing") == 1

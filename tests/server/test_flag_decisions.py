@@ -138,20 +138,18 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_flag_is_not_ignored_by_a_single_server(
-    repository: Path, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_server_ignores_no_flag(repository: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(single_server, flag, repository, [], capsys) != IGNORED
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag != "ray"])
-def test_a_flag_is_not_ignored_with_ray(
+def test_ray_deployment_ignores_no_flag(
     deployment: Decide, repository: Path, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome(deployment, flag, repository, ["--ray"], capsys) != IGNORED
 
 
-def test_the_guide_lists_the_flags_that_ray_refuses(
+def test_guide_lists_the_flags_that_ray_refuses(
     deployment: Decide, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes = {
@@ -168,7 +166,7 @@ def test_the_guide_lists_the_flags_that_ray_refuses(
     assert {flag for cell in cells for flag in re.findall(r"`--([\w-]+)", cell)} == refused
 
 
-def test_a_flag_of_ray_is_refused_without_it(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flag_of_ray_is_refused_without_it(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("address", "replicas", "every-node")
     assert {outcome(single_server, flag, repository, [], capsys) for flag in flags} == {REFUSED}
 
@@ -245,12 +243,12 @@ def test_scale_applies_every_option_of_a_server_or_names_it(
         assert outcome(**KEYWORDS[option]) != default, f"{option} is ignored"
 
 
-def test_an_unknown_option_is_an_error(start: Callable[..., list[object]], repository: Path) -> None:
+def test_unknown_option_is_an_error(start: Callable[..., list[object]], repository: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"\.app or tritonnb\.Server, got 'replica'"):
         start(model_repository=repository, replica=2)
 
 
-def test_a_configuration_file_has_groups_of_options_as_mappings(
+def test_option_groups_are_mappings_in_the_configuration_file(
     monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> None:
     plans: list[DeploymentPlan] = []

@@ -58,7 +58,7 @@ def test_invalid_flag_gets_tritons_message(
         ("models --colour", "--colour"),
     ],
 )
-def test_a_misspelled_flag_is_named_before_a_required_one_that_is_missing(
+def test_misspelled_flag_is_named_before_a_required_one_that_is_missing(
     capsys: pytest.CaptureFixture[str], arguments: str, text: str
 ) -> None:
     with pytest.raises(SystemExit):
@@ -66,7 +66,7 @@ def test_a_misspelled_flag_is_named_before_a_required_one_that_is_missing(
     assert capsys.readouterr().err.splitlines()[-1] == f"unrecognized arguments: {text}"
 
 
-def test_a_flag_may_be_abbreviated() -> None:
+def test_flag_may_be_abbreviated() -> None:
     assert make_parser().parse_args(["serve", "--model-repo", "x"]).model_repository == [Path("x")]
 
 
@@ -103,7 +103,7 @@ def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path:
     assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
 
 
-def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None:
+def test_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path) -> None:
     """They start every server of release 26.04 and later with shared memory allowed."""
     parser = FlagParser()
     add_flags(parser)

@@ -81,7 +81,7 @@ def test_call_on_an_instances_event_loop_is_attributed_to_the_instance(server: S
         server["me"](x=[1.0])
 
 
-def test_a_call_of_a_busy_instance_waits(server: Server) -> None:
+def test_bls_call_to_a_busy_instance_waits(server: Server) -> None:
     held, entered = threading.Event(), threading.Event()
 
     @server.model
@@ -104,7 +104,7 @@ def test_a_call_of_a_busy_instance_waits(server: Server) -> None:
     assert asyncio.run(both()) == [1.0, 2.0]
 
 
-def test_a_passive_instance_answers_no_call(server: Server) -> None:
+def test_passive_instance_answers_no_call(server: Server) -> None:
     @server.model(instance_group=[{"count": 1}, {"count": 1, "passive": True}])
     def me(x: tnb.FP32[1]) -> tnb.FP32[1]:
         return server["me"](x=x)["OUTPUT"]

@@ -139,7 +139,7 @@ def test_bf16_is_float32_in_a_function_and_for_its_caller(server: Server) -> Non
         assert response.read().endswith(float32_to_bf16(np.array([0.5, 1.5], np.float32)).tobytes())
 
 
-def test_an_asynchronous_function_is_awaited(server: Server) -> None:
+def test_asynchronous_function_is_awaited(server: Server) -> None:
     @server.model(max_batch_size=2)
     async def slow_double(x: tnb.FP32[1]) -> tnb.FP32[1]:
         await asyncio.sleep(0)

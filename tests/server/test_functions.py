@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> None:
+def test_decorated_function_is_served_and_stays_a_function(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 100})
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
@@ -90,7 +90,7 @@ def test_exception_of_a_function_is_the_response(server: Server) -> None:
         server["refuse"](X=[1.0])
 
 
-def test_the_error_names_an_output_of_the_wrong_shape(server: Server) -> None:
+def test_error_names_an_output_of_the_wrong_shape(server: Server) -> None:
     @server.model
     def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
         return X.sum()  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def test_the_error_names_an_output_of_the_wrong_shape(server: Server) -> None:
         server["flat"](X=[1.0, 2.0])
 
 
-def test_a_parameter_needs_a_tensor_type(server: Server) -> None:
+def test_parameter_needs_a_tensor_type(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="the parameter 'x' has no annotation: expected a tensor type"):
 
         @server.model
@@ -107,7 +107,7 @@ def test_a_parameter_needs_a_tensor_type(server: Server) -> None:
             return x
 
 
-def test_an_unknown_field_is_refused(server: Server) -> None:
+def test_unknown_field_is_refused(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="max_batch_sise"):
 
         @server.model(max_batch_sise=3)

@@ -58,7 +58,7 @@ def states(server: Server) -> list[tuple[str, str, str]]:
         ("stop", "The execution took longer than EXECUTION_TIMEOUT, 0.5 s."),
     ],
 )
-def test_a_fault_fails_its_batch_and_the_instance_starts_again(server: Server, do: str, reason: str) -> None:
+def test_fault_fails_its_batch_and_the_instance_starts_again(server: Server, do: str, reason: str) -> None:
     model = server["m"]
     reason = reason.format(directory=Path(server.engine.options.model_repositories[0]) / "m" / "1")
     with pytest.raises(InternalError) as caught:
@@ -74,7 +74,7 @@ def test_a_fault_fails_its_batch_and_the_instance_starts_again(server: Server, d
     assert len(children()) == 1
 
 
-def test_a_process_that_ends_between_executions_starts_again(server: Server) -> None:
+def test_process_that_ends_between_executions_starts_again(server: Server) -> None:
     model = server["m"]
     before = len(states(server))
     children()[0].kill()
@@ -100,9 +100,7 @@ def test_crashes_appear_in_card_metrics_statistics_and_log(server: Server, caplo
     assert int(count) == sum(state == "LOST" for _, state, _ in states(server))
 
 
-def test_a_lack_of_shared_memory_fails_the_batch_and_not_the_instance(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_shared_memory_fails_only_the_batch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     model = server["m"]
     executions = ask(model)
 
@@ -116,7 +114,7 @@ def test_a_lack_of_shared_memory_fails_the_batch_and_not_the_instance(
     assert ask(model, size=1 << 20) == executions + 1
 
 
-def test_a_memory_limit_fails_the_batch(tmp_path: Path) -> None:
+def test_memory_limit_fails_the_batch(tmp_path: Path) -> None:
     write(tmp_path, "m", ISOLATED + parameter("EXECUTION_MEMORY_LIMIT", 2 << 30))
     with Server(tmp_path, port=0) as server:
         with pytest.raises(InternalError, match="Unable to allocate"):
@@ -126,7 +124,7 @@ def test_a_memory_limit_fails_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_keeps_ending_is_started_with_growing_delays_and_batches_fail_meanwhile(
+def test_repeatedly_ending_process_restarts_with_growing_delays_while_batches_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tritonnb.backends.isolation.instance._LONGEST_WAIT_S", 0.1)
@@ -147,9 +145,7 @@ def test_a_process_that_keeps_ending_is_started_with_growing_delays_and_batches_
 
 
 @pytest.mark.slow
-def test_an_instance_that_cannot_start_takes_no_batches_while_another_one_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instance_that_cannot_start_receives_no_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.backends.isolation.instance._LONGEST_WAIT_S", 0.1)
     monkeypatch.setattr("tritonnb.runtime.execution.instance.RECOVERY_INTERVAL_S", 0.05)
     two = ISOLATED + "instance_group { kind: KIND_CPU count: 2 }"
@@ -219,7 +215,7 @@ def test_sequences_in_the_slots_of_a_lost_instance_end_with_an_error(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_child_ends_when_the_servers_process_is_killed_even_in_an_endless_loop(tmp_path: Path) -> None:
+def test_child_ends_when_the_servers_process_is_killed_even_in_an_endless_loop(tmp_path: Path) -> None:
     write(tmp_path, "m", ISOLATED, MODEL.replace("def loop", "def spin(self):\n        pass\n\n    def loop"))
     program = (
         "import sys, threading, numpy as np\n"
@@ -237,7 +233,7 @@ def test_a_child_ends_when_the_servers_process_is_killed_even_in_an_endless_loop
     child.wait(timeout=30)
 
 
-def test_an_interrupt_reaches_the_notebook_and_not_the_child(server: Server) -> None:
+def test_interrupt_is_not_sent_to_the_child(server: Server) -> None:
     before = children()[0].pid
     os.kill(before, signal.SIGINT)
     assert ask(server["m"]) >= 0.0
@@ -357,7 +353,7 @@ def test_invalid_options_are_refused(tmp_path: Path, name: str, value: str, expe
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_a_crash_fails_one_batch_of_two_instances_under_load(tmp_path: Path, concurrency: int) -> None:
+def test_crash_fails_one_batch_of_two_instances_under_load(tmp_path: Path, concurrency: int) -> None:
     write(tmp_path, "m", f"{ISOLATED} instance_group {{ count: 2 }}")
     with Server(tmp_path, port=0) as server, ThreadPoolExecutor(concurrency) as pool:
         model = server["m"]

@@ -191,7 +191,7 @@ def test_refused_request_is_not_part_of_a_reference_cycle(
 
 
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
-def test_a_model_that_fails_to_initialize_is_freed_immediately(
+def test_model_that_fails_to_initialize_is_freed_immediately(
     tmp_path: Path, write_model: Callable[..., Path], fault: str
 ) -> None:
     model = f"""

@@ -123,7 +123,7 @@ def test_mistyped_model_name_is_corrected(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
-def test_a_name_that_is_not_a_string_changes_nothing(server: Server, name: Any) -> None:
+def test_non_string_name_changes_nothing(server: Server, name: Any) -> None:
     words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
         assert text_of(lambda ask=ask: ask(name)) == words  # type: ignore[misc]

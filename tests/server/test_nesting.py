@@ -32,7 +32,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, NestingPackage]:
     return packages
 
 
-def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage]) -> None:
+def test_maintained_package_is_preferred(installed: dict[str, NestingPackage]) -> None:
     installed |= {"nest_asyncio": NestingPackage(), "nest_asyncio2": NestingPackage()}
     with warnings.catch_warnings(action="error"):
         assert allow_nested() == "nest_asyncio2"

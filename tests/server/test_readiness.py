@@ -151,7 +151,7 @@ def test_model_readiness_is_reported(
         assert f"Model '{name}' version 1 is not ready: {reason}" in caplog.text
 
 
-def test_a_server_without_strict_readiness_is_ready(
+def test_server_without_strict_readiness_is_ready(
     write_model: Callable[..., Path], probe: Probe, isolate: bool
 ) -> None:
     with Server(write_model("m", model(CASES["false"][0])), port=0, strict_readiness=False, isolate=isolate) as server:
@@ -208,7 +208,7 @@ def test_server_stops_despite_a_hanging_readiness_check(
     assert not server.ready()
 
 
-def test_a_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe, isolate: bool) -> None:
+def test_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe, isolate: bool) -> None:
     write_model("other", model(CASES["false"][0]))
     caller = """
 import numpy as np

@@ -117,7 +117,7 @@ def test_batch_delayed_by_the_rate_limiter_runs_on_its_removed_instance() -> Non
         asyncio.run(ask())
 
 
-def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]) -> None:
+def test_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]) -> None:
     total = python_model("x").replace(
         "answers = []",
         'answers = []\n        self.total = getattr(self, "total", {})',
@@ -152,7 +152,7 @@ def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Ca
         assert model(X=[[5.0]], sequence_id=3, sequence_start=True, sequence_end=True)["Y"].tolist() == [[5.0]]
 
 
-def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..., Path]) -> None:
+def test_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"), STATE)
     with Server(repository, port=0) as server:
         server["m"](X=[[1.0]], sequence_id=1, sequence_start=True)
@@ -254,7 +254,7 @@ def test_removed_batcher_stays_removed_after_a_reload(write_model: Callable[...,
         assert without_batcher(server) == "unchanged"
 
 
-def test_a_batcher_that_the_model_auto_completes_cannot_be_removed(write_model: Callable[..., Path]) -> None:
+def test_batcher_that_the_model_auto_completes_cannot_be_removed(write_model: Callable[..., Path]) -> None:
     model = python_model("x") + ASKS.format(condition="True")
     for fields in ("dynamic_batching { }", ""):
         with Server(write_model("m", model, fields), port=0) as server:

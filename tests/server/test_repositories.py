@@ -84,7 +84,7 @@ def test_older_file_counts_as_a_change(server: Server, repository: Path, write_m
     assert infer(server, "one") == 2
 
 
-def test_an_override_stays_until_the_files_change(server: Server, write_model: Write) -> None:
+def test_override_is_kept_until_the_files_change(server: Server, write_model: Write) -> None:
     server.load("one")
     server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
     assert server["one"].config.max_batch_size == 2
@@ -95,7 +95,7 @@ def test_an_override_stays_until_the_files_change(server: Server, write_model: W
     assert server["one"].config.max_batch_size == 8
 
 
-def test_a_step_whose_reload_fails_continues_as_before(server: Server, write_model: Write) -> None:
+def test_step_whose_reload_fails_continues_as_before(server: Server, write_model: Write) -> None:
     server.load("both")
     write_model("one", "1 / 0")
     server.load("both")
@@ -104,7 +104,7 @@ def test_a_step_whose_reload_fails_continues_as_before(server: Server, write_mod
     assert infer(server, "both") == 11
 
 
-def test_the_failure_of_a_step_is_reported_for_the_ensemble_and_repaired_with_it(
+def test_failure_of_a_step_is_reported_for_the_ensemble_and_repaired_with_it(
     server: Server, write_model: Write
 ) -> None:
     write_model("one", "1 / 0")
@@ -135,7 +135,7 @@ def test_cycle_of_ensembles_is_refused_and_other_models_load(server: Server, rep
     assert ready(server) == ["both", "one", "ten"]
 
 
-def test_an_ensemble_whose_reload_fails_continues_as_before(server: Server, repository: Path) -> None:
+def test_ensemble_whose_reload_fails_continues_as_before(server: Server, repository: Path) -> None:
     server.load("both")
     write_ensemble(repository, "both", "one", "missing")
     with pytest.raises(TritonError, match="missing"):
@@ -236,7 +236,7 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
     assert server.stats("one")["model_stats"][0]["inference_count"] == 0
 
 
-def test_an_ensemble_is_loaded_again_if_only_the_instances_of_a_step_change(server: Server, repository: Path) -> None:
+def test_ensemble_is_loaded_again_if_only_the_instances_of_a_step_change(server: Server, repository: Path) -> None:
     """As Triton 2.51 does: it calls `both` loaded, and counts its requests from 0."""
     write_count(repository, 1)
     server.load("both")

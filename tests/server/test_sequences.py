@@ -73,7 +73,7 @@ def test_stopping_server_ends_with_the_last_sequence(isolate: bool) -> None:
     assert not stopped.is_alive()
 
 
-def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(
+def test_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(
     write_model: Callable[..., Path], isolate: bool
 ) -> None:
     config = "sequence_batching { max_sequence_idle_microseconds: 50000 }"
@@ -83,7 +83,7 @@ def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_lo
     assert not server.alive
 
 
-def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server) -> None:
+def test_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="sequence 9 to model 'accumulate' must specify the START flag"):
         add(accumulate, 1, 9)
     with pytest.raises(InvalidArgumentError, match="non-zero or non-empty correlation ID"):
@@ -173,7 +173,7 @@ def test_sequences_of_an_onnx_model_that_differ_in_shape_do_not_share_a_batch(
     assert (stats["inference_count"], stats["execution_count"]) == (12, 9)
 
 
-def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(
+def test_server_of_a_notebook_waits_for_requests_but_not_for_sequences(
     write_model: Callable[..., Path], isolate: bool
 ) -> None:
     forever = "max_sequence_idle_microseconds: 3600000000"
@@ -231,7 +231,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path], isolate: bool) -> None:
+def test_batch_that_fails_does_not_run_again(write_model: Callable[..., Path], isolate: bool) -> None:
     repository = write_model("m", BOTH, "sequence_batching { iterative_sequence: true }")
     with Server(repository, port=0, isolate=isolate) as server:
         with server.record() as rec:
@@ -247,7 +247,7 @@ def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]
         server["m"](X=[[4.0]])
 
 
-def test_a_recording_shows_the_slot_of_every_request(accumulate: Server) -> None:
+def test_recording_shows_the_slot_of_every_request(accumulate: Server) -> None:
     add(accumulate, 1, 1, sequence_start=True)
     with accumulate.record() as rec:
         add(accumulate, 1, 2, sequence_start=True)

@@ -44,7 +44,7 @@ def test_only_requested_outputs_are_returned(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_official_client_in_another_process_gets_the_same_answer(server: Server) -> None:
+def test_official_client_in_another_process_gets_the_same_answer(server: Server) -> None:
     script = f"""
 import numpy as np, tritonclient.http as http
 client = http.InferenceServerClient("127.0.0.1:{server.port}")
@@ -95,7 +95,7 @@ def test_many_threads_get_their_own_answers(server: Server) -> None:
     assert wrong == []
 
 
-def test_a_cancelled_task_cancels_its_request(server: Server) -> None:
+def test_cancelled_task_cancels_its_request(server: Server) -> None:
     async def ask() -> None:
         task = asyncio.create_task(server["add_sub"].infer_async(INPUT0=X, INPUT1=X))
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ def test_a_cancelled_task_cancels_its_request(server: Server) -> None:
         ({"INPUT0": "a", "INPUT1": X}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'a'"),
     ],
 )
-def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict[str, Any], complaint: str) -> None:
+def test_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         server["add_sub"](inputs)
 
@@ -125,12 +125,12 @@ def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: di
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_an_unknown_model_is_not_found(server: Server) -> None:
+def test_unknown_model_is_not_found(server: Server) -> None:
     with pytest.raises(NotFoundError, match="unknown model: 'nosuch' is not found"):
         server["nosuch"]
 
 
-def test_a_failing_model_is_reported_and_the_others_are_served(
+def test_failing_model_is_reported_and_the_others_are_served(
     write_model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_model("good", python_model("x + 1"))
@@ -160,7 +160,7 @@ def test_model_serves_during_its_reload(write_model: Callable[..., Path]) -> Non
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[11.0]]
 
 
-def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[..., Path]) -> None:
+def test_failed_reload_leaves_the_old_model_serving(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x + 1"))
     with Server(repository, port=0) as server:
         write_model("m", "syntax error here")
@@ -185,7 +185,7 @@ def test_every_version_selected_by_the_policy_is_served(write_model: Callable[..
 # --- configuration --------------------------------------------------------------------------------
 
 
-def test_a_change_of_scheduling_is_applied_in_place(server: Server) -> None:
+def test_change_of_scheduling_is_applied_in_place(server: Server) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 2000
     assert "+  max_queue_delay_microseconds: 2000" in config.diff()
@@ -217,7 +217,7 @@ def test_refused_change_has_no_effect(server: Server) -> None:
 # --- looking --------------------------------------------------------------------------------------
 
 
-def test_a_server_lists_the_models_that_are_ready(server: Server) -> None:
+def test_server_lists_ready_models(server: Server) -> None:
     assert list(server) == server.models
     assert sorted(server) == sorted(SMALL)
     assert len(server) == len(SMALL)
@@ -228,7 +228,7 @@ def test_a_server_lists_the_models_that_are_ready(server: Server) -> None:
     assert (server.models, len(server), bool(server)) == ([], 0, True)
 
 
-def test_the_repr_shows_endpoint_models_and_counts(server: Server) -> None:
+def test_repr_shows_endpoint_models_and_counts(server: Server) -> None:
     server["add_sub"](INPUT0=X, INPUT1=X)
     assert server.url in repr(server)
     assert [line.split() for line in repr(server).splitlines()[1:3]] == [
@@ -247,11 +247,11 @@ def test_statistics_are_those_of_the_endpoint(server: Server) -> None:
     assert client.get_inference_statistics("add_sub")["model_stats"] == [server["add_sub"].stats()]
 
 
-def test_the_doctor_names_versions() -> None:
+def test_doctor_names_versions() -> None:
     assert "tritonclient" in repr(tnb.doctor())
 
 
-def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(
+def test_unexpected_error_while_submitting_is_raised_in_the_caller(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = server["add_sub"]
@@ -261,7 +261,7 @@ def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(
         model(INPUT0=X, INPUT1=X)
 
 
-def test_a_refused_head_has_no_body(write_model: Callable[..., Path]) -> None:
+def test_refused_head_has_no_body(write_model: Callable[..., Path]) -> None:
     with Server(write_model("one", python_model("x + 1")), port=0) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         for method, status in (("HEAD", 405), ("GET", 200)):  # a body would be taken for the next answer

@@ -55,7 +55,7 @@ def test_serving_the_same_repository_again_replaces_the_server(write_model: Call
         second.stop()
 
 
-def test_a_model_that_loads_slowly_is_named_and_the_others_are_served_meanwhile(
+def test_slowly_loading_model_is_named_while_others_are_served(
     write_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_load = tmp_path / "may_load"
@@ -101,7 +101,7 @@ def test_a_model_that_loads_slowly_is_named_and_the_others_are_served_meanwhile(
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_a_server_that_cannot_start_does_not_stop_the_one_it_replaces(
+def test_failed_start_does_not_stop_the_replaced_server(
     write_model: Callable[..., Path], wrong: dict[str, Any]
 ) -> None:
     repository = write_model("m", python_model("x"))
@@ -130,7 +130,7 @@ def test_taken_port_or_removed_repository_has_a_short_traceback(write_model: Cal
     server.stop()
 
 
-def test_a_server_without_references_stops(write_model: Callable[..., Path]) -> None:
+def test_server_without_references_stops(write_model: Callable[..., Path]) -> None:
     server = tnb.serve(write_model("m", python_model("x")), port=0)
     port = server.port
     del server
@@ -139,7 +139,7 @@ def test_a_server_without_references_stops(write_model: Callable[..., Path]) -> 
         probe.bind(("127.0.0.1", port))
 
 
-def test_a_requested_port_that_is_in_use_is_an_error() -> None:
+def test_requested_port_that_is_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -147,7 +147,7 @@ def test_a_requested_port_that_is_in_use_is_an_error() -> None:
             Server(port=taken.getsockname()[1])
 
 
-def test_the_next_free_port_is_used_by_default_and_printed(
+def test_next_free_port_is_used_by_default_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as taken:
@@ -163,9 +163,7 @@ def test_the_next_free_port_is_used_by_default_and_printed(
             server.stop()
 
 
-def test_a_missing_repository_is_refused_with_its_absolute_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_repository_is_refused_with_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "notes").touch()
     monkeypatch.chdir(tmp_path)

@@ -56,7 +56,7 @@ def stats(server: Server, model: str = "m") -> tuple[StatisticsEntry, dict[str, 
     return entry, {name: duration["count"] for name, duration in durations.items()}
 
 
-def test_a_repeated_request_is_answered_from_the_cache(write_model: Write) -> None:
+def test_repeated_request_is_answered_from_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
         entry, counts = stats(server)
@@ -88,7 +88,7 @@ def test_request_parameters_are_part_of_the_cache_key(write_model: Write) -> Non
         assert ask(server, 3, parameters={"p": 1}) == [2]
 
 
-def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write) -> None:
+def test_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write) -> None:
     calls, release = [], threading.Event()
     with Server(write_model("m", COUNTING), port=0, cache_config=CACHE) as server:
         ordered: dict[str, Any] = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
@@ -121,7 +121,7 @@ def test_errors_are_not_cached(write_model: Write) -> None:
         assert stats(server)[0]["execution_count"] == 2
 
 
-def test_a_reloaded_model_does_not_return_cached_responses_of_the_old_one(write_model: Write) -> None:
+def test_reloaded_model_does_not_return_cached_responses_of_the_old_one(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         ask(server, 3)
         write_model("m", python_model("x * 0 + 77"), CACHED)
@@ -167,7 +167,7 @@ def test_cache_holds_only_responses_and_a_too_large_one_evicts_none(write_model:
         assert ask(server, 3) == [1]
 
 
-def test_an_ensemble_and_its_steps_are_cached(write_model: Write) -> None:
+def test_ensemble_and_its_steps_are_cached(write_model: Write) -> None:
     repository = write_model("m", COUNTING, CACHED)
     (repository / "e" / "1").mkdir(parents=True)
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
@@ -188,7 +188,7 @@ def test_cache_switch_without_a_cache_has_no_effect(write_model: Write) -> None:
 @pytest.mark.parametrize(
     "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
 )
-def test_a_cache_that_does_not_exist_is_refused(config: dict[str, Any]) -> None:
+def test_cache_that_does_not_exist_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
 
@@ -244,7 +244,7 @@ def test_instances_that_share_a_resource_take_turns(
 
 
 @pytest.mark.parametrize("batcher_goes", [False, True])
-def test_a_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(batcher_goes: bool) -> None:
+def test_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(batcher_goes: bool) -> None:
     running, gate, sizes = threading.Event(), threading.Event(), []
     group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
     with Server(port=0, rate_limit="execution_count") as server:

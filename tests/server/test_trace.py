@@ -32,9 +32,7 @@ HTTP = [
 ]
 
 
-def test_a_request_over_http_is_traced_from_socket_to_socket(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.json"
     trace = TraceOptions(str(path))
     with (
@@ -56,7 +54,7 @@ def test_a_request_over_http_is_traced_from_socket_to_socket(
     assert {"r", "queue", "compute infer"} <= {event["name"] for event in events}
 
 
-def test_a_trace_begins_before_the_body_is_read(tmp_path: Path) -> None:
+def test_trace_begins_before_the_body_is_read(tmp_path: Path) -> None:
     trace = TraceOptions(str(tmp_path / "trace.json"), frozenset(["TIMESTAMPS"]), rate=1, count=9)
     with (
         Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["identity_fp32"], trace=trace) as server,

@@ -147,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 @pytest.mark.parametrize("option", [*OPTIONS, *SWITCHES])
-def test_an_option_of_triton_is_accepted(parser: argparse.ArgumentParser, tmp_path: Path, option: str) -> None:
+def test_option_of_triton_is_accepted(parser: argparse.ArgumentParser, tmp_path: Path, option: str) -> None:
     for value in OPTIONS.get(option, ("",)):
         for flag in ([f"--{option}={value}"], [f"--{option}", value]) if value else ([f"--{option}"],):
             options = parser.parse_args([f"--model-repository={tmp_path}", *ALSO.get(option, ()), *flag])

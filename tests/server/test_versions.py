@@ -23,7 +23,7 @@ def server(write_model: Callable[..., Path]) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("key", "added"), [("m", 3), (("m", 1), 1), (("m", 3), 3)])
-def test_a_handle_of_a_version_uses_that_version(server: Server, key: Any, added: int) -> None:
+def test_handle_of_a_version_uses_that_version(server: Server, key: Any, added: int) -> None:
     model = server[key]
     assert model(X=[[1.0]])["Y"].tolist() == [[1.0 + added]]
     assert model.infer_all(X=[[1.0]])[0]["Y"].tolist() == [[1.0 + added]]

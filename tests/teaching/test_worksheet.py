@@ -32,7 +32,7 @@ DIRECT = tnb.Worksheet(
 
 @pytest.mark.parametrize("batcher", BATCHERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int) -> None:
+def test_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int) -> None:
     sheet = tnb.worksheet(batcher, seed=seed, requests=7)
     assert repr(sheet) == repr(tnb.worksheet(batcher, seed=seed, requests=7))
     grade = sheet.check(sheet.solution)
@@ -70,7 +70,7 @@ def test_worksheet_accepts_several_notations(answer: Any) -> None:
     assert GUIDE.check(answer)
 
 
-def test_the_first_mistake_is_revealed_with_the_reason_of_the_batch() -> None:
+def test_first_mistake_is_revealed_with_the_reason_of_the_batch() -> None:
     grade = GUIDE.check(["AB", "CD", "E"])
     assert not grade
     assert (grade.correct, grade.total) == (0, 2)
@@ -135,17 +135,17 @@ def test_null_requests_need_not_be_written() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
-def test_an_invalid_answer_is_refused_with_an_example(answer: Any) -> None:
+def test_invalid_answer_is_refused_with_an_example(answer: Any) -> None:
     with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
 
-def test_a_name_that_does_not_exist_is_refused() -> None:
+def test_answer_with_unknown_request_name_is_refused() -> None:
     with pytest.raises(tnb.TritonError, match="answer expected requests of A, B, C, D, E, got 'Z'"):
         GUIDE.check(["AZ"])
 
 
-def test_a_worksheet_shows_the_question_and_not_the_solution() -> None:
+def test_worksheet_shows_the_question_and_not_the_solution() -> None:
     for shown in (repr(GUIDE), GUIDE._repr_html_()):
         assert "Every execution takes 50 ms" in shown
         assert "max_queue_delay_microseconds: 20000" in shown
@@ -188,7 +188,7 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
         (CONFIG, [(0, 1), FOLLOWING], 10, "expected a sequence_id for all arrivals or for none"),
     ],
 )
-def test_an_invalid_exercise_is_refused_on_creation(
+def test_invalid_exercise_is_refused_on_creation(
     config: str, arrivals: Any, execution_ms: int | str, complaint: str
 ) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
@@ -220,7 +220,7 @@ def test_question_has_the_number_of_instances() -> None:
         (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
     ],
 )
-def test_a_hint_has_the_time_and_the_candidates_of_the_first_wrong_batch(
+def test_hint_names_time_and_candidates_of_the_first_wrong_batch(
     sheet: tnb.Worksheet, answer: tuple[Any, ...] | str, hint: str
 ) -> None:
     assert sheet.hint(answer).startswith(hint)
@@ -244,7 +244,7 @@ def test_hint_does_not_reveal_the_reason_of_the_batch(batcher: str) -> None:
 # --- recorded requests --------------------------------------------------------------------------
 
 
-def test_a_recording_becomes_an_exercise() -> None:
+def test_recording_becomes_an_exercise() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
     rec = tnb.simulate(config, tnb.poisson(rate=100, duration=1, seed=2), tnb.linear(per_row_ms=2, base_ms=10))
     sheet = rec.worksheet(requests=8)
@@ -275,7 +275,7 @@ def test_worksheet_has_execution_times_by_batch_size() -> None:
         ({"start_ms": 9000}, "worksheet expected a request after start_ms=9000, got none"),
     ],
 )
-def test_a_recording_without_requests_in_the_range_is_refused(arguments: dict[str, int], complaint: str) -> None:
+def test_recording_without_requests_in_the_range_is_refused(arguments: dict[str, int], complaint: str) -> None:
     rec = tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5))
     with pytest.raises(tnb.TritonError, match=complaint):
         rec.worksheet(**arguments)

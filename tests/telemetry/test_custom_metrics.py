@@ -40,14 +40,14 @@ def test_metric_family_is_removed_with_its_last_user(metrics: CustomMetrics) -> 
     assert metrics.snapshot() == []
 
 
-def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics) -> None:
+def test_gauge_can_be_incremented_decremented_and_set(metrics: CustomMetrics) -> None:
     gauge = metrics.open("depth", "", MetricKind.GAUGE).metric({})
     gauge.set(5)
     gauge.increment(-2)
     assert gauge.value() == 3.0
 
 
-def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
+def test_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
     histogram = metrics.open("took", "", MetricKind.HISTOGRAM).metric({}, [1, 5])
     for value in (0.5, 1, 3, 100):
         histogram.observe(value)
@@ -70,7 +70,7 @@ def test_metric_names_are_valid_in_prometheus(metrics: CustomMetrics, name: str)
 
 
 @pytest.mark.parametrize("buckets", [None, [2, 1]])
-def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float] | None) -> None:
+def test_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float] | None) -> None:
     with pytest.raises(InvalidArgumentError, match="bucket"):
         metrics.open("took", "", MetricKind.HISTOGRAM).metric({}, buckets)
 

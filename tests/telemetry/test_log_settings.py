@@ -92,7 +92,7 @@ def test_only_requested_outputs_are_written(log: logging.Logger, settings: LogSe
 
 
 @pytest.mark.parametrize(("number", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
-def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(number: int, level: int) -> None:
+def test_log_level_is_a_nonnegative_32_bit_number(number: int, level: int) -> None:
     settings = LogSettings()
     settings.set_verbose_level(number)
     assert settings.log_verbose_level == level

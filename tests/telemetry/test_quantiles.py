@@ -23,13 +23,13 @@ shares = st.floats(0, 1)
         ([1, 2], 1, 2),
     ],
 )
-def test_a_quantile_interpolates_between_the_two_nearest_values(
+def test_quantile_interpolates_between_the_two_nearest_values(
     ordered: list[float], share: float, expected: float
 ) -> None:
     assert quantile(ordered, share) == pytest.approx(expected)
 
 
 @given(values, shares)
-def test_a_quantile_is_that_of_numpy(ordered: list[float], share: float) -> None:
+def test_quantile_equals_numpys(ordered: list[float], share: float) -> None:
     expected = pytest.approx(np.quantile(ordered, share), rel=1e-9, abs=1e-9)
     assert quantile(ordered, share) == quantile(np.array(ordered), share) == expected

@@ -70,7 +70,7 @@ ENSEMBLE: list[TraceEntry] = [
 ]
 
 
-def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
+def test_trace_is_a_tree_of_spans(collector: Any) -> None:
     settings = [("url", f"127.0.0.1:{collector.server_port}/v1/traces"), ("resource", "a=b"), ("resource", "c=d=e")]
     exporter = SpanExporter(settings)
     exporter.export(ENSEMBLE, None)
@@ -98,7 +98,7 @@ def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
     }  # fmt: skip
 
 
-def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
+def test_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
     exporter = SpanExporter([("url", f"http://127.0.0.1:{collector.server_port}/v1/traces")])
     headers = {"traceparent": "00-0af7651916cd43dd8448eb211c12666c-b7ad6b7169242424-01"}
     exporter.export(ENSEMBLE, exporter.context(headers))
@@ -109,7 +109,7 @@ def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}])
-def test_an_invalid_trace_context_is_ignored(headers: dict[str, str]) -> None:
+def test_invalid_trace_context_is_ignored(headers: dict[str, str]) -> None:
     exporter = SpanExporter([])
     assert exporter.context(headers) is None
     exporter.close()
@@ -123,7 +123,7 @@ def test_settings_that_would_lose_every_span_are_adjusted(collector: Any) -> Non
     assert collector.received.get(timeout=30)
 
 
-def test_the_compute_span_describes_the_batch(collector: Any) -> None:
+def test_compute_span_describes_the_batch(collector: Any) -> None:
     trace = TraceOptions(
         levels=frozenset({"TIMESTAMPS"}),
         rate=1,

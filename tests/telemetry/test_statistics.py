@@ -40,7 +40,7 @@ def folded(*events: Event) -> Any:
     return statistics.to_dict()
 
 
-def test_a_model_never_used_has_all_members_at_zero() -> None:
+def test_statistics_of_unused_model_have_all_fields_at_zero() -> None:
     entry = folded()
     assert list(entry) == [
         "name", "version", "last_inference", "inference_count", "execution_count",
@@ -79,14 +79,14 @@ def test_batch_stats_are_sorted_by_size_and_count_null_rows() -> None:
     assert entry["inference_count"] == 2
 
 
-def test_a_failed_request_counts_only_as_failed_but_its_batch_counts() -> None:
+def test_failed_request_counts_only_as_failed_but_its_batch_counts() -> None:
     entry = folded(executed(request(1, failed="BACKEND"), size=1))
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 150}
     assert entry["inference_stats"]["success"]["count"] == 0
     assert (entry["inference_count"], entry["execution_count"]) == (0, 1)
 
 
-def test_a_request_that_expired_in_the_queue_counts_as_failed() -> None:
+def test_request_that_expired_in_the_queue_counts_as_failed() -> None:
     entry = folded(RequestRefused(70, *MODEL, 1, 1, 20, "Request timeout expired", "REJECTED"))
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 50}
 
@@ -181,7 +181,7 @@ def test_failures_are_counted_by_reason() -> None:
     assert statistics.fail_reasons == {"REJECTED": 1, "CANCELED": 2, "BACKEND": 1, "OTHER": 0}
 
 
-def test_the_last_inference_is_the_end_of_the_last_execution_in_milliseconds_since_1970() -> None:
+def test_last_inference_is_the_end_of_the_last_execution_in_milliseconds_since_1970() -> None:
     before = time.time_ns() // 1_000_000
     assert before <= folded(executed(request(1), size=1))["last_inference"] <= time.time_ns() // 1_000_000
 

@@ -72,7 +72,7 @@ def ids(path: Path) -> list[int]:
     return sorted({entry["id"] for entry in read(path)})
 
 
-def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None:
+def test_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="abc")
     server.tracer.close()
@@ -98,7 +98,7 @@ def test_request_selected_by_its_client_is_traced_at_any_rate(rate: int, count: 
     assert not TraceSetting(TraceOptions(rate=1)).sample(requested=True)  # the level is OFF
 
 
-def test_an_id_that_is_not_utf8_does_not_corrupt_the_file(path: Path) -> None:
+def test_non_utf8_id_does_not_corrupt_the_trace_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="a\udcff")
     server.tracer.close()
@@ -176,7 +176,7 @@ def test_step_requests_are_traced_below_their_ensemble_with_tensors(path: Path) 
     assert not any("COMPUTE_START" in str(entry) for entry in read(path) if entry["id"] == 1)
 
 
-def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path) -> None:
+def test_nested_ensemble_has_a_complete_trace_with_its_steps_below(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     inner = Ensemble("inner", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -202,7 +202,7 @@ def test_every_rate_th_request_is_traced(path: Path) -> None:
     assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["2", "5"]
 
 
-def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
+def test_trace_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, count=2)
     for _ in range(4):
         server.infer()
@@ -212,7 +212,7 @@ def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
+def test_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, log_frequency=2)
     for _ in range(5):
         server.infer()
@@ -243,7 +243,7 @@ def test_trace_in_progress_is_written_after_its_settings_were_removed(path: Path
     assert ids(path) == [1]
 
 
-def test_the_tracer_is_detached_while_nothing_is_traced(path: Path) -> None:
+def test_tracer_is_detached_while_nothing_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"levels": frozenset()})

@@ -80,7 +80,7 @@ def test_requests_over_http_and_grpc_share_batches(tmp_path: Path) -> None:
     check_batches(tmp_path, "probe", requests, lambda request: {"OUT": 2 * request["IN"]})
 
 
-def test_the_statistics_are_those_that_the_backend_reports(tmp_path: Path, isolate: bool) -> None:
+def test_statistics_are_those_that_the_backend_reports(tmp_path: Path, isolate: bool) -> None:
     with served(tmp_path, text=f"max_batch_size: 8 {TENSORS}", isolate=isolate) as server:
         assert server["probe"](IN=[[21]])["OUT"].tolist() == [[42]]
         with pytest.raises(TritonError, match="IN: expected numbers >= 0"):
@@ -93,7 +93,7 @@ def test_the_statistics_are_those_that_the_backend_reports(tmp_path: Path, isola
     assert entry["memory_usage"] == [{"type": "CPU", "id": 0, "byte_size": 2000}]  # of two instances
 
 
-def test_the_backend_completes_the_configuration_and_the_number_of_instances(tmp_path: Path) -> None:
+def test_backend_completes_the_configuration_and_the_number_of_instances(tmp_path: Path) -> None:
     with served(tmp_path, text="") as server:
         config = server["probe"].config
         assert (config.max_batch_size, config.input[0].name, config.instance_group[0].count) == (8, "IN", 2)
@@ -122,7 +122,7 @@ def send(client: grpcclient.InferenceServerClient, *values: int) -> None:
     client.async_stream_infer("probe", [tensor], enable_empty_final_response=True)
 
 
-def test_a_decoupled_backend_sends_responses_after_the_execution(tmp_path: Path) -> None:
+def test_decoupled_backend_sends_responses_after_the_execution(tmp_path: Path) -> None:
     with served(tmp_path, "repeat", TENSORS + DECOUPLED) as server:
         with stream(server) as (client, responses):
             send(client, 3, 1)
@@ -160,7 +160,7 @@ def test_implicit_state_is_kept_for_each_sequence(tmp_path: Path, strategy: str)
     assert sums == [[1, 10], [3, 30], [6, 60]]
 
 
-def test_a_rescheduled_request_is_executed_again(tmp_path: Path, isolate: bool) -> None:
+def test_rescheduled_request_is_executed_again(tmp_path: Path, isolate: bool) -> None:
     text = f"{TENSORS} {ONE_INSTANCE} sequence_batching {{ iterative_sequence: true }}"
     with served(tmp_path, "again", text, isolate=isolate) as server:
         assert server["probe"](IN=[5])["OUT"].tolist() == [10]
@@ -213,7 +213,7 @@ def test_request_dropped_by_decoupled_backend_gets_an_error(tmp_path: Path) -> N
             assert "released the request without a final response" in str(responses.get(timeout=60))
 
 
-def test_a_backend_reports_that_an_instance_is_not_ready(tmp_path: Path, isolate: bool) -> None:
+def test_backend_reports_that_an_instance_is_not_ready(tmp_path: Path, isolate: bool) -> None:
     with served(tmp_path, "not_ready", isolate=isolate) as server:
         assert server["probe"].ready
         server["probe"](IN=[1])
@@ -236,7 +236,7 @@ def test_messages_of_the_backend_are_logged_with_their_place(
     assert any(record.getMessage() == "the probe is finalised" for record in caplog.records)
 
 
-def test_a_crash_in_cpp_costs_the_request_that_causes_it(tmp_path: Path) -> None:
+def test_crash_in_cpp_fails_only_its_request(tmp_path: Path) -> None:
     with served(tmp_path, "crash", TENSORS + ONE_INSTANCE, isolate=()) as server:  # the default
         assert server["probe"](IN=[1])["OUT"].tolist() == [2]
         with pytest.raises(TritonError, match="Stub process 'probe_0_0' is not healthy"):
@@ -260,7 +260,7 @@ def test_reload_loads_the_replaced_library(tmp_path: Path) -> None:
         assert server["probe"](IN=[1])["OUT"].tolist() == [4]
 
 
-def test_a_batching_library_decides_which_requests_share_a_batch(tmp_path: Path) -> None:
+def test_batching_library_decides_which_requests_share_a_batch(tmp_path: Path) -> None:
     text = TENSORS + one_batch(8)
     write(tmp_path, text=text.replace(f"{20_000_000}", "200000"))
     shutil.copy(compiled("pairs.cc"), tmp_path / "probe" / "batchstrategy.so")
@@ -270,7 +270,7 @@ def test_a_batching_library_decides_which_requests_share_a_batch(tmp_path: Path)
     assert "batching library excludes the next request" in recording.batches[0].why
 
 
-def test_a_batching_library_must_define_all_functions(tmp_path: Path) -> None:
+def test_batching_library_must_define_all_functions(tmp_path: Path) -> None:
     (tmp_path / "part.cc").write_text(
         '#include "triton/core/tritonbackend.h"\n'
         'extern "C" TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void*) { return nullptr; }'
@@ -292,7 +292,7 @@ def test_model_is_refused_without_shim_and_compiler(tmp_path: Path, monkeypatch:
         library.shim_path()
 
 
-def test_the_shim_has_every_function_of_the_interface() -> None:
+def test_shim_has_every_function_of_the_interface() -> None:
     compiled("probe.cc")
     shim = library.load_shim()
     names = {
@@ -318,7 +318,7 @@ def test_several_instances_serve_many_clients(tmp_path: Path) -> None:
         assert server["probe"].stats()["inference_stats"]["success"]["count"] == 400
 
 
-def test_a_cancelled_request_notifies_its_backend() -> None:
+def test_cancelled_request_notifies_its_backend() -> None:
     notified: list[str] = []
     request = InferRequest("m", {}, lambda request, response: None)
     request.on_cancel = lambda: notified.append("cancelled")

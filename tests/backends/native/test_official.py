@@ -166,7 +166,7 @@ def test_repeat_sends_its_responses_over_a_grpc_stream(repository: Path) -> None
     assert infer["ns"] >= 2 * 5_000_000
 
 
-def test_a_batching_library_of_triton_limits_the_volume_of_batches(repository: Path, backends: Path) -> None:
+def test_tritons_example_batching_library_limits_the_volume_of_batches(repository: Path, backends: Path) -> None:
     volume = 'parameters { key: "MAX_BATCH_VOLUME_BYTES" value { string_value: "48" } }'  # three requests of 16 bytes
     text = f'backend: "identity" {volume} {tensors("INPUT0 OUTPUT0")} {one_batch(8)}'
     write_config(repository, "identity", text.replace(str(DELAY_US), "300000"))
@@ -177,7 +177,7 @@ def test_a_batching_library_of_triton_limits_the_volume_of_batches(repository: P
     assert [batch.size for batch in recording.batches] == [3, 3]
 
 
-def test_a_backend_directory_is_searched_last(backends: Path, tmp_path: Path) -> None:
+def test_backend_directory_is_searched_last(backends: Path, tmp_path: Path) -> None:
     (tmp_path / "copy" / "1").mkdir(parents=True)
     write_config(tmp_path, "copy", f'backend: "minimal" {tensors("IN0 OUT0")}')
     with tnb.serve(tmp_path, port=0, backend_directory=backends) as server:

@@ -14,7 +14,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
 
-def test_a_model_calls_another_model_and_an_ensemble(
+def test_model_calls_another_model_and_an_ensemble(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     ask = scripted('return value(ask("double", x).exec()) + 1')
@@ -46,7 +46,7 @@ return [value(response) for response in asyncio.run(all_of_them())]
     assert ask(4) == [0, 2, 4, 6]
 
 
-def test_the_error_of_a_called_model_keeps_its_code(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_error_of_a_called_model_keeps_its_code(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 response = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Z"], inputs=[]).exec()
@@ -183,7 +183,7 @@ def test_request_created_outside_a_model_has_a_clear_error(server: Server) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
-def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
+def test_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
     ask = f"""
     {"@staticmethod" if place == "auto_complete_config" else ""}
     def {place}(*arguments):
@@ -194,7 +194,7 @@ def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_m
         server.load("caller")
 
 
-def test_a_model_cannot_call_others_in_finalize(
+def test_model_cannot_call_others_in_finalize(
     server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_model("caller", HEAD + '\n    def finalize(self):\n        ask("double", 1).exec()\n')
@@ -203,7 +203,7 @@ def test_a_model_cannot_call_others_in_finalize(
     assert "BLS is only supported during the 'execute' function." in caplog.text
 
 
-def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Server, write_model: Write) -> None:
+def test_reshape_of_the_configuration_is_undone_for_every_response(server: Server, write_model: Write) -> None:
     repository = write_model("count2", COUNTING.replace("np.full((1, 1)", "np.full((1,)"))
     config = repository / "count2" / "config.pbtxt"
     text = config.read_text().replace(

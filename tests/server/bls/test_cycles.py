@@ -34,7 +34,7 @@ def test_call_cycle_over_several_models_is_detected(scripted: Callable[..., Call
         ask(1)
 
 
-def test_all_instances_of_the_caller_can_wait_for_the_callee(
+def test_all_instances_of_a_model_can_wait_for_another_model(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted('return value(ask("double", x).exec())', count=2)

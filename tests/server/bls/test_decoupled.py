@@ -50,7 +50,7 @@ class TritonPythonModel:
 """
 
 
-def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
+def test_error_between_responses_of_a_decoupled_model_is_returned(
     server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
@@ -73,7 +73,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_model_cancels_a_call_whose_other_responses_it_does_not_need(
+def test_model_cancels_a_call_whose_other_responses_it_does_not_need(
     server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     write_model("endless", ENDLESS, "model_transaction_policy { decoupled: true }")
@@ -101,7 +101,7 @@ return [sum(1 for _ in responses), sum(1 for _ in responses)]
     assert ask(2) == [3, 3]
 
 
-def test_a_decoupled_model_answers_async_exec(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_decoupled_model_answers_async_exec(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 async def count():
@@ -112,7 +112,7 @@ return [len(response.output_tensors()) for response in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
-def test_a_second_iteration_continues_where_the_first_one_stopped(
+def test_second_iteration_of_responses_continues_after_the_first(
     scripted: Callable[..., Callable[[float], list[float]]],
 ) -> None:
     ask = scripted(
@@ -189,7 +189,7 @@ def test_execute_may_be_a_coroutine(server: Server, write_model: Write) -> None:
     assert server["coroutine"](X=np.array([[2]], np.float32))["Y"].item() == 4
 
 
-def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, write_model: Write) -> None:
+def test_decoupled_coroutine_serves_other_requests_while_waiting(server: Server, write_model: Write) -> None:
     write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
     server.load("coroutine")
     handle = server["coroutine"]

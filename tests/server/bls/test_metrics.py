@@ -31,7 +31,7 @@ return counter.value()
         pass
 
 
-def test_a_metric_ends_with_its_family(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_metric_is_removed_with_its_family(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 family = pb_utils.MetricFamily(name="forgotten", description="", kind=pb_utils.MetricFamily.GAUGE)

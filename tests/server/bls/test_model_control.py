@@ -13,7 +13,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.server.server import Server
 
 
-def test_a_model_loads_and_unloads_another(
+def test_model_loads_and_unloads_another(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]], write_model: Write
 ) -> None:
     write_model("late", python_model("x + 100"))
@@ -47,7 +47,7 @@ return value(ask("made", x).exec())
     assert {"name": "made", "version": "1", "state": "READY"} in server.index()
 
 
-def test_a_load_that_fails_raises_in_the_model(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_failed_load_raises_in_the_model(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     ask = scripted(
         """
 try:
@@ -69,7 +69,7 @@ def test_models_cannot_load_others_without_explicit_model_control(
     assert "explicit model load / unload is not allowed" in str(caught.value)
 
 
-def test_a_refused_load_by_a_model_names_its_instance(
+def test_refused_load_by_a_model_names_its_instance(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     refused = pytest.raises(

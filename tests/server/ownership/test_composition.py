@@ -59,7 +59,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_another_model_calls_writes_to_its_own_arrays(composed: Server, way: Way) -> None:
+def test_model_that_another_model_calls_writes_to_its_own_arrays(composed: Server, way: Way) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]

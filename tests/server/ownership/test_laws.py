@@ -39,7 +39,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case: Case) -> None:
+def test_request_contains_the_array_contents_at_its_creation(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     gate = Gate()
     model = serve(server, "gated", datatype, scheduling, gate.through(lambda x: x))

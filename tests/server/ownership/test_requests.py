@@ -21,7 +21,7 @@ from tritonnb.server.server import Server
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_py_isolated", "reverse_function"])
-def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
+def test_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     for _ in range(2):
@@ -31,7 +31,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) ->
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_py_strings_isolated", "reverse_strings"])
-def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
+def test_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
     assert way(server, name, x).tolist() == [b"b", b"a"]
@@ -116,7 +116,7 @@ def test_copy_false_passes_a_read_only_view_to_models(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
-def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
+def test_writing_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
     """Not isolated: such a model writes to a copy in its own process."""
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
