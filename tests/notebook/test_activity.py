@@ -47,7 +47,7 @@ def test_refused_requests_are_counted_with_their_reason() -> None:
     assert activity.problem("m", RECENT) == f"{share:.0f} % of the requests were refused: Exceeds maximum queue size"
 
 
-def test_a_queue_that_grows_is_a_problem_before_a_request_is_lost() -> None:
+def test_growing_queue_is_reported_before_requests_are_lost() -> None:
     config = 'name: "m" max_batch_size: 4 dynamic_batching { }'
     problems = {}
     for rate in (40, 200):
@@ -59,7 +59,7 @@ def test_a_queue_that_grows_is_a_problem_before_a_request_is_lost() -> None:
     assert problems[200].startswith("the queue grows: ")
 
 
-def test_failed_requests_are_in_the_tiles_the_charts_and_the_list(server: Server) -> None:
+def test_failed_requests_are_in_tiles_charts_and_list(server: Server) -> None:
     monitor = ServerMonitor(server)
     for value in (1.0, -1.0, -1.0, -1.0):
         with suppress(tnb.TritonError):

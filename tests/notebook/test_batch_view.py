@@ -47,7 +47,7 @@ def views() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb view")]
 
 
-def test_a_live_view_gets_the_batches(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_live_view_receives_batches(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, sent = watched
     for value in range(5):
         server["double"](X=[[value]])
@@ -100,7 +100,7 @@ def test_closed_view_releases_its_resources(server: Server, watched: tuple[LiveB
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
@@ -111,7 +111,7 @@ def test_a_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchVie
     assert views() == []
 
 
-def test_view_that_is_open_at_exit_sends_nothing(
+def test_open_view_sends_nothing_at_exit(
     server: Server, watched: tuple[LiveBatchView, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sockets of a kernel that exits are closed: what is sent then ends in tracebacks of pyzmq."""
@@ -132,7 +132,7 @@ def test_view_ends_in_the_cell_that_stops_its_server(server: Server, watched: tu
     assert view.ended.is_set()
 
 
-def test_a_view_ends_with_its_model(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
+def test_view_ends_with_its_model(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     server.unload("double")
     assert view.ended.wait(60)
@@ -149,9 +149,7 @@ def test_hidden_view_receives_one_delivery_per_second(watched: tuple[LiveBatchVi
     assert view._tick_s == 0.1
 
 
-def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overloaded_view_receives_half_the_deliveries(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, rare = [], threading.Event()
 
     def send(view: LiveBatchView, content: dict[str, Any], buffers: object = None) -> None:
@@ -174,9 +172,7 @@ def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(
     assert sent[-1]["counts"]["requests"] == server["same"].stats()["inference_count"]
 
 
-def test_a_view_follows_the_model_to_another_scheduler(
-    server: Server, watched: tuple[LiveBatchView, list[Any]]
-) -> None:
+def test_view_follows_the_model_to_another_scheduler(server: Server, watched: tuple[LiveBatchView, list[Any]]) -> None:
     view, _ = watched
     config = server["double"].config
     config.ClearField("dynamic_batching")
@@ -218,7 +214,7 @@ def test_view_gets_the_start_of_a_long_backlog_and_counts_the_rest(
     view.close()
 
 
-def test_a_recording_opens_in_the_same_view() -> None:
+def test_recording_opens_in_the_same_view() -> None:
     rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4), (1, 2), (2, 2)], tnb.fixed(5))
     view = rec.view()
     assert isinstance(view, BatchView)
@@ -229,13 +225,13 @@ def test_a_recording_opens_in_the_same_view() -> None:
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
 
 
-def test_a_recording_shows_everything_that_was_refused() -> None:
+def test_recording_shows_everything_that_was_refused() -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.view().history["refused"]) == len(rec.refused) > 200
 
 
-def test_a_view_shows_one_model() -> None:
+def test_view_shows_one_model() -> None:
     one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
     with pytest.raises(tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with"):
@@ -245,14 +241,14 @@ def test_a_view_shows_one_model() -> None:
         tnb.Recording().view()
 
 
-def test_the_static_figure_of_a_stateful_recording_shows_its_slots() -> None:
+def test_static_figure_of_a_stateful_recording_shows_its_slots() -> None:
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
     rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_ms=9, stagger_ms=0.1), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
     assert rec.view().history["meta"]["strategy"] == "direct"
 
 
-def test_a_comparison_shows_both_runs_over_the_same_time() -> None:
+def test_comparison_shows_both_runs_with_a_common_time_axis() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
     rec = tnb.simulate(config, [(0, 4), (9000, 4), (9000, 2)], tnb.fixed(50))
     changed = rec.what_if(max_queue_delay_microseconds=0)

@@ -42,7 +42,7 @@ def test_recording_without_a_configuration_has_a_note(rec: Recording) -> None:
     assert "expected the configuration of model 'simulated', got none" in reports[0]["error"]
 
 
-def test_a_view_answers_a_message_of_the_browser(rec: Recording) -> None:
+def test_view_answers_a_message_of_the_browser(rec: Recording) -> None:
     view: BatchView = rec.view()
     view._handle_custom_msg({"blame": {"batch": 3, "request": "3"}}, [])
     view._blaming.join()

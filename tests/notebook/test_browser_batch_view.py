@@ -111,7 +111,7 @@ def test_every_request_of_the_cell_is_counted(page: NotebookPage, live: View) ->
     page.screenshots("batch-view-live", live.root)
 
 
-def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View) -> None:
+def test_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View) -> None:
     before = live.fact("requests")
     with page.busy(TRAFFIC.replace("load.wait()", "")):
         page.browser_page.wait_for_function(
@@ -134,7 +134,7 @@ def test_paused_view_steps_through_events_and_describes_them(page: NotebookPage,
     assert any("sent to slow_0_" in description or "is done on" in description for description in descriptions)
 
 
-def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) -> None:
+def test_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) -> None:
     live.canvas.focus()
     for _ in range(30):
         page.browser_page.keyboard.press("ArrowLeft")
@@ -146,7 +146,7 @@ def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View) 
     page.screenshots("batch-view-why", live.root)
 
 
-def test_the_picture_and_the_trace_can_be_saved(live: View) -> None:
+def test_picture_and_the_trace_can_be_saved(live: View) -> None:
     svg = ElementTree.fromstring(live.saved("SVG").encode("latin-1"))
     assert svg.get("role") == "img"
     assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text  # type: ignore[operator]
@@ -171,7 +171,7 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
     page.screenshots("batch-view-slots", slots.root)
 
 
-def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage) -> None:
+def test_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage) -> None:
     view = View(page, 4)
     page.execute(FIVE_SEQUENCES)
     view.shows("backlog: e")
@@ -197,7 +197,7 @@ def test_views_of_a_comparison_show_the_same_time(page: NotebookPage) -> None:
     page.screenshots("batch-view-comparison", page.output(5))
 
 
-def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View) -> None:
+def test_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View) -> None:
     def until(in_sight: bool) -> None:
         while page.execute("print(any(view._in_sight.values()))").strip() != str(in_sight):
             page.browser_page.wait_for_timeout(50)
@@ -210,7 +210,7 @@ def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: 
     until(True)
 
 
-def test_the_browser_reports_no_errors(page: NotebookPage) -> None:
+def test_browser_reports_no_errors(page: NotebookPage) -> None:
     assert page.errors == []
 
 

@@ -56,12 +56,12 @@ def test_recorded_request_shows_its_parts_and_remedies(page: NotebookPage) -> No
     assert page.errors == []
 
 
-def test_axe_reports_nothing_serious(page: NotebookPage, axe: str) -> None:
+def test_axe_reports_no_serious_violation(page: NotebookPage, axe: str) -> None:
     ask_for_the_last_request(page, 0).locator("table").wait_for()
     check_accessibility(page, axe, ".tnb-batch-view")
 
 
-def test_a_request_of_a_live_view_shows_its_parts(page: NotebookPage) -> None:
+def test_request_of_a_live_view_shows_its_parts(page: NotebookPage) -> None:
     panel = ask_for_the_last_request(page, 1)
     panel.get_by_text("compute infer").wait_for()
     assert page.errors == []

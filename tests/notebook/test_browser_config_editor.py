@@ -100,7 +100,7 @@ def editor(page: NotebookPage) -> Iterator[Editor]:
     assert page.errors == []
 
 
-def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor) -> None:
+def test_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor) -> None:
     editor.enter(DELAY, "20000")
     editor.has_text("dynamic_batching { max_queue_delay_microseconds: 20000 }")
     editor.click("Diff")
@@ -120,7 +120,7 @@ def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: E
     assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
 
 
-def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor) -> None:
+def test_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor) -> None:
     editor.replace("max_batch_size: 8", "max_batchsize: 8")
     editor.shows('has no field named "max_batchsize"')
     assert editor.root.locator(".tnb-gutter .tnb-bad").inner_text() == "●4"
@@ -199,7 +199,7 @@ def test_ctrl_enter_applies_the_text_and_the_field_that_is_being_entered(editor:
     assert delay == "80\n"
 
 
-def test_a_change_during_a_cell_is_checked_or_a_hint_says_that_the_kernel_is_busy(editor: Editor) -> None:
+def test_change_during_a_cell_is_checked_or_a_busy_hint_is_shown(editor: Editor) -> None:
     with editor.page.busy():
         editor.replace("max_batch_size: 8", "max_batch_size: 4")
         hint = editor.root.get_by_text("The kernel is busy")
@@ -213,7 +213,7 @@ def test_every_control_has_a_name(editor: Editor) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_reports_nothing_serious(editor: Editor, axe: str, theme: str) -> None:
+def test_axe_reports_no_serious_violation(editor: Editor, axe: str, theme: str) -> None:
     editor.page.theme(theme)
     editor.replace("max_batch_size: 8", "max_batch_size: eight")
     editor.shows("Expected integer, got: eight")
@@ -222,7 +222,7 @@ def test_axe_reports_nothing_serious(editor: Editor, axe: str, theme: str) -> No
     editor.page.theme("light")
 
 
-def test_the_field_at_the_cursor_is_described(editor: Editor) -> None:
+def test_field_at_the_cursor_is_described(editor: Editor) -> None:
     editor.replace("{ }", "{ max_queue_delay_microseconds: ")
     editor.shows("How long a request may be delayed for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
@@ -231,7 +231,7 @@ def test_the_field_at_the_cursor_is_described(editor: Editor) -> None:
     assert editor.root.locator(".tnb-help code").all_inner_texts() == ["backend", "onnxruntime", "pytorch", "python"]
 
 
-def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor) -> None:
+def test_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor) -> None:
     editor.enter("max_batch_size", "4")
     editor.has_text("max_batch_size: 4")
     editor.click("Save")
@@ -250,7 +250,7 @@ def test_two_outputs_of_an_editor_stay_synchronized(editor: Editor) -> None:
     Editor(editor.page, 2).has_text("max_queue_delay_microseconds: 7")
 
 
-def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor) -> None:
+def test_interrupted_cell_leaves_editor_and_server_alive(editor: Editor) -> None:
     blocks = "import threading\nprint('blocking', flush=True)\nthreading.Event().wait()"
     assert editor.page.interrupt(blocks) == "KeyboardInterrupt"
     editor.enter(DELAY, "30")
@@ -264,7 +264,7 @@ def test_actions_during_a_cell_take_effect_when_it_ends(editor: Editor) -> None:
     editor.has_text("max_queue_delay_microseconds: 40")
 
 
-def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor) -> None:
+def test_applying_to_an_unloaded_model_is_an_error(editor: Editor) -> None:
     editor.enter(DELAY, "50")
     apply = editor.root.get_by_role("button", name="Apply in place")
     apply.wait_for()

@@ -56,7 +56,7 @@ def test_dashboard_is_updated_as_requests_arrive(page: NotebookPage, dashboard: 
     assert page.errors == []
 
 
-def test_the_picture_fits_a_laptop_without_scrolling(page: NotebookPage, dashboard: Any) -> None:
+def test_picture_fits_a_laptop_without_scrolling(page: NotebookPage, dashboard: Any) -> None:
     page.browser_page.set_viewport_size(LAPTOP)
     page.cell(1).evaluate("(cell) => cell.scrollIntoView({ block: 'start' })")
     page.browser_page.wait_for_function(
@@ -71,7 +71,7 @@ def test_the_picture_fits_a_laptop_without_scrolling(page: NotebookPage, dashboa
     page.browser_page.set_viewport_size(VIEWPORT)
 
 
-def test_a_model_is_selected_with_the_keyboard_and_with_a_click(page: NotebookPage, dashboard: Any) -> None:
+def test_model_is_selected_with_the_keyboard_and_with_a_click(page: NotebookPage, dashboard: Any) -> None:
     models = dashboard.get_by_role("listbox", name="Models")
     models.focus()
     for key in ("Home", "ArrowDown", "ArrowDown", "Enter"):
@@ -86,9 +86,7 @@ def test_a_model_is_selected_with_the_keyboard_and_with_a_click(page: NotebookPa
     dashboard.get_by_role("group", name="Traffic on digits").wait_for()
 
 
-def test_a_selection_during_a_cell_takes_effect_or_says_that_the_kernel_is_busy(
-    page: NotebookPage, dashboard: Any
-) -> None:
+def test_selection_during_a_cell_takes_effect_or_shows_a_busy_hint(page: NotebookPage, dashboard: Any) -> None:
     shown = dashboard.get_by_role("group", name="Traffic on add_sub")
     with page.busy():
         dashboard.get_by_role("option", name="add_sub").click()
@@ -100,7 +98,7 @@ def test_a_selection_during_a_cell_takes_effect_or_says_that_the_kernel_is_busy(
     dashboard.get_by_role("group", name="Traffic on digits").wait_for()
 
 
-def test_an_applied_configuration_is_marked_and_charts_are_read_with_the_keyboard(
+def test_applied_configuration_is_marked_and_charts_are_read_with_the_keyboard(
     page: NotebookPage, dashboard: Any
 ) -> None:
     page.execute("c = server['digits'].config; c.dynamic_batching.max_queue_delay_microseconds = 900; c.apply()")
@@ -121,7 +119,7 @@ def test_every_control_has_a_name(page: NotebookPage, dashboard: Any, tab: str) 
 
 @pytest.mark.parametrize("tab", ["Live", "Configuration", "Statistics", "Server"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_reports_nothing_serious(page: NotebookPage, dashboard: Any, tab: str, theme: str, axe: str) -> None:
+def test_axe_reports_no_serious_violation(page: NotebookPage, dashboard: Any, tab: str, theme: str, axe: str) -> None:
     page.theme(theme)
     dashboard.get_by_role("tab", name=tab).click()
     assert serious_violations(page, axe, ".tnb-dashboard") == []

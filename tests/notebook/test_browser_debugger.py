@@ -69,7 +69,7 @@ def test_keyboard_steps_through_the_events(page: NotebookPage) -> None:
     assert page.errors == []
 
 
-def test_axe_reports_nothing_serious(page: NotebookPage, axe: str) -> None:
+def test_axe_reports_no_serious_violation(page: NotebookPage, axe: str) -> None:
     panel = page.output(0).locator(".tnb-debugger")
     panel.get_by_role("button", name="next event").click()
     panel.locator(".tnb-applies").wait_for()

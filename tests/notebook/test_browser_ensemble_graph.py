@@ -40,7 +40,7 @@ def graph_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("width", [1300, 1000, 960, 900, 700, 400])
-def test_the_graph_fits_its_width_with_text_of_full_size(browser: Any, width: int) -> None:
+def test_graph_fits_its_width_with_text_of_full_size(browser: Any, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])
@@ -68,7 +68,7 @@ def test_the_graph_fits_its_width_with_text_of_full_size(browser: Any, width: in
     page.close()
 
 
-def test_the_graph_follows_its_width(browser: Any) -> None:
+def test_graph_follows_its_width(browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1300, "height": 900})
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])

@@ -39,7 +39,7 @@ def remembered(rec: Recording) -> ViewSession:
 
 @pytest.mark.parametrize("name", TRAFFIC)
 @pytest.mark.parametrize("opened", ["before the traffic", "after it"])
-def test_the_data_fill_at_least_half_of_the_plot(view: ViewPage, name: str, opened: str) -> None:
+def test_data_fill_at_least_half_of_the_plot(view: ViewPage, name: str, opened: str) -> None:
     rec = TRAFFIC[name]
     if opened == "after it":
         session = remembered(rec)

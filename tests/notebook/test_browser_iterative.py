@@ -43,7 +43,7 @@ def test_each_step_has_a_cell_with_its_number(browser: Any, dark: bool) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_row_of_a_generation_that_has_ended_is_hatched_until_the_end_of_its_batch(browser: Any, dark: bool) -> None:
+def test_row_of_a_generation_that_has_ended_is_hatched_until_the_end_of_its_batch(browser: Any, dark: bool) -> None:
     page = browser.new_page()
     view = ViewPage(page)
     view.open(recorded_history(record_static()), live=False, dark=dark)

@@ -8,7 +8,7 @@ import tritonnb
 from tests.notebook.browser import NotebookPage
 
 
-def test_a_cell_runs_in_a_kernel_that_has_this_checkout(notebook: Callable[..., NotebookPage]) -> None:
+def test_cell_runs_in_a_kernel_that_has_this_checkout(notebook: Callable[..., NotebookPage]) -> None:
     page = notebook("import tritonnb; print(6 * 7)", "tritonnb.__version__")
     page.run_all()
     page.output(0).get_by_text("42").wait_for()

@@ -34,7 +34,7 @@ def page(notebook: Callable[..., NotebookPage]) -> Any:
     return page
 
 
-def test_a_paused_view_says_so(page: NotebookPage) -> None:
+def test_paused_view_says_so(page: NotebookPage) -> None:
     view = page.output(1)
     view.get_by_title("pause, or follow again").click()
     view.locator(".tnb-life", has_text="paused at").wait_for()
@@ -48,12 +48,12 @@ def test_closed_view_shows_its_last_state_and_a_note(page: NotebookPage) -> None
     assert not page.output(1).get_by_text("kernel").is_visible()
 
 
-def test_a_stopped_server_ends_its_views(page: NotebookPage) -> None:
+def test_stopped_server_ends_its_views(page: NotebookPage) -> None:
     page.execute("server.stop()")
     page.output(2).locator(".tnb-life", has_text="the server was stopped").wait_for()
 
 
-def test_without_the_kernel_a_view_can_still_be_read_but_nothing_can_be_sent(page: NotebookPage) -> None:
+def test_view_without_kernel_can_be_read_but_cannot_send(page: NotebookPage) -> None:
     page.browser_page.evaluate(RESTART)
     for output in (2, 3):
         page.output(output).get_by_text("Disconnected: the kernel was restarted or has ended").wait_for()

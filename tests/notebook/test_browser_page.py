@@ -62,7 +62,7 @@ def rec() -> Recording:
     return tnb.simulate(CONFIG, GUIDE, tnb.fixed(50))
 
 
-def test_the_view_works_without_a_network(opened: Any, rec: Recording, tmp_path: Path) -> None:
+def test_view_works_without_a_network(opened: Any, rec: Recording, tmp_path: Path) -> None:
     rec.to_html(tmp_path / "page.html")
     page = opened(tmp_path / "page.html")
     view = page.tab.locator(".tnb-batch-view")
@@ -87,7 +87,7 @@ def test_clicked_request_shows_the_causes_of_its_latency(opened: Any, rec: Recor
     assert panel.get_by_role("img").get_attribute("aria-label").startswith(blame.title)
 
 
-def test_a_request_is_selected_with_the_keyboard_and_shows_its_remedies(
+def test_request_is_selected_with_the_keyboard_and_shows_its_remedies(
     opened: Any, rec: Recording, tmp_path: Path
 ) -> None:
     rec.to_html(tmp_path / "page.html", remedies=1)
@@ -135,7 +135,7 @@ def test_content_security_policy_blocks_foreign_scripts(opened: Any, rec: Record
     assert not page.attacked
 
 
-def test_the_page_follows_the_colour_scheme_of_the_browser(opened: Any, rec: Recording, tmp_path: Path) -> None:
+def test_page_follows_the_colour_scheme_of_the_browser(opened: Any, rec: Recording, tmp_path: Path) -> None:
     rec.to_html(tmp_path / "page.html")
     colours = set()
     for scheme in ("light", "dark"):
@@ -145,7 +145,7 @@ def test_the_page_follows_the_colour_scheme_of_the_browser(opened: Any, rec: Rec
     assert len(colours) == 2
 
 
-def test_a_recording_of_several_models_has_a_view_for_each(opened: Any, rec: Recording, tmp_path: Path) -> None:
+def test_recording_of_several_models_has_a_view_for_each(opened: Any, rec: Recording, tmp_path: Path) -> None:
     other = tnb.simulate('name: "other" max_batch_size: 4', [(0, 1), (1000, 1)], tnb.fixed(5))
     both = Recording(rec.events + other.events, rec.configs | other.configs)
     both.to_html(tmp_path / "page.html")
@@ -154,7 +154,7 @@ def test_a_recording_of_several_models_has_a_view_for_each(opened: Any, rec: Rec
     assert page.tab.title() == "Recording of m, other"
 
 
-def test_the_picture_can_be_saved(opened: Any, rec: Recording, tmp_path: Path) -> None:
+def test_picture_can_be_saved(opened: Any, rec: Recording, tmp_path: Path) -> None:
     rec.to_html(tmp_path / "page.html")
     page = opened(tmp_path / "page.html")
     with page.tab.expect_download() as download:
@@ -163,6 +163,6 @@ def test_the_picture_can_be_saved(opened: Any, rec: Recording, tmp_path: Path) -
     assert base64.b64decode(page.tab.locator("canvas").last.evaluate("(c) => c.toDataURL().split(',')[1]"))
 
 
-def test_an_empty_recording_is_an_error(tmp_path: Path) -> None:
+def test_empty_recording_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(tnb.TritonError, match="expected a recording with events of a model, got none"):
         Recording().to_html(tmp_path / "page.html")

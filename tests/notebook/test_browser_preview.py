@@ -29,7 +29,7 @@ GREY = """(canvas) => {
 }"""
 
 
-def test_a_draft_is_previewed_in_the_editor_and_in_the_live_view(notebook: Any) -> None:
+def test_draft_is_previewed_in_editor_and_live_view(notebook: Any) -> None:
     page: NotebookPage = notebook(SERVE, EDIT, TRAFFIC)
     page.browser_page.set_default_timeout(30_000)
     page.run_all()

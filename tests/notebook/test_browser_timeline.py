@@ -66,7 +66,7 @@ def run(browser: Any) -> Iterator[Callable[[str, Any], Any]]:
 
 @pytest.mark.parametrize("name", ["m", "<b>&\"'", "x" * 300])
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_an_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
+def test_empty_timeline_and_a_single_request_are_drawn_for_any_model_name(
     run: Callable[[str, Any], Any], scheduler: str, name: str
 ) -> None:
     config = text_format.Parse(f"max_batch_size: 8 {SCHEDULERS[scheduler]}", pb.ModelConfig(name=name))
@@ -87,7 +87,7 @@ def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]
     assert 4000 < float(picture.attrib["height"]) < 10_000
 
 
-def test_the_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
+def test_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
     history = ViewSession("m", pb.ModelConfig(name="m"), 0).history(0)
     assert run(REFUSE, history) == [
         [6000, "0.02 200 99"],

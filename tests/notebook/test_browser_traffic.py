@@ -36,7 +36,7 @@ def panel(page: NotebookPage) -> Any:
     return page.output(1).locator(".tnb-traffic")
 
 
-def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: NotebookPage, panel: Any) -> None:
+def test_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: NotebookPage, panel: Any) -> None:
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text("responses/s").wait_for()
     panel.get_by_role("img", name=re.compile("Latency of .* responses from .* p99")).wait_for()
@@ -51,7 +51,7 @@ def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: N
     assert page.errors == []
 
 
-def test_the_slider_has_a_name_and_says_its_value_in_words(page: NotebookPage, panel: Any) -> None:
+def test_slider_has_a_name_and_says_its_value_in_words(page: NotebookPage, panel: Any) -> None:
     slider = panel.get_by_role("slider", name="requests per second")
     assert slider.get_attribute("aria-valuetext") == "200 requests per second"
     slider.focus()
@@ -70,7 +70,7 @@ def test_toggle_buttons_say_which_is_pressed(panel: Any) -> None:
     loops.get_by_role("button", name="open loop").click()
 
 
-def test_a_shape_is_entered_for_variable_dimensions(page: NotebookPage) -> None:
+def test_shape_is_entered_for_variable_dimensions(page: NotebookPage) -> None:
     panel = page.output(3).locator(".tnb-traffic")
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text("input 'X' has variable dimensions [-1]: expected 1 positive integers").wait_for()
@@ -84,7 +84,7 @@ def test_a_shape_is_entered_for_variable_dimensions(page: NotebookPage) -> None:
     panel.get_by_text(re.compile("Last:")).wait_for()
 
 
-def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage, panel: Any) -> None:
+def test_numbers_are_updated_while_a_cell_runs(page: NotebookPage, panel: Any) -> None:
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text("responses/s").wait_for()
     measured = panel.locator(".tnb-measured")
@@ -97,7 +97,7 @@ def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage, panel: An
     panel.get_by_text(re.compile("Last:")).wait_for()
 
 
-def test_a_click_during_a_cell_takes_effect_or_says_that_the_kernel_is_busy(page: NotebookPage, panel: Any) -> None:
+def test_click_during_a_cell_takes_effect_or_shows_a_busy_hint(page: NotebookPage, panel: Any) -> None:
     hint = panel.get_by_text("The kernel is busy: this takes effect when the running cell ends.")
     with page.busy():
         panel.get_by_role("button", name="Send").click()
@@ -112,11 +112,11 @@ def test_every_control_has_a_name(page: NotebookPage) -> None:
     assert unnamed_controls(page, ".tnb-traffic") == []
 
 
-def test_axe_reports_nothing_serious(page: NotebookPage, axe: str) -> None:
+def test_axe_reports_no_serious_violation(page: NotebookPage, axe: str) -> None:
     assert serious_violations(page, axe, ".tnb-traffic") == []
 
 
-def test_the_dashboard_has_the_same_panel(page: NotebookPage) -> None:
+def test_dashboard_has_the_same_panel(page: NotebookPage) -> None:
     dashboard = page.output(2).locator(".tnb-dashboard")
     dashboard.get_by_role("tab", name="Live").click()
     dashboard.get_by_text(re.compile("Last:")).wait_for()

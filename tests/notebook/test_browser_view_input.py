@@ -46,9 +46,7 @@ def hover(view: ViewPage, x: float, y: float) -> None:
     ("rate", "service_ms", "scrolls"),
     [(3, 60, True), (3, 0.3, True), (20, 20, False), (100, 5, False), (1000, 0.2, False)],
 )
-def test_the_picture_scrolls_or_holds_the_last_batches(
-    view: ViewPage, rate: int, service_ms: float, scrolls: bool
-) -> None:
+def test_picture_scrolls_or_holds_the_last_batches(view: ViewPage, rate: int, service_ms: float, scrolls: bool) -> None:
     rec = tnb.simulate(DENSE, tnb.poisson(rate=rate, duration=8, seed=2), tnb.fixed(service_ms))
     history, sent = deliveries(rec)
     view.open(history)
@@ -74,7 +72,7 @@ def test_pausing_keeps_exactly_the_picture_on_the_screen(view: ViewPage, rate: i
     assert view.run("view.window.batches")
 
 
-def test_held_batches_stay_for_a_second(view: ViewPage) -> None:
+def test_held_batches_are_shown_for_a_second(view: ViewPage) -> None:
     history, sent = deliveries(tnb.simulate(DENSE, tnb.poisson(rate=300, duration=3, seed=2), tnb.fixed(2)))
     view.open(history)
     view.receive(sent[:10])
@@ -87,7 +85,7 @@ def test_held_batches_stay_for_a_second(view: ViewPage) -> None:
     assert view.run("view.svg()") != picture
 
 
-def test_the_span_does_not_change_with_every_delivery(view: ViewPage) -> None:
+def test_span_does_not_change_with_every_delivery(view: ViewPage) -> None:
     rec = tnb.simulate(DENSE, tnb.poisson(rate=5, duration=10, seed=2), tnb.fixed(5))
     history, sent = deliveries(rec)
     view.open(history)
@@ -100,7 +98,7 @@ def test_the_span_does_not_change_with_every_delivery(view: ViewPage) -> None:
     assert len(steps) <= 5
 
 
-def test_a_pinned_scale_stays(view: ViewPage) -> None:
+def test_pinned_scale_stays(view: ViewPage) -> None:
     rec = tnb.simulate(DENSE, tnb.poisson(rate=60, duration=10, seed=2), tnb.fixed(5))
     history, sent = deliveries(rec)
     view.open(history)
@@ -146,7 +144,7 @@ def test_mouse_wheel_zooms_at_the_pointer_if_the_picture_has_focus(paused: ViewP
     assert page.evaluate("() => window.scrollY") == scrolled
 
 
-def test_the_minimap_shows_and_moves_the_window(paused: ViewPage) -> None:
+def test_minimap_shows_and_moves_the_window(paused: ViewPage) -> None:
     minimap = paused.page.locator(".tnb-minimap canvas")
     assert "to" in minimap.get_attribute("aria-valuetext")
     box = minimap.bounding_box()
@@ -159,7 +157,7 @@ def test_the_minimap_shows_and_moves_the_window(paused: ViewPage) -> None:
     assert shown(paused)[0] == pytest.approx(from_ + 0.25 * span)
 
 
-def test_clicks_never_move_the_page(paused: ViewPage) -> None:
+def test_clicks_do_not_scroll_the_page(paused: ViewPage) -> None:
     page = paused.page
     page.evaluate("() => window.scrollTo(0, 150)")
     before = page.evaluate("() => [window.scrollY, document.querySelector('#root').offsetHeight]")
@@ -192,7 +190,7 @@ def test_tooltip_describes_the_element_under_the_pointer(paused: ViewPage, kind:
     assert paused.page.locator(".tnb-tip").is_hidden()
 
 
-def test_a_request_and_its_wait_are_highlighted_together(paused: ViewPage) -> None:
+def test_request_and_its_wait_are_highlighted_together(paused: ViewPage) -> None:
     hover(paused, 2, 2)
     assert paused.run("view.frame.focusLines.length") == 0
     queue_top = paused.run("view.frame.layout.queueTop")
@@ -230,7 +228,7 @@ def test_tips_of_columns_describe_their_interval(view: ViewPage) -> None:
     assert f"largest {max(batch.size for batch in counted)}" in lines[1]
 
 
-def test_a_refused_request_has_a_tip_and_a_key(view: ViewPage) -> None:
+def test_refused_request_has_a_tooltip_and_a_legend_entry(view: ViewPage) -> None:
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(20_000 * at, 1) for at in range(10)], tnb.fixed(100))
     view.open(rec.view().history, live=False)

@@ -39,7 +39,7 @@ def joined(rec: Recording) -> list[tuple[Batch, list[RequestRecord]]]:
 @pytest.mark.parametrize(
     ("rate", "service_ms"), [(5, 6.0), (5, 100.0), (200, 2.0), (200, 0.5), (2000, 0.3), (2000, 2.0), (5000, 0.1)]
 )
-def test_the_drawn_utilisation_is_that_of_the_statistics(view: ViewPage, rate: int, service_ms: float) -> None:
+def test_drawn_utilisation_is_that_of_the_statistics(view: ViewPage, rate: int, service_ms: float) -> None:
     rec = traffic(rate, service_ms, 3 if rate > 1000 else 6)
     history, sent = deliveries(rec)
     view.open(history)
@@ -97,7 +97,7 @@ def test_labels_are_not_cut_at_the_edges(view: ViewPage) -> None:
         assert [label for label in labels if label[2] > width + 1] == []
 
 
-def test_the_axis_has_its_last_label(view: ViewPage) -> None:
+def test_axis_has_its_last_label(view: ViewPage) -> None:
     view.open(tnb.simulate(DELAYED, GUIDE, tnb.fixed(50)).view().history, live=False)
     view.run("(Object.assign(view.window, { from: 0, span: 100 }), view.draw())")
     assert [text for text, *_ in view.labels() if text.endswith(" ms")][-1] == "100 ms"
@@ -144,7 +144,7 @@ def test_pause_applies_to_all_parts_of_the_view(view: ViewPage) -> None:
     view.page.locator(".tnb-slots", has_text="backlog: 77").wait_for()
 
 
-def test_the_idle_time_left_is_at_most_the_limit(view: ViewPage) -> None:
+def test_idle_time_left_is_at_most_the_limit(view: ViewPage) -> None:
     rec = tnb.simulate(DIRECT, tnb.sequences([3], every_ms=50, stagger_ms=0), tnb.fixed(5))
     history, sent = deliveries(rec)
     view.open(history)
@@ -175,7 +175,7 @@ def test_description_of_a_time_refers_to_existing_data(view: ViewPage) -> None:
     assert "waiting, " in view.text("event")
 
 
-def test_batches_that_are_no_longer_kept_are_columns_not_silence(view: ViewPage) -> None:
+def test_discarded_batches_are_drawn_as_columns(view: ViewPage) -> None:
     rec = traffic(200, 2.0)
     history, sent = deliveries(rec)
     view.open(history)
@@ -221,7 +221,7 @@ def test_views_of_a_comparison_have_the_same_level_of_detail(view: ViewPage) -> 
     assert view.run("view.window.batches")
 
 
-def test_the_longest_wait_is_drawn_up_to_the_longest_in_sight(view: ViewPage) -> None:
+def test_wait_scale_ends_at_the_longest_visible_wait(view: ViewPage) -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }'
     rec = tnb.simulate(config, tnb.poisson(rate=600, duration=2, seed=1), tnb.fixed(20))
     view.open(rec.view().history, live=False)
@@ -247,7 +247,7 @@ def test_marks_of_waiting_requests_are_no_longer_than_a_third_of_the_waits(view:
         assert all(2 * radius <= 1.5 / span * view.run("view.frame.scale.width") for radius in circles)
 
 
-def test_a_sequence_that_waits_is_in_the_backlog_of_every_moment(view: ViewPage) -> None:
+def test_waiting_sequence_is_always_in_the_backlog(view: ViewPage) -> None:
     arrivals = tnb.sequences([12] * 12, every_ms=120, stagger_ms=60)
     history, sent = deliveries(tnb.simulate(DIRECT, arrivals, tnb.fixed(20)))
     view.open(history)
@@ -283,7 +283,7 @@ def test_queue_columns_show_peaks(view: ViewPage) -> None:
     assert sum(mean * 10 for _, mean in totals) == pytest.approx(waited * 2000 / 3000, rel=0.2)
 
 
-def test_the_legend_has_every_colour_of_requests(view: ViewPage) -> None:
+def test_legend_has_every_colour_of_requests(view: ViewPage) -> None:
     config = """name: "m" max_batch_size: 4
         dynamic_batching { priority_levels: 3 default_priority_level: 2 }"""
     arrivals = [tnb.Arrival(3000 * at, priority=at % 4) for at in range(40)]

@@ -78,14 +78,14 @@ def test_first_divergence_is_marked_without_the_solution(page: NotebookPage, she
     page.screenshots("worksheet", sheet)
 
 
-def test_axe_reports_nothing_serious(page: NotebookPage, sheet: Any, axe: str) -> None:
+def test_axe_reports_no_serious_violation(page: NotebookPage, sheet: Any, axe: str) -> None:
     page.execute("view.answer = [['A', 'B'], ['C']]")
     sheet.get_by_role("button", name="Reveal").click()
     sheet.locator(".tnb-wrong").wait_for()
     check_accessibility(page, axe, ".tnb-worksheet")
 
 
-def test_a_recording_can_be_predicted(page: NotebookPage) -> None:
+def test_recording_can_be_predicted(page: NotebookPage) -> None:
     root = page.output(1).locator(".tnb-worksheet")
     assert root.locator(".tnb-chip").count() == 5
     assert "An execution takes" in root.inner_text()

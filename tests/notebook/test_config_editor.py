@@ -114,7 +114,7 @@ def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor) -> Non
     assert asyncio.run(ask_while(apply)) > 0
 
 
-def test_a_rejected_configuration_is_shown_and_changes_nothing(server: Server, editor: ConfigEditor) -> None:
+def test_rejected_configuration_is_shown_and_changes_nothing(server: Server, editor: ConfigEditor) -> None:
     editor.set_field("dynamic_batching.preferred_batch_size", [16])
     editor.settle()
     (problem,) = editor.report["problems"]
@@ -135,7 +135,7 @@ def test_text_that_cannot_be_parsed_leaves_the_form_unchanged(editor: ConfigEdit
     assert editor.report["problems"][0]["message"] == '1:16: Expected ":", found "8".'
 
 
-def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Server, file: Path) -> None:
+def test_running_configuration_is_shown_in_the_format_of_the_file(server: Server, file: Path) -> None:
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 77
     config.apply()
@@ -156,7 +156,7 @@ def test_editor_follows_a_change_made_elsewhere(server: Server, editor: ConfigEd
 
 
 @pytest.mark.slow
-def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor) -> None:
+def test_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor) -> None:
     server.unload(editor.model)
     until(editor, lambda: "has been unloaded" in editor.status["outcome"])
     server.load(editor.model)
@@ -197,9 +197,7 @@ def test_text_that_the_server_would_reject_is_saved_only_on_a_second_save(
 
 
 @pytest.mark.slow
-def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(
-    editor: ConfigEditor, file: Path
-) -> None:
+def test_externally_changed_file_is_overwritten_only_on_a_second_save(editor: ConfigEditor, file: Path) -> None:
     file.write_text(file.read_text() + "# by hand\n")
     until(editor, lambda: bool(editor.status["outside"]))
     with pytest.raises(RuntimeError, match="changed elsewhere"):
@@ -209,7 +207,7 @@ def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_sav
     assert editor.text.endswith("# by hand\n")
 
 
-def test_a_python_function_is_edited_the_same_way(server: Server) -> None:
+def test_python_function_is_edited_the_same_way(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
@@ -225,7 +223,7 @@ def test_a_python_function_is_edited_the_same_way(server: Server) -> None:
     editor.close()
 
 
-def test_a_file_with_the_line_ends_of_windows_keeps_them(server: Server, file: Path) -> None:
+def test_file_with_the_line_ends_of_windows_keeps_them(server: Server, file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     editor = server["add_sub"].edit()
     assert editor.text == file.read_text()
@@ -240,7 +238,7 @@ def break_file(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path) -> None:
+def test_model_with_an_invalid_file_is_corrected(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     break_file(file, "max_batch_size: 8", "max_batch_size: -8")
@@ -265,7 +263,7 @@ def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path) -> None:
         editor.close()
 
 
-def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_path: Path) -> None:
+def test_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "accumulator_onnx", tmp_path / "accumulator_onnx")
     file = tmp_path / "accumulator_onnx" / "config.pbtxt"
     break_file(file, 'name: "OUTPUT"', 'name: "marks"')
@@ -284,7 +282,7 @@ def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_pat
         editor.close()
 
 
-def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path) -> None:
+def test_model_in_several_repositories_has_no_file_to_edit(tmp_path: Path) -> None:
     for repository in ("a", "b"):
         shutil.copytree(EXAMPLES / "add_sub", tmp_path / repository / "add_sub")
     with (
@@ -347,7 +345,7 @@ def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor) -> 
         assert not thread.is_alive()
 
 
-def test_a_batcher_that_the_model_enables_itself_stays_and_this_is_shown(tmp_path: Path) -> None:
+def test_batcher_that_the_model_enables_itself_stays_and_this_is_shown(tmp_path: Path) -> None:
     folder = tmp_path / "m" / "1"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(ASKS)

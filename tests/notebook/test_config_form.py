@@ -41,7 +41,7 @@ def fields(config: Any) -> dict[str, Any]:
         ("dynamic_batching { }", "scheduler", "none"),
     ],
 )
-def test_an_entered_value_is_shown_by_the_form(text: str, path: str, value: object) -> None:
+def test_entered_value_is_shown_by_the_form(text: str, path: str, value: object) -> None:
     config = parse_text(text).config
     set_field(config, path, value)
     assert fields(config)[path] == value

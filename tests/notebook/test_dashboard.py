@@ -113,7 +113,7 @@ def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard
 
 
 @pytest.mark.slow
-def test_an_applied_configuration_is_marked_in_the_charts(server: Server, dashboard: Dashboard) -> None:
+def test_applied_configuration_is_marked_in_the_charts(server: Server, dashboard: Dashboard) -> None:
     charts = Parts(dashboard).tab("Live").children[-1]
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 500
@@ -129,7 +129,7 @@ def test_dashboard_follows_the_list_of_models(server: Server, dashboard: Dashboa
     assert parts.models.selected == "add_sub"
 
 
-def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server) -> None:
+def test_newly_loaded_model_does_not_replace_the_open_one(server: Server) -> None:
     dashboard = server.dashboard("identity_fp32")
     parts = Parts(dashboard)
     editor, view = parts.editor, parts.tab("Live").children[1]
@@ -155,7 +155,7 @@ def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboar
 
 
 @pytest.mark.slow
-def test_an_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> None:
+def test_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)

@@ -15,7 +15,7 @@ def view() -> DebuggerView:
     return tnb.simulate(CONFIG, [(0, 1), (1000, 1), (2000, 1), (3000, 4)], tnb.fixed(5)).debug().view()
 
 
-def test_the_picture_says_that_the_events_are_simulated(view: DebuggerView) -> None:
+def test_picture_says_that_the_events_are_simulated(view: DebuggerView) -> None:
     assert view.picture.history["meta"]["simulated"] is True
 
 
@@ -32,7 +32,7 @@ def test_browser_receives_only_past_events(view: DebuggerView) -> None:
     assert view.picture.history["reset"]
 
 
-def test_the_rules_and_the_quantities_are_shown(view: DebuggerView) -> None:
+def test_rules_and_the_quantities_are_shown(view: DebuggerView) -> None:
     view.perform({"action": "step"})
     state = view.panel.state
     assert (state["position"], state["total"]) == (1, 10)
@@ -55,7 +55,7 @@ def test_breakpoints_are_added_reached_and_removed(view: DebuggerView) -> None:
     assert view.panel.state["message"] == "This is the beginning."
 
 
-def test_an_invalid_condition_is_a_message(view: DebuggerView) -> None:
+def test_invalid_condition_is_a_message(view: DebuggerView) -> None:
     view.panel._handle_custom_msg({"action": "add", "condition": "bach < 4"}, [])
     assert "got 'bach'; did you mean 'batch'?" in view.panel.state["message"]
     assert view.panel.breakpoints == []

@@ -60,7 +60,7 @@ def test_running_configuration_and_invalid_draft_have_no_preview(editor: ConfigE
     assert editor.preview == {}
 
 
-def test_the_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, editor: ConfigEditor) -> None:
+def test_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, editor: ConfigEditor) -> None:
     view: LiveBatchView = server["slow"].watch()
     edit(editor, max_queue_delay_microseconds=50_000)
     assert view.ghost["text"] == editor.preview["text"]

@@ -39,7 +39,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 @pytest.mark.slow
-def test_a_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
+def test_module_can_be_imported_by_itself(node: str, tmp_path: Path, path: Path) -> None:
     shutil.copytree(STATIC, tmp_path, dirs_exist_ok=True)
     assert set(load(node, tmp_path, name_of(path)).split()) == exports(path)
 
@@ -59,7 +59,7 @@ def test_joined_module_has_the_exports_of_its_entry(node: str, tmp_path: Path, e
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path) -> None:
+def test_module_uses_what_it_imports_and_has_short_lines(path: Path) -> None:
     source = path.read_text()
     body = IMPORT.sub("", source)
     imported = [name for names in IMPORT.findall(source) for name in names.split(", ")]

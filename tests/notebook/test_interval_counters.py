@@ -66,7 +66,7 @@ def test_sums_and_maxima_of_executions_are_kept(batches: list[Execution]) -> Non
 
 
 @given(changes, st.integers(0, 9))
-def test_depths_are_exact_at_every_time(steps: list[tuple[int, int]], before: int) -> None:
+def test_queue_depths_are_exact_at_every_time(steps: list[tuple[int, int]], before: int) -> None:
     path = at_times(steps)
     end = (path[-1][0] if path else 0) + 7
     counters, queue = Counters(0, WIDTH), QueueDepth(before, 0)
@@ -132,7 +132,7 @@ def test_requests_are_counted_when_they_end() -> None:
     assert counters.requests == {0: [0, 0, 2, 5, 4, array("q", [9, 7])], 1: [0, 0, 1, 0, 5, array("q", [5])]}
 
 
-def test_time_before_the_begin_is_not_counted() -> None:
+def test_time_before_the_first_event_is_not_counted() -> None:
     counters = Counters(100, WIDTH)
     counters.add_execution("m_0", 95, 108, rows=2)
     counters.add_slot("m_0", 0, 95, 108, null=False)
@@ -149,7 +149,7 @@ def test_old_intervals_of_a_level_are_discarded() -> None:
     assert [at for at in range(9) if merged.at(at)] == [6, 7, 8]
 
 
-def test_the_dashboard_and_the_view_count_the_same() -> None:
+def test_dashboard_and_the_view_count_the_same() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
     rec = tnb.simulate(config, tnb.poisson(300, 3, seed=1), tnb.linear(2, 1))
     begin, end = rec.span_ns

@@ -29,7 +29,7 @@ def record_static() -> Any:
     return simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 2, 3)], fixed(50))
 
 
-def test_the_steps_of_a_request_are_numbered_and_only_the_first_one_waited() -> None:
+def test_steps_of_a_request_are_numbered_and_only_the_first_one_waited() -> None:
     history, sent = deliveries(record())
     names = ("sequence", "flags")
     members = [
@@ -51,7 +51,7 @@ def test_the_steps_of_a_request_are_numbered_and_only_the_first_one_waited() -> 
     assert sent[-1]["depth"] == 0
 
 
-def test_an_occupancy_ends_with_the_last_step() -> None:
+def test_occupancy_ends_with_the_last_step() -> None:
     _, sent = deliveries(record())
     latest = {}
     for delivery in sent:
@@ -65,14 +65,14 @@ def test_an_occupancy_ends_with_the_last_step() -> None:
     }
 
 
-def test_a_static_batch_has_the_tokens_of_each_request() -> None:
+def test_static_batch_has_the_tokens_of_each_request() -> None:
     first, second = recorded_history(record_static())["batches"]["generated"]
     assert GENERATION_FIELDS == ("tokens", "first", "last")
     assert first == [[4, 50 * TICKS, 200 * TICKS]]
     assert second == [[2, 250 * TICKS, 300 * TICKS], [3, 250 * TICKS, 350 * TICKS]]
 
 
-def test_a_live_view_gets_the_tokens_with_the_end_of_the_batch() -> None:
+def test_live_view_receives_tokens_at_the_end_of_the_batch() -> None:
     _, sent = deliveries(record_static())
     generated: dict[int, Any] = {}
     for delivery in sent:

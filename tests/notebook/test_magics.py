@@ -61,7 +61,7 @@ def test_start_status_and_stop(shell: InteractiveShell, capsys: Any) -> None:
         shell.run_line_magic("tritonnb", "status")
 
 
-def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any) -> None:
+def test_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any) -> None:
     cell = config.replace("dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 500 }")
     shell.run_cell_magic("config", "add_sub", cell)
     assert "applied in place" in capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_saving_keeps_the_previous_text_of_the_file(
     ],
 )
 @pytest.mark.parametrize("option", ["", " --save"])
-def test_a_cell_with_a_part_of_the_configuration_is_rejected(
+def test_partial_configuration_cell_is_rejected(
     shell: InteractiveShell, config: str, tmp_path: Path, model: str, lost: str, option: str
 ) -> None:
     server = shell.user_ns["server"]
@@ -131,7 +131,7 @@ def test_cell_can_omit_fields_that_the_model_completes(shell: InteractiveShell, 
     assert shell.user_ns["server"]["plus_one"](X=[[1.0]])["Y"].tolist() == [[2.0]]
 
 
-def test_a_part_of_the_configuration_does_not_replace_an_invalid_file(
+def test_partial_configuration_does_not_replace_an_invalid_file(
     shell: InteractiveShell, config: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "add_sub" / "config.pbtxt"
@@ -146,7 +146,7 @@ def test_a_part_of_the_configuration_does_not_replace_an_invalid_file(
     assert file.read_text() == invalid
 
 
-def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell) -> None:
+def test_unsavable_config_cell_is_not_applied(shell: InteractiveShell) -> None:
     server = shell.user_ns["server"]
 
     @server.model(max_batch_size=8)  # type: ignore[untyped-decorator]
@@ -159,7 +159,7 @@ def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell) -> 
     assert server["double"].config.max_batch_size == 8
 
 
-def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str) -> None:
+def test_error_is_shown_with_its_line(shell: InteractiveShell, config: str) -> None:
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace("max_batch_size", "max_batchsize"))
     assert str(error.value).splitlines()[1:] == [
@@ -169,7 +169,7 @@ def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str) -
     ]
 
 
-def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path: Path) -> None:
+def test_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path: Path) -> None:
     shell.run_cell_magic("model_py", "plus_one", MODEL)
     assert (tmp_path / "plus_one" / "1" / "model.py").read_text() == MODEL
     server = shell.user_ns["server"]
@@ -179,13 +179,13 @@ def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path:
     assert (tmp_path / "plus_one" / "1" / "model.py.bak").read_text() == MODEL
 
 
-def test_a_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell) -> None:
+def test_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell) -> None:
     with pytest.raises(UsageError, match="SyntaxError"):
         shell.run_cell_magic("model_py", "broken", "def execute(:")
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "''"])
-def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str) -> None:
+def test_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str) -> None:
     with pytest.raises(UsageError, match="expected the name of a directory"):
         shell.run_cell_magic("model_py", name, MODEL)
 
@@ -200,7 +200,7 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
         ("start 'half", "No closing quotation"),
     ],
 )
-def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, message: str) -> None:
+def test_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         shell.run_line_magic("tritonnb", line)
 
@@ -210,7 +210,7 @@ def test_unknown_model_is_a_one_line_error(shell: InteractiveShell) -> None:
         shell.run_cell_magic("config", "nothing", "max_batch_size: 8")
 
 
-def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str) -> None:
+def test_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str) -> None:
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace('"python"', '"pyton"'))
     line = next(line for line in config.splitlines() if line.startswith("backend")).replace("python", "pyton")
@@ -253,7 +253,7 @@ def generation(shell: InteractiveShell) -> int:
         return client.infer("cpp", [tensor]).get_response()["parameters"]["generation"]
 
 
-def test_a_cell_is_compiled_as_a_backend_and_replaces_the_one_before(
+def test_cell_is_compiled_as_a_backend_and_replaces_the_one_before(
     shell: InteractiveShell, backend: str, tmp_path: Path
 ) -> None:
     (tmp_path / "cpp").mkdir()

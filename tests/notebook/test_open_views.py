@@ -12,7 +12,7 @@ class View:
     """Stands for a widget."""
 
 
-def test_a_view_is_opened_once_per_server_and_model() -> None:
+def test_view_is_opened_once_per_server_and_model() -> None:
     views: OpenViews[View] = OpenViews()
     one, other = Server(), Server()
     view = views.open(one, "m", View)
@@ -22,7 +22,7 @@ def test_a_view_is_opened_once_per_server_and_model() -> None:
     other.stop()
 
 
-def test_a_removed_view_is_opened_again() -> None:
+def test_removed_view_is_opened_again() -> None:
     views: OpenViews[View] = OpenViews()
     with Server() as server:
         view = views.open(server, "m", View)
@@ -33,7 +33,7 @@ def test_a_removed_view_is_opened_again() -> None:
         assert views.open(server, "m", View) is not view
 
 
-def test_the_views_of_a_freed_server_are_forgotten() -> None:
+def test_views_of_a_freed_server_are_forgotten() -> None:
     views: OpenViews[View] = OpenViews()
     server = Server()
     views.open(server, "m", View)

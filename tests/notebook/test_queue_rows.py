@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tritonnb.notebook.view_session import QueueRows
 
 
-def test_a_request_that_arrives_while_another_waits_is_drawn_below_it() -> None:
+def test_request_that_arrives_while_another_waits_is_drawn_below_it() -> None:
     assert QueueRows().assign([(0, 1, 10), (5, 2, 20), (10, 3, 30)]) == {1: 0, 2: 1, 3: 0}
 
 
@@ -16,7 +16,7 @@ def test_request_that_does_not_wait_has_a_separate_row() -> None:
     assert QueueRows().assign([(0, 1, 0), (0, 2, 50), (50, 3, 60)]) == {1: 0, 2: 1, 3: 0}
 
 
-def test_a_request_that_still_waits_keeps_its_row() -> None:
+def test_waiting_request_keeps_its_row() -> None:
     rows = QueueRows()
     assert rows.assign([(0, 1, 10), (5, 2, None)]) == {1: 0, 2: 1}
     assert rows.assign([(5, 2, 40), (20, 3, 30)]) == {2: 1, 3: 0}

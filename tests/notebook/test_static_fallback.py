@@ -39,7 +39,7 @@ def outputs() -> Outputs:
 
 
 @pytest.mark.slow
-def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: Outputs) -> None:
+def test_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs: Outputs) -> None:
     widget, still = outputs["watch"]
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "100 requests ran in" in still["text/plain"]
@@ -61,7 +61,7 @@ def test_dashboard_shows_statistics_since_it_was_opened(outputs: Outputs) -> Non
 
 
 @pytest.mark.parametrize("name", ["view", "what_if"])
-def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs: Outputs, name: str) -> None:
+def test_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs: Outputs, name: str) -> None:
     _, still = outputs[name]
     assert still["image/png"]
     assert 'src="data:image/svg+xml' in still["text/html"]
@@ -79,7 +79,7 @@ def test_saved_state_begins_with_its_time(outputs: Outputs, name: str) -> None:
     assert re.match(r"<p class='tnb-saved'><b>Picture saved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.</b> Run the cell", body)
 
 
-def test_a_dashboard_has_a_picture_of_the_batches(outputs: Outputs) -> None:
+def test_dashboard_has_a_picture_of_the_batches(outputs: Outputs) -> None:
     _, still = outputs["dashboard"]
     assert 'src="data:image/svg+xml' in still["text/html"]
 
@@ -90,13 +90,13 @@ def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs: Outp
 
 
 @pytest.mark.slow
-def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end() -> None:
+def test_progress_line_of_a_long_call_is_empty_at_its_end() -> None:
     *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_shown_while_it_ran_shows_its_result_at_the_end() -> None:
+def test_displayed_running_sweep_shows_its_result_at_the_end() -> None:
     sweep = 'sweep = tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4)'
     _, (shown,), *_ = execute(SERVE, f"{sweep}; sweep", "sweep.wait(); None")
     assert "configurations tried" not in shown["text/html"]

@@ -45,7 +45,7 @@ def test_unrelated_setting_does_not_restart_the_load(panel: Traffic, server: Ser
     assert panel.load is not load
 
 
-def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Server) -> None:
+def test_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Server) -> None:
     panel.sending = True
     first = panel.load
     panel.change(loop="closed loop")
@@ -57,21 +57,19 @@ def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Serve
     assert answered(panel.load, server) is not second
 
 
-def test_the_limits_of_a_model_are_known(panel: Traffic, server: Server) -> None:
+def test_limits_of_a_model_are_known(panel: Traffic, server: Server) -> None:
     assert panel.limits == {"sequences": False, "remote": False, "max_rows": 8, "variable_inputs": []}
     assert server["accumulate"].traffic().limits["sequences"]
 
 
-def test_the_numbers_are_updated_by_themselves(panel: Traffic) -> None:
+def test_numbers_are_updated_by_themselves(panel: Traffic) -> None:
     seen = threading.Event()
     panel.observe(lambda change: change["new"].get("latency") and seen.set(), "status")  # type: ignore[func-returns-value]
     panel.sending = True
     assert seen.wait(60)
 
 
-def test_the_last_numbers_wait_until_a_click_that_is_being_handled_has_taken_effect(
-    panel: Traffic, server: Server
-) -> None:
+def test_last_numbers_wait_for_a_pending_click(panel: Traffic, server: Server) -> None:
     """Handling a click reads the status and writes it again: what was written in between would be lost."""
     panel.sending = True
     load = answered(panel.load, server)
@@ -86,7 +84,7 @@ def test_the_last_numbers_wait_until_a_click_that_is_being_handled_has_taken_eff
     assert "Last:" in panel.status["outcome"]
 
 
-def test_last_values_remain_after_the_load(panel: Traffic, server: Server) -> None:
+def test_last_values_are_shown_after_the_load(panel: Traffic, server: Server) -> None:
     over = threading.Event()
     panel.observe(lambda change: "Last:" in change["new"]["outcome"] and over.set(), "status")  # type: ignore[func-returns-value]
     panel.sending = True
@@ -104,7 +102,7 @@ def test_shape_is_read_in_common_notations(dims: list[int], text: str, shape: li
 
 
 @pytest.mark.parametrize("text", ["", "a", "0", "-1", "1, 2"])
-def test_an_invalid_shape_is_rejected(text: str) -> None:
+def test_invalid_shape_is_rejected(text: str) -> None:
     with pytest.raises(tnb.TritonError, match=r"input 'X' has variable dimensions \[-1\]: expected 1 positive"):
         parse_shapes([{"name": "X", "dims": [-1]}], {"X": text})
 
@@ -152,7 +150,7 @@ def test_sequences_are_sent_to_a_stateful_model(server: Server) -> None:
     panel.close()
 
 
-def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server) -> None:
+def test_closed_panel_sends_nothing(panel: Traffic, server: Server) -> None:
     panel.sending = True
     load = answered(panel.load, server)
     panel.close()
@@ -166,7 +164,7 @@ def test_model_has_one_panel_until_it_is_closed(panel: Traffic, server: Server) 
     server["held"].traffic().close()
 
 
-def test_the_last_numbers_are_kept_as_plain_html(panel: Traffic) -> None:
+def test_last_numbers_are_kept_as_plain_html(panel: Traffic) -> None:
     assert "Traffic on 'held'" in panel.last_state()
     assert "This panel sends no requests." in panel.last_state()
 

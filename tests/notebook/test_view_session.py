@@ -104,7 +104,7 @@ def test_view_opened_later_equals_one_opened_earlier(rate: int) -> None:
     assert ms(shown["spans"][-1][1]) * 1e6 + rec.span_ns[0] >= rec.batches[-1].exec_end_ns - 1e4
 
 
-def test_the_cost_of_a_recording_does_not_depend_on_its_duration() -> None:
+def test_cost_of_a_recording_does_not_depend_on_its_duration() -> None:
     rec = tnb.simulate(DYNAMIC, [(0, 8)] * 5, tnb.fixed(10_000_000))
     history = rec.view().history
     lanes = history["levels"]["lanes"].values()
@@ -112,7 +112,7 @@ def test_the_cost_of_a_recording_does_not_depend_on_its_duration() -> None:
     assert sum(len(level["at"]) for lane in lanes for level in lane) < 10_000
 
 
-def test_a_batch_that_ends_while_it_is_being_encoded_is_reported_in_the_next_delivery(rec: Recording) -> None:
+def test_batch_completed_during_encoding_is_in_the_next_delivery(rec: Recording) -> None:
     tracker, batch = session_of(rec).tracker, rec.batches[0]
     tracker.fold(pack(event) for event in rec.events if event.time_ns <= batch.sent_ns)
     assert [drawn.sent[NUMBER] for drawn in tracker.take_changes(batch.sent_ns).sent] == [batch.number]
@@ -176,7 +176,7 @@ def fast() -> Recording:
     return tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
 
 
-def test_single_batches_are_sent_up_to_a_limit_and_all_of_them_until_the_time_that_is_named(fast: Recording) -> None:
+def test_delivery_names_the_time_until_which_it_has_all_batches(fast: Recording) -> None:
     sent = deliveries(fast, session_of(fast))
     exact = [(delivery["since"], delivery["exact"]) for delivery in sent]
     assert all(since <= until < delivery["now"] for (since, until), delivery in zip(exact, sent, strict=True))
@@ -193,7 +193,7 @@ def test_single_batches_are_sent_up_to_a_limit_and_all_of_them_until_the_time_th
     assert max(len(rows(delivery["batches"])) for delivery in sent) <= BURST * MOST_BATCHES
 
 
-def test_requests_that_are_not_sent_are_counted_in_each_delivery(fast: Recording) -> None:
+def test_unsent_requests_are_counted_in_each_delivery(fast: Recording) -> None:
     session = session_of(fast)
     sent = deliveries(fast, session)
     assert sent[-1]["counts"]["requests"] == sent[-1]["counts"]["batches"] == len(fast.requests)
@@ -244,7 +244,7 @@ def batches_with_requests(rec: Recording) -> list[tuple[Batch, RequestRecord]]:
     return [(by_number[request.batch], request) for request in rec.requests]
 
 
-def test_a_history_has_all_counters_and_is_bounded_in_hours_of_traffic() -> None:
+def test_history_has_all_counters_and_is_bounded_over_hours() -> None:
     session = ViewSession("m", pb.ModelConfig(name="m"), 0)
     events = tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(0.005)).events
     (sent,) = (event for event in events if isinstance(event, BatchSent))

@@ -26,7 +26,7 @@ def test_jobs_run_in_order_including_those_submitted_before_the_end() -> None:
     assert results == list(range(5))
 
 
-def test_an_idle_worker_polls() -> None:
+def test_idle_worker_polls() -> None:
     polled = threading.Event()
     worker = Worker("worker", run, polled.set, 0.001)
     worker.start()
@@ -35,7 +35,7 @@ def test_an_idle_worker_polls() -> None:
     worker.join()
 
 
-def test_a_worker_can_be_stopped_and_joined_on_its_own_thread() -> None:
+def test_worker_can_be_stopped_and_joined_from_its_own_thread() -> None:
     ended = threading.Event()
 
     def stop() -> None:
@@ -72,7 +72,7 @@ def draw():
         "LatestOnlyWorker('test').submit(draw)",
     ],
 )
-def test_the_interpreter_does_not_exit_during_a_job(start: str) -> None:
+def test_interpreter_does_not_exit_during_a_job(start: str) -> None:
     script = f"{JOB}\nthread = {start}\nbegun.wait()"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr, run.returncode) == ("49999995000000\n", "", 0)

@@ -34,7 +34,7 @@ def test_quiz_action_shows_only_allowed_results(
     assert not view.result["done"]
 
 
-def test_a_correct_answer_is_drawn(view: WorksheetView) -> None:
+def test_correct_answer_is_drawn(view: WorksheetView) -> None:
     view.answer = [["C", "A", "B"], ["D", "E"]]
     view.check()
     assert view.result["done"]
@@ -43,7 +43,7 @@ def test_a_correct_answer_is_drawn(view: WorksheetView) -> None:
     assert "2 of 2 batches correct" in view.last_state()
 
 
-def test_an_unknown_name_is_an_error_of_the_answer(view: WorksheetView) -> None:
+def test_unknown_name_is_an_error_of_the_answer(view: WorksheetView) -> None:
     view.answer = [["Z"]]
     view._handle_custom_msg({"action": "check"}, [])
     assert view.result["text"] == "answer expected requests of A, B, C, D, E, got 'Z'"
