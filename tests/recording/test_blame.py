@@ -157,7 +157,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
-def test_a_latency_is_split_into_its_causes(scenario: Scenario) -> None:
+def test_latency_is_split_into_its_causes(scenario: Scenario) -> None:
     rec = tnb.simulate(scenario.config, scenario.arrivals, tnb.fixed(scenario.execution_ms))
     blame = rec.blame(scenario.request)
     parts = {cause: ns / MS for cause, ns in blame.parts.items()}
@@ -239,7 +239,7 @@ def check_split(rec: Recording) -> None:
 
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(dynamic | st.just(""), instances, arrivals_lists, services)
-def test_the_parts_of_every_request_sum_to_its_latency(
+def test_parts_of_every_request_sum_to_its_latency(
     batching: str, group: str, arrivals: list[Arrival], service: tnb.simulation.service.Service
 ) -> None:
     check_split(tnb.simulate(f"max_batch_size: 6 {batching} {group}", arrivals, service, seed=3))
@@ -247,7 +247,7 @@ def test_the_parts_of_every_request_sum_to_its_latency(
 
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(STRATEGIES), instances, sequence_arrivals, services)
-def test_the_parts_of_every_request_of_a_sequence_sum_to_its_latency(
+def test_parts_of_every_request_of_a_sequence_sum_to_its_latency(
     strategy: str, group: str, arrivals: list[Arrival], service: tnb.simulation.service.Service
 ) -> None:
     config = f"max_batch_size: 3 sequence_batching {{ {strategy} }} {group}"
@@ -263,12 +263,12 @@ def rec() -> Recording:
     return tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', arrivals, tnb.fixed(5))
 
 
-def test_the_slowest_request_is_the_default(rec: Recording) -> None:
+def test_slowest_request_is_the_default(rec: Recording) -> None:
     assert rec.blame() == rec.blame(3) == rec.blame(rec.requests[-1])
     assert rec.blame().latency_ns == max(request.latency_ns for request in rec.requests)
 
 
-def test_a_request_is_named_by_the_id_of_the_client(rec: Recording) -> None:
+def test_request_can_be_named_by_the_clients_id(rec: Recording) -> None:
     for event in rec.events:
         if getattr(event, "serial", 0) == 3:
             event.id = "mine"
@@ -277,7 +277,7 @@ def test_a_request_is_named_by_the_id_of_the_client(rec: Recording) -> None:
     assert again.blame("mine").title == "Request mine: 12.000 ms from reception to response"
 
 
-def test_a_request_that_did_not_run_is_an_error(rec: Recording) -> None:
+def test_request_that_did_not_run_is_an_error(rec: Recording) -> None:
     with pytest.raises(InvalidArgumentError, match=r"expected the serial or the id of a request that ran, got 9$"):
         rec.blame(9)
     with pytest.raises(InvalidArgumentError, match="at least one executed request"):
@@ -293,7 +293,7 @@ def test_refused_request_has_its_reason() -> None:
         rec.blame(3)
 
 
-def test_the_table_has_the_parts_and_the_remedies(rec: Recording) -> None:
+def test_table_has_the_parts_and_the_remedies(rec: Recording) -> None:
     text, markup = repr(rec.blame()), rec.blame()._repr_html_()
     for words in ("earlier_requests", "5.000", "42%", "max_batch_size: 9 removes it"):
         assert words in text
@@ -309,7 +309,7 @@ def with_one_long_execution(config: str, arrivals: list[Arrival], batch: int) ->
 ONE_BY_ONE = 'name: "m" max_batch_size: 1'
 
 
-def test_an_execution_that_takes_a_multiple_of_the_others_is_named() -> None:
+def test_diagnosis_names_an_unusually_long_execution() -> None:
     rec = with_one_long_execution(ONE_BY_ONE, [Arrival(ms=100 * number) for number in range(9)], 7)
     blame = rec.blame()
     assert blame.outliers == {"compute_infer": "this execution took 18 times the median of its size"}
@@ -318,7 +318,7 @@ def test_an_execution_that_takes_a_multiple_of_the_others_is_named() -> None:
     assert rec.blame(1).outliers == {}
 
 
-def test_an_execution_that_takes_a_multiple_of_the_others_is_named_by_the_requests_that_wait_for_it() -> None:
+def test_requests_waiting_for_an_unusually_long_execution_name_it() -> None:
     arrivals = [*(Arrival(ms=100 * number) for number in range(9)), Arrival(ms=801)]
     rec = with_one_long_execution(ONE_BY_ONE, arrivals, 9)
     waiting = rec.blame(10)
@@ -345,7 +345,7 @@ def test_ordered_responses_wait_for_earlier_batches() -> None:
     assert blame.remedies["response"].edits == {"preserve_ordering": False}
 
 
-def test_a_long_recording_is_simulated_from_a_time_without_requests() -> None:
+def test_long_recording_is_simulated_from_an_idle_time() -> None:
     arrivals = [Arrival(ms=4 * number) for number in range(3000)] + [Arrival(ms=12_001), Arrival(ms=12_002)]
     rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", arrivals, tnb.fixed(3))
     blame = rec.blame(3002)
@@ -368,7 +368,7 @@ def test_latencies_of_a_live_server_are_split_exactly() -> None:
         assert blame.parts["compute_infer"] > 0
 
 
-def test_the_instances_of_a_named_group_are_counted_once() -> None:
+def test_instances_of_a_named_group_are_counted_once() -> None:
     """Function models have a named group."""
     config = 'name: "m" max_batch_size: 4 instance_group { name: "m" count: 1 } dynamic_batching { }'
     rec = tnb.simulate(config, [(0, 1), (1000, 1)], tnb.fixed(5))

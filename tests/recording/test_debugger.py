@@ -98,7 +98,7 @@ def test_breakpoints_stop_in_both_directions(debugger: Debugger) -> None:
         ("queue == 'two'", "queue expected a number to compare it with, got 'two'"),
     ],
 )
-def test_an_invalid_breakpoint_is_an_error(debugger: Debugger, condition: str, complaint: str) -> None:
+def test_invalid_breakpoint_is_an_error(debugger: Debugger, condition: str, complaint: str) -> None:
     for use in (debugger.add_breakpoint, debugger.resume, debugger.reverse):
         with pytest.raises(tnb.TritonError, match=complaint):
             use(condition)
@@ -166,6 +166,6 @@ def test_reason_names_the_rule_of_a_sequence_batcher(size: int, strategy: str, w
 
 
 @pytest.mark.parametrize("recording", [Recording(), Recording(tnb.simulate(CONFIG, ARRIVALS, tnb.fixed(5)).events)])
-def test_a_recording_without_a_model_is_an_error(recording: Recording) -> None:
+def test_recording_without_a_model_is_an_error(recording: Recording) -> None:
     with pytest.raises(tnb.TritonError, match="debug expected a recording of one model with its configuration"):
         recording.debug()

@@ -90,7 +90,7 @@ def silent_for(ms: float) -> tnb.Recording:
     return tnb.simulate(SLOTS % ("direct { }", 50_000), arrivals, tnb.fixed(1))
 
 
-def test_a_sequence_killed_by_the_idle_timeout() -> None:
+def test_diagnosis_finds_a_sequence_ended_by_the_idle_timeout() -> None:
     diagnosis = by_name(silent_for(90))["idle_timeout"]
     assert diagnosis.evidence == {"sequence": "A", "idle_ms": 50.0, "gap_ms": 90.0, "refused": 2}
     assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request arrived after 90.0 ms" in str(
@@ -111,7 +111,7 @@ def test_model_with_proportional_cost_gains_nothing_from_batching() -> None:
     assert "Batching does not pay: a row takes 10.50 ms in batches of 1 row" in str(diagnosis)
 
 
-def test_a_model_with_a_fixed_cost_gains() -> None:
+def test_model_with_fixed_cost_gains_from_batching() -> None:
     arrivals = tnb.poisson(rate=150, duration=1, seed=4)
     rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=5, base_ms=5))
     assert len(rec.batch_sizes()) > 2
@@ -131,7 +131,7 @@ def test_concurrency_beyond_capacity_obeys_littles_law() -> None:
     assert "with 8 rows in the server the latency would be 10.0 ms" in str(diagnosis)
 
 
-def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency() -> None:
+def test_open_loop_beyond_capacity_is_reported_as_overload() -> None:
     rec = tnb.simulate(BATCHING % "", tnb.poisson(rate=2400, duration=2, seed=1), tnb.fixed(10))
     diagnosis = by_name(rec)["beyond_capacity"]
     assert diagnosis.evidence["arriving_rows_per_second"] == pytest.approx(2400, rel=0.05)
@@ -148,7 +148,7 @@ def test_no_finding_within_capacity(arrivals: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_a_dynamic_batcher_without_a_batch_dimension_has_no_effect(rows: int) -> None:
+def test_dynamic_batcher_without_a_batch_dimension_has_no_effect(rows: int) -> None:
     config = f'name: "m" max_batch_size: {rows} dynamic_batching {{ max_queue_delay_microseconds: 5000 }}'
     findings = by_name(tnb.simulate(config, [(0, 1)] * 20, CHEAP))
     assert list(findings) == ["batching_without_effect"]
@@ -180,7 +180,7 @@ def test_verdict_compares_the_longest_wait_with_the_queue_delay() -> None:
 
 
 @pytest.mark.parametrize("dispatched_late", [False, True], ids=["started late", "sent late"])
-def test_the_verdict_names_the_cause_of_a_wait_that_exceeds_the_delay(dispatched_late: bool) -> None:
+def test_verdict_names_the_cause_of_a_wait_that_exceeds_the_delay(dispatched_late: bool) -> None:
     punctual, late_ns = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1)), 400_000
 
     def delayed(event: Any) -> Any:
@@ -201,13 +201,13 @@ def test_the_verdict_names_the_cause_of_a_wait_that_exceeds_the_delay(dispatched
     )
 
 
-def test_the_verdict_compares_with_the_delay_of_the_only_model_that_ran() -> None:
+def test_verdict_compares_with_the_delay_of_the_only_model_that_ran() -> None:
     rec = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
     other = tnb.Recording(rec.events, {**rec.configs, "idle": next(iter(rec.configs.values()))})
     assert "(max_queue_delay 5 ms)" in other.verdict()
 
 
-def test_the_verdict_names_earlier_requests_if_they_filled_the_batches_before() -> None:
+def test_verdict_names_earlier_requests_that_filled_the_batches() -> None:
     verdict = tnb.simulate(DELAY, [(n, 8) for n in range(4)], tnb.fixed(20)).verdict()
     assert "60.0 ms (max_queue_delay 5 ms; for 40.0 ms earlier requests filled the batches before its own)" in verdict
 

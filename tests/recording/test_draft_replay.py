@@ -17,14 +17,14 @@ def rec() -> Recording:
     return tnb.simulate(RUNNING, tnb.poisson(150, 2, seed=1), tnb.fixed(10))
 
 
-def test_the_running_configuration_reproduces_the_recording(rec: Recording) -> None:
+def test_running_configuration_reproduces_the_recording(rec: Recording) -> None:
     replay = replay_draft(rec, RUNNING, seconds=10)
     assert [batch.requests for batch in replay.before.batches] == [batch.requests for batch in rec.batches]
     assert replay.before.events == replay.after.events
     assert [batch.sent_ns + replay.begin_ns for batch in replay.after.batches] == [b.sent_ns for b in rec.batches]
 
 
-def test_a_draft_changes_the_figures(rec: Recording) -> None:
+def test_draft_changes_the_figures(rec: Recording) -> None:
     figures = replay_draft(rec, DELAYED, seconds=10).figures()
     changed = rec.what_if(max_queue_delay_microseconds=20000)
     for name, (before, after) in figures.items():

@@ -32,7 +32,7 @@ NAMES = ["timeline", "batch_sizes", "latency", "queue"]
         (-100, 1000, range(1, 11)),
     ],
 )
-def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms: float | None, end_ms: float | None, batches: Any) -> None:
+def test_excerpt_has_the_batches_that_ran_in_it(start_ms: float | None, end_ms: float | None, batches: Any) -> None:
     part = REGULAR.between(start_ms, end_ms)
     expected = [*([3] if start_ms == 23 else []), *batches]
     assert [batch.number for batch in part.batches] == expected
@@ -40,7 +40,7 @@ def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms: float | None, end_m
     assert part.batches == [batch for batch in REGULAR.batches if batch.number in expected]
 
 
-def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs() -> None:
+def test_waiting_request_is_in_an_excerpt_before_its_batch() -> None:
     rec = tnb.simulate("max_batch_size: 1", [(0, 1), (1000, 1)], tnb.fixed(10))
     part = rec.between(2, 5)
     assert len(part.requests) == 2
@@ -92,7 +92,7 @@ def test_empty_part_of_a_recording_is_refused(window: tuple[int, ...] | tuple[An
 
 
 @pytest.mark.parametrize("rec", [REGULAR, SLOTS, tnb.Recording()], ids=["dynamic", "stateful", "empty"])
-def test_an_overview_has_the_main_figures(rec: tnb.Recording) -> None:
+def test_overview_has_the_main_figures(rec: tnb.Recording) -> None:
     figure = rec.plot()
     figure.savefig(io.BytesIO())
     assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt
@@ -104,7 +104,7 @@ def test_overview_can_be_limited_to_a_time_range() -> None:
     assert "plot() for an overview" in repr(REGULAR.plot)
 
 
-def test_requests_that_waited_before_a_part_are_not_drawn_as_waiting() -> None:
+def test_requests_completed_before_the_time_range_are_not_drawn_as_waiting() -> None:
     rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1), *[(1000, 1)] * 3], tnb.fixed(10))
     assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at the same time")) == 2
     assert "At most 0 requests waited at the same time" in rec.between(12, 15).plot.alt("timeline")

@@ -16,7 +16,7 @@ from tritonnb.recording.files import event_of
 CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequence_idle_microseconds: 5000 }'
 
 
-def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
+def test_recording_is_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     arrivals = [*tnb.sequences([3, 2, 4], every_ms=0.7), tnb.Arrival(1, sequence_id="late")]
     rec = tnb.simulate(CONFIG, arrivals, tnb.fixed(1))
     rec.save(tmp_path / "rec.jsonl")
@@ -113,7 +113,7 @@ def test_lines_that_cannot_be_read_are_refused(tmp_path: Path, line: bytes) -> N
         tnb.Recording.load(tmp_path / "event")
 
 
-def test_a_reason_without_its_facts_is_refused() -> None:
+def test_reason_without_its_facts_is_refused() -> None:
     batch = {**sample(BatchSent), "rule": "preferred_size"}
     with pytest.raises(ValueError, match="expected the facts of the rule 'preferred_size'"):
         event_of({**batch, "facts": {}})

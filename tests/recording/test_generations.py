@@ -85,7 +85,7 @@ def test_figure_has_a_description(config: str, words: str) -> None:
     assert "3 tokens" in rec.plot.svg("generations")
 
 
-def test_a_time_range_has_whole_generations_and_those_that_wait() -> None:
+def test_time_range_contains_complete_and_waiting_generations() -> None:
     rec = simulate(STATIC, [Arrival(ms=0, steps=steps) for steps in (4, 2, 8, 3)], fixed(1))
     cut = excerpt(rec, None, 6)  # within the second batch: the fourth prompt still waits
     assert cut.generations == rec.generations
@@ -114,7 +114,7 @@ def test_blame_of_a_generation_divides_its_latency_into_slot_prompt_and_tokens(
     assert blame.latency_ns == next(one.end_ns for one in rec.generations if one.serial == serial)
 
 
-def test_a_generation_counts_as_one_request() -> None:
+def test_generation_counts_as_one_request() -> None:
     rec = simulate(CONTINUOUS, [Arrival(ms=0, steps=10)] * 40, fixed(1))
     summary = rec.summary()
     assert summary["requests"] == 40

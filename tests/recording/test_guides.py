@@ -18,7 +18,7 @@ GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
     ("guide", "names"),
     [("find-the-cause-of-a-latency.md", CAUSES), ("step-through-a-recording.md", QUANTITIES)],
 )
-def test_a_table_of_a_guide_has_every_name(guide: str, names: Iterable[str]) -> None:
+def test_table_of_a_guide_has_every_name(guide: str, names: Iterable[str]) -> None:
     rows = re.findall(r"^\| (`[^|]*`) \|", (GUIDES / guide).read_text("utf-8"), re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert [name for name in listed if name in names] == list(names)

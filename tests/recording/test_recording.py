@@ -69,7 +69,7 @@ def test_batch_has_its_reason_in_words(recording: Recording) -> None:
     assert "5.0 ms" in recording.batches[0].why
 
 
-def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> None:
+def test_summary_counts_requests_rows_and_batches(recording: Recording) -> None:
     summary = recording.summary()
     assert (summary["requests"], summary["rows"], summary["batches"]) == (4, 4, 2)
     assert summary["mean_batch_size"] == 2.0
@@ -83,13 +83,13 @@ def test_batch_of_one_request_and_a_null_request_does_not_count_as_shared() -> N
     assert alone.summary()["rows_batched"] == 0
 
 
-def test_the_verdict_is_the_first_line_of_the_repr(recording: Recording) -> None:
+def test_verdict_is_the_first_line_of_the_repr(recording: Recording) -> None:
     assert repr(recording).splitlines()[0] == recording.verdict()
     assert "2 batches" in recording.verdict()
     assert "<table>" in recording._repr_html_()
 
 
-def test_a_batch_that_began_before_the_recording_is_left_out() -> None:
+def test_batch_started_before_the_recording_is_excluded() -> None:
     assert Recording([executed(7, 1)]).batches == []
 
 
@@ -110,7 +110,7 @@ def test_model_without_recorded_events_is_an_error(recording: Recording) -> None
         Recording().for_model("m")
 
 
-def test_a_model_without_requests_has_an_empty_recording() -> None:
+def test_model_without_requests_has_an_empty_recording() -> None:
     idle = Recording([], {"m": pb.ModelConfig(name="m")})
     assert idle.for_model("m").events == []
 

@@ -41,7 +41,7 @@ class Machine(VaryingService):
 
 
 @given(st.integers(0, 99), st.sampled_from([CONFIG, TWO]), st.floats(0, 1))
-def test_without_an_edit_the_recorded_run_is_repeated_to_the_nanosecond(seed: int, config: str, sigma: float) -> None:
+def test_what_if_without_an_edit_repeats_the_recording_exactly(seed: int, config: str, sigma: float) -> None:
     service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=sigma)
     rec = tnb.simulate(config, tnb.poisson(300, 0.2, seed=seed), service, seed=seed)
     if rec.batches:
@@ -56,7 +56,7 @@ def _executions(rec: tnb.Recording) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("edits", [{"max_batch_size": 2}, {"count": 2}, {"max_queue_delay_microseconds": 9000}])
-def test_a_stall_adds_its_time_to_one_execution_of_any_size(edits: dict[str, Any]) -> None:
+def test_stall_delays_one_execution_regardless_of_size(edits: dict[str, Any]) -> None:
     arrivals = tnb.poisson(150, 10, seed=1)
     rec = tnb.simulate(CONFIG, arrivals, Machine(stalls_ms=(2000, 6000)))
     stalls = rec.twin().times.stalls
@@ -100,7 +100,7 @@ def test_larger_batches_never_take_less_time(times: dict[int, tuple[float, int]]
     ("edits", "rate"),
     [({}, 100), ({"max_queue_delay_microseconds": 10_000}, 100), ({"instance_count": 2}, 100), ({}, 60)],
 )
-def test_the_ranges_contain_what_another_run_does(edits: dict[str, Any], rate: int) -> None:
+def test_predicted_ranges_contain_another_run(edits: dict[str, Any], rate: int) -> None:
     service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
     recorded = tnb.simulate(CONFIG, tnb.poisson(100, 20, seed=1), service, seed=1)
     prediction = recorded.twin().predict(rate=rate, **edits)
@@ -128,7 +128,7 @@ def test_extrapolations_and_stalls_are_named() -> None:
     assert "p99 rests on" in repr(twin.predict())
 
 
-def test_a_twin_says_what_it_learned_and_how_well_one_half_predicts_the_other() -> None:
+def test_twin_reports_what_it_learned_and_its_prediction_error() -> None:
     service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.2)
     rec = tnb.simulate(CONFIG, tnb.poisson(100, 20, seed=1), service, seed=1)
     twin = rec.twin()
@@ -159,7 +159,7 @@ def test_unpredictable_recording_is_refused() -> None:
         tnb.Recording().twin()
 
 
-def test_a_generation_counts_as_one_request_in_a_prediction() -> None:
+def test_generation_counts_as_one_request_in_a_prediction() -> None:
     config = "max_batch_size: 2 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }"
     rec = tnb.simulate(config, [Arrival(ms=20 * number, steps=4) for number in range(60)], tnb.fixed(2))
     prediction = rec.twin().predict()

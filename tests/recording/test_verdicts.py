@@ -182,7 +182,7 @@ def test_each_replica_has_its_own_scheduler() -> None:
         {"sequence_batching": {"oldest": {"max_candidate_sequences": 4, "max_queue_delay_microseconds": 1500}}},
     ],
 )
-def test_a_recording_of_a_live_server_is_followed_to_the_end(scheduling: dict[str, Any]) -> None:
+def test_recording_of_a_live_server_is_followed_to_the_end(scheduling: dict[str, Any]) -> None:
     stateful = "sequence_batching" in scheduling
 
     async def send(client: int) -> None:
@@ -274,7 +274,7 @@ def test_generations_and_the_steps_of_an_ensemble_are_followed_to_the_end(tmp_pa
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(recordings(), st.data())
-def test_a_part_of_a_recording_has_a_verdict_while_requests_wait(recording: Recording, data: st.DataObject) -> None:
+def test_part_of_a_recording_has_a_verdict_while_requests_wait(recording: Recording, data: st.DataObject) -> None:
     """The requests and executions before the part are not known."""
     part = recording.events[data.draw(st.integers(0, len(recording.events) - 1)) :]
     leaving = {event.serial for event in recording.events if isinstance(event, RequestRefused | RequestCancelled)}

@@ -30,7 +30,7 @@ def test_what_if_without_an_edit_equals_the_recording(rec: tnb.Recording) -> Non
     assert again.verdict() == "Without an edit: nothing changes."
 
 
-def test_an_edit_changes_the_batches(rec: tnb.Recording) -> None:
+def test_edit_changes_the_batches(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert sizes(changed.before) == [8, 8]
     assert sizes(changed.after) == [4, 4, 8]
@@ -67,7 +67,7 @@ def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit() -> None:
     assert sizes(rec.what_if(max_batch_size=16).after) == [8, 16]
 
 
-def test_a_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
+def test_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match="model 'm': the configuration has no field 'max_candidate_sequences'"):
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
@@ -114,7 +114,7 @@ def test_comparison_describes_the_first_difference(rec: tnb.Recording) -> None:
     assert rec.what_if().difference() == "the batches are the same"
 
 
-def test_batches_that_the_other_run_does_not_have_are_listed(rec: tnb.Recording) -> None:
+def test_batches_missing_in_the_other_run_are_listed(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     requests = [{batch.requests for batch in run.batches} for run in (changed.before, changed.after)]
     missing = [

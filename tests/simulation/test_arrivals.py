@@ -20,7 +20,7 @@ def times(arrivals: list[Arrival]) -> list[float]:
     return [arrival.time_us for arrival in arrivals]
 
 
-def test_a_constant_rate_fills_the_duration() -> None:
+def test_constant_rate_fills_the_duration() -> None:
     assert times(constant(rate=1000, duration=0.0041)) == [0, 1000, 2000, 3000]
     assert {arrival.rows for arrival in constant(100, 0.1, rows=3)} == {3}
 
@@ -48,7 +48,7 @@ def test_open_loop_generator_is_endless(process: str, first: list[float]) -> Non
     assert list(islice(arrival_times_us(process, rate=10_000, burst=2), 5)) == first
 
 
-def test_a_burst_has_one_request_by_default() -> None:
+def test_burst_has_one_request_by_default() -> None:
     assert list(islice(arrival_times_us("burst", rate=10_000), 2)) == [0, 100]
 
 
@@ -78,13 +78,13 @@ def test_positional_time_is_in_microseconds() -> None:
 
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
-def test_an_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
+def test_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 
 
 @pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
-def test_an_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
+def test_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
     with pytest.raises(
         InvalidArgumentError, match=re.escape(f"a time in ms of at least 0, and rows of at least 1, got {wrong!r}")
     ):
@@ -103,7 +103,7 @@ def test_pairs_of_time_and_rows_are_arrivals() -> None:
 @pytest.mark.parametrize(
     ("time_us", "size"), [(-1, 1), (float("inf"), 1), (float("nan"), 1), (0, 0), (0, 1.5), ("0", 1)]
 )
-def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
+def test_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
     with pytest.raises(InvalidArgumentError, match="Arrival expected a time"):
         Arrival(time_us, size)
 

@@ -26,7 +26,7 @@ def test_one_replica_is_the_simulation_without_a_router() -> None:
     assert routed.batches == alone.batches
 
 
-def test_a_request_that_arrives_when_a_delay_expires_joins_the_batch_with_any_number_of_replicas() -> None:
+def test_request_that_arrives_when_a_delay_expires_joins_the_batch_with_any_number_of_replicas() -> None:
     config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10000 }"
     arrivals = [tnb.Arrival(ms=0), tnb.Arrival(ms=10), tnb.Arrival(ms=25, cancel_us=26_000), tnb.Arrival(ms=26)]
     alone, routed = (
@@ -42,14 +42,14 @@ def test_round_robin_distributes_requests_equally() -> None:
     assert replicas_of(recording) == {"replica 1": 4, "replica 2": 4, "replica 3": 4}
 
 
-def test_the_least_loaded_replica_is_the_one_that_is_idle() -> None:
+def test_least_loaded_replica_is_the_one_that_is_idle() -> None:
     arrivals = [tnb.Arrival(ms=0), tnb.Arrival(ms=1), tnb.Arrival(ms=2)]
     recording = tnb.simulate(CONFIG, arrivals, tnb.fixed(100), replicas=3, router="least_loaded")
     assert [batch.instance.partition(":")[0] for batch in recording.batches] == ["replica 1", "replica 2", "replica 3"]
     assert [batch.sent_ns for batch in recording.batches] == [0, 1_000_000, 2_000_000]
 
 
-def test_a_sequence_stays_on_its_replica() -> None:
+def test_sequence_stays_on_its_replica() -> None:
     arrivals = [
         tnb.Arrival(ms=step, sequence_id=id, sequence_start=step == 0, sequence_end=step == 9)
         for step in range(10)
@@ -65,14 +65,14 @@ def test_a_sequence_stays_on_its_replica() -> None:
     assert len(set.union(*homes.values())) > 1
 
 
-def test_a_closed_loop_uses_all_replicas() -> None:
+def test_closed_loop_uses_all_replicas() -> None:
     loop = tnb.ClosedLoop(clients=8, requests=80)
     recording = tnb.simulate('name: "m"', loop, tnb.fixed(10), replicas=4, router="least_loaded")
     assert replicas_of(recording) == {f"replica {number}": 20 for number in range(1, 5)}
     assert max(batch.exec_end_ns for batch in recording.batches) == 20 * 10_000_000
 
 
-def test_a_function_chooses_a_replica_from_the_loads() -> None:
+def test_function_chooses_a_replica_from_the_loads() -> None:
     seen: list[list[int]] = []
 
     def last(loads: Sequence[int]) -> int:

@@ -55,7 +55,7 @@ def test_simulated_batches_have_the_reasons_of_live_ones() -> None:
     assert "max_queue_delay 1.0 ms" in simulate(BATCHING, [(0, 1)], fixed(1)).batches[0].why
 
 
-def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path) -> None:
+def test_configuration_may_be_a_message_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text(BATCHING)
     message = text_format.Parse(BATCHING, pb.ModelConfig())
     path = tmp_path / "config.pbtxt"
@@ -79,7 +79,7 @@ def test_batches_carry_the_name_of_the_model() -> None:
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float) -> None:
+def test_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float) -> None:
     arrivals = poisson(rate=2000, duration=0.02, seed=seed)
     first, second = (
         simulate(BATCHING, arrivals, jittered(linear(per_row_ms=0.1, base_ms=1), sigma=sigma), seed=seed)
@@ -187,7 +187,7 @@ def test_service_model_without_a_time_is_refused(time_ns: Any) -> None:
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_the_garbage_collector_is_disabled_during_a_simulation_and_restored_afterwards(enabled: bool) -> None:
+def test_garbage_collector_is_disabled_during_a_simulation_and_restored_afterwards(enabled: bool) -> None:
     seen: list[bool] = []
     was = gc.isenabled()
 
@@ -203,7 +203,7 @@ def test_the_garbage_collector_is_disabled_during_a_simulation_and_restored_afte
         gc.enable() if was else gc.disable()
 
 
-def test_a_closed_loop_has_at_most_one_request_in_flight_for_each_client() -> None:
+def test_closed_loop_has_at_most_one_request_in_flight_for_each_client() -> None:
     rec = simulate("max_batch_size: 8 dynamic_batching { }", ClosedLoop(clients=4, requests=20), fixed(10))
     assert len(rec.requests) == 20
     assert max(batch.size for batch in rec.batches) <= 4
@@ -245,7 +245,7 @@ def test_service_times_follow_their_models() -> None:
     assert measured({"batch_stats": [entry]})(4) == 3_000_000
 
 
-def test_a_recording_is_in_order_of_time_and_of_version_1() -> None:
+def test_recording_is_in_order_of_time_and_of_version_1() -> None:
     rec = simulate(BATCHING, [Arrival(0), Arrival(900, cancel_us=950), Arrival(5000)], fixed(2))
     times = [event.time_ns for event in rec.events]
     assert times == sorted(times)

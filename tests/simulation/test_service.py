@@ -39,7 +39,7 @@ def test_service_time_function_declares_its_unit(unit: str, expected: int) -> No
         (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
     ],
 )
-def test_an_invalid_service_time_is_refused_in_its_unit(make: Callable[..., Any], words: str) -> None:
+def test_invalid_service_time_is_refused_in_its_unit(make: Callable[..., Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
 
@@ -49,7 +49,7 @@ def five(rows: int) -> float:
 
 
 @pytest.mark.parametrize("service", [five, jittered(five, sigma=0)])
-def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service: Service) -> None:
+def test_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service: Service) -> None:
     with pytest.warns(UserWarning, match=r"50 ns for 1 row; wrap it as tnb\.service_time\(five, unit='ms'\)") as warned:
         simulate("max_batch_size: 1", [(0, 1), (1, 1)], service)
     assert [warning.filename for warning in warned] == [__file__]
@@ -67,7 +67,7 @@ def test_warning_names_the_line_of_the_what_if_call() -> None:
     [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0],
     ids=("fixed", "timed", "slow", "zero"),
 )
-def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -> None:
+def test_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         simulate("max_batch_size: 1", [(0, 1)], service)
@@ -104,7 +104,7 @@ def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
     assert [service(rows) for rows in (1, 2, 3)] == [7_000_000, 8_000_000, 9_000_000]
 
 
-def test_a_random_factor_comes_from_the_seed_and_has_median_one() -> None:
+def test_random_factor_comes_from_the_seed_and_has_median_one() -> None:
     model = jittered(fixed(10), sigma=0.5)
     assert model(1) == 10_000_000
     first, same, other = (ExecutionTimes(model, seed) for seed in (1, 1, 2))
