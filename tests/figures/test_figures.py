@@ -123,7 +123,7 @@ def test_large_figure_is_shown_as_png(guide: tnb.Recording, monkeypatch: pytest.
     assert markup.count('src="data:image/png;base64,') == 2
 
 
-def test_figure_may_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
+def test_figure_can_be_drawn_on_any_thread(guide: tnb.Recording) -> None:
     drawn = []
     thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
     thread.start()
@@ -172,7 +172,7 @@ def test_timeline_explains_the_marks_that_it_has(guide: tnb.Recording, busy: tnb
 
 
 @pytest.mark.parametrize(("rate", "service_ms"), [(20, 10), (300, 2), (2000, 0.3)])
-def test_timeline_covers_as_much_of_a_lane_as_the_instance_was_busy(rate: int, service_ms: float) -> None:
+def test_drawn_share_of_a_lane_equals_the_instances_busy_time(rate: int, service_ms: float) -> None:
     config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }"
     rec = tnb.simulate(config, tnb.poisson(rate=rate, duration=3, seed=1), tnb.fixed(service_ms))
     figure = rec.plot.timeline()
@@ -211,7 +211,7 @@ def test_queue_depth_is_the_number_of_waiting_requests(guide: tnb.Recording) -> 
     assert depths == [2, 0, 2, 0]
 
 
-def test_depth_equals_the_schedulers_when_a_batch_is_sent(busy: tnb.Recording) -> None:
+def test_queue_depth_equals_the_schedulers_when_a_batch_is_sent(busy: tnb.Recording) -> None:
     times, depths = queue_depth(waits_of(busy))
     after = dict(zip(times, depths, strict=True))
     last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
@@ -233,7 +233,7 @@ def sizes_run(repeats: int) -> tnb.Recording:
     return tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
 
 
-def test_most_efficient_size_is_the_smallest_that_is_as_cheap_as_it_gets() -> None:
+def test_most_efficient_size_is_the_smallest_with_the_lowest_cost() -> None:
     rec = sizes_run(ENOUGH)
     costs = size_costs(rec)
     assert [(cost.size, cost.count, cost.batch_ms, cost.spread_ms) for cost in costs] == [
@@ -274,7 +274,7 @@ def test_percentiles_have_sample_size_and_interval(busy: tnb.Recording) -> None:
         assert below < share
 
 
-def test_comparison_is_drawn_over_the_same_time(guide: tnb.Recording) -> None:
+def test_comparison_is_drawn_with_a_common_time_axis(guide: tnb.Recording) -> None:
     changed = guide.what_if(max_queue_delay_microseconds=0)
     figure = changed.plot()
     before, after = figure.axes
@@ -314,7 +314,7 @@ def test_view_has_as_many_rows_as_requests_waited_at_once(busy: tnb.Recording) -
     assert len(rows) <= max(depths) + 1  # a request that did not wait has a dedicated mark
 
 
-def test_queue_of_thousands_of_requests_is_drawn_in_columns_with_its_deepest_moments_and_its_mean() -> None:
+def test_queue_of_thousands_of_requests_is_drawn_as_columns_of_maximum_and_mean() -> None:
     arrivals = tnb.poisson(rate=4000, duration=2, seed=1)
     dense = tnb.simulate('name: "m" max_batch_size: 16 dynamic_batching { }', arrivals, tnb.linear(0.2, base_ms=1))
     times, depths = queue_depth(waits_of(dense))

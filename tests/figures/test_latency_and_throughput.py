@@ -65,7 +65,7 @@ def texts(figure: Figure | SubFigure) -> str:
 
 
 @pytest.mark.parametrize(("log", "scale"), [(True, "log"), (False, "linear")])
-def test_distribution_rises_to_all_requests(rec: tnb.Recording, log: bool, scale: str) -> None:
+def test_cumulative_distribution_reaches_all_requests(rec: tnb.Recording, log: bool, scale: str) -> None:
     [ax] = rec.plot.latency_cdf(log=log).axes
     [curve] = [line for line in ax.lines if len(values(line.get_xdata())) > 2]
     latencies = sorted(request.latency_ns / 1e6 for request in rec.requests)

@@ -136,7 +136,7 @@ def test_any_text_can_be_edited_to_any_configuration(text: str, config: pb.Model
 
 @pytest.mark.slow
 @given(commented())
-def test_text_that_needs_no_change_is_unchanged(text: str) -> None:
+def test_up_to_date_text_is_unchanged(text: str) -> None:
     assert edit_text(text, parse_text(text).config) == text
 
 

@@ -43,7 +43,7 @@ def test_random_tensors_come_from_the_seed_and_differ_from_each_other() -> None:
     assert (one["X"] != other.next_example(1)["X"]).any()
 
 
-def test_a_model_that_does_not_batch_gets_no_batch_dimension() -> None:
+def test_model_that_does_not_batch_gets_no_batch_dimension() -> None:
     assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).next_example(1)[
         "X"
     ].shape == (2,)

@@ -63,7 +63,7 @@ async def post(client: HttpClient) -> tuple[int, bytes]:
     return await client.post(client.head("/infer", 3, {"X": "1"}), b"abc")
 
 
-def test_connections_are_used_again() -> None:
+def test_connections_are_reused() -> None:
     server = Server(GOOD, CHUNKED, GOOD)
 
     async def three_times(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -85,7 +85,7 @@ def test_concurrent_requests_use_separate_connections() -> None:
     assert server.connections == 3
 
 
-def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+def test_connection_closed_by_the_server_is_not_reused() -> None:
     server = Server(LAST, GOOD)
 
     async def twice(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -103,19 +103,19 @@ def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
         (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response"),
     ],
 )
-def test_an_invalid_response_is_an_error(answer: bytes | None, complaint: str) -> None:
+def test_invalid_response_is_an_error(answer: bytes | None, complaint: str) -> None:
     with pytest.raises(ConnectionError, match=complaint):
         run_client(Server(answer), post)
 
 
-def test_a_connection_that_cannot_be_made_is_an_error_that_names_the_server() -> None:
+def test_error_for_failed_connection_names_the_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(ConnectionError, match=f"^no HTTP server of the v2 protocol responds at 127.0.0.1:{port}: "):
         asyncio.run(post(HttpClient(f"http://127.0.0.1:{port}")))
 
 
-def test_a_cancelled_request_closes_its_connection() -> None:
+def test_cancelled_request_closes_its_connection() -> None:
     server = Server(GOOD)
 
     async def give_up(client: HttpClient) -> None:

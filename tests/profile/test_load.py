@@ -39,7 +39,7 @@ def test_open_loop_sends_all_requests_on_time(server: Server, over: str) -> None
     assert [arrival.rows for arrival in result.recording.arrivals()] == [2, 2, 2, 2]
 
 
-def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate) -> None:
+def test_latency_counts_from_the_intended_time_without_responses(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=1000, requests=20)
     gate.begun.wait(60)
@@ -51,7 +51,7 @@ def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(se
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: str) -> None:
+def test_closed_loop_clients_wait_for_responses(server: Server, over: str) -> None:
     result = tnb.load(server["held"], clients=3, requests=60, over=over).wait(60)
     assert result.summary()["requests"] == 60
     assert result.recording is not None
@@ -59,7 +59,7 @@ def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: s
     assert 0 < result.summary()["in_flight"] <= 3.001
 
 
-def test_a_closed_loop_may_be_that_of_a_simulation(server: Server) -> None:
+def test_closed_loop_of_a_simulation_can_be_sent(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, rows=3)).wait(60)
     assert (result.summary()["requests"], result.summary()["rows"]) == (9, 27)
 
@@ -82,7 +82,7 @@ def test_sequences_are_whole_and_in_order(server: Server, traffic: dict[str, Any
 
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("traffic", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
-def test_a_stateful_model_gets_sequences_of_ten_by_default(server: Server, traffic: dict[str, Any], over: str) -> None:
+def test_stateful_model_gets_sequences_of_ten_by_default(server: Server, traffic: dict[str, Any], over: str) -> None:
     result = tnb.load(server["accumulate"], requests=40, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
@@ -122,12 +122,12 @@ def test_load_of_an_ensemble_with_a_stateful_step_sends_sequences(tmp_path: Path
     assert max(Counter(arrival.sequence_id for arrival in result.recording.arrivals()).values()) == 10
 
 
-def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server) -> None:
+def test_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="expected a sequence_id, got none in the list"):
         tnb.load(server["accumulate"], arrivals=[(0, 1)])
 
 
-def test_a_load_counts_while_it_runs_and_can_be_stopped(server: Server, gate: Gate) -> None:
+def test_load_counts_while_it_runs_and_can_be_stopped(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], clients=2)
     gate.begun.wait(60)
     assert not load.done
@@ -144,7 +144,7 @@ def test_a_load_counts_while_it_runs_and_can_be_stopped(server: Server, gate: Ga
     assert repr(load) == repr(result)
 
 
-def test_a_load_without_an_end_keeps_its_newest_responses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_load_keeps_its_newest_responses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.profile.running_load._KEPT", 10)
     load = tnb.load(server["held"], clients=2)
     while load.completed < 50:
@@ -156,14 +156,14 @@ def test_a_load_without_an_end_keeps_its_newest_responses(server: Server, monkey
     assert result.responses.tolist() == load.latest_responses(20).tolist()
 
 
-def test_a_load_can_be_awaited(server: Server) -> None:
+def test_load_can_be_awaited(server: Server) -> None:
     async def ask() -> tnb.LoadResult:
         return await tnb.load(server["held"], rate=500, requests=5)
 
     assert asyncio.run(ask()).summary()["requests"] == 5
 
 
-def test_a_cancelled_await_does_not_stop_the_load(server: Server, gate: Gate) -> None:
+def test_cancelling_an_await_does_not_stop_the_load(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=5)
 
@@ -183,7 +183,7 @@ def test_a_cancelled_await_does_not_stop_the_load(server: Server, gate: Gate) ->
 
 
 @pytest.mark.slow
-def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(server: Server, gate: Gate) -> None:
+def test_interrupting_a_wait_stops_traffic_and_keeps_results(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], rate=200)
     gate.begun.wait(60)
     waiting = threading.get_ident()
@@ -231,13 +231,13 @@ def test_refusals_are_counted_by_their_text(server: Server, over: str) -> None:
     assert "2 x " in repr(result)
 
 
-def test_without_successful_requests_there_is_no_latency(server: Server) -> None:
+def test_load_without_successful_requests_has_no_latency(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 99), (10, 99)]).wait(60)
     assert result.verdict().endswith(" s, all failed.")
     assert not any("nan" in shown or "latency" in shown for shown in (repr(result), result._repr_html_()))
 
 
-def test_a_server_that_stops_ends_its_loads(server: Server) -> None:
+def test_stopping_a_server_ends_its_loads(server: Server) -> None:
     loads = [tnb.load(server["held"], clients=2), tnb.load(server["held"], rate=100)]
     server.stop()
     for load in loads:
@@ -275,7 +275,7 @@ def test_request_that_times_out_before_it_was_sent_is_answered(server: Server) -
     "traffic", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
 )
 @pytest.mark.parametrize("over", WAYS)
-def test_a_server_that_stops_answering_does_not_hold_up_the_load(
+def test_unresponsive_server_does_not_block_the_load(
     server: Server, gate: Gate, over: str, traffic: dict[str, Any]
 ) -> None:
     gate.close()
@@ -360,7 +360,7 @@ def test_unused_instance_was_not_busy(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("grows", "says"), [(True, True), (False, False)])
-def test_a_server_is_overloaded_if_the_latency_grew_not_if_few_requests_came(grows: bool, says: bool) -> None:
+def test_server_is_overloaded_if_the_latency_grew_not_if_few_requests_came(grows: bool, says: bool) -> None:
     intended = np.arange(40) * 10**8
     latencies = np.linspace(5e7, 4e9, 40) if grows else np.full(40, 7e7)
     responses = np.zeros((40, COLUMNS), np.int64)

@@ -65,7 +65,7 @@ def test_invalid_sizes_are_named(server: Server, options: dict[str, Any], compla
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc", ""])
-def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str) -> None:
+def test_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str) -> None:
     sleeping(server)
     port = server.grpc_port if scheme == "grpc" else server.port
     url = f"{scheme}://127.0.0.1:{port}" if scheme else f"127.0.0.1:{port}"
@@ -74,12 +74,12 @@ def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, sche
     assert times[8] >= 6
 
 
-def test_a_model_without_batches_has_one_time(server: Server) -> None:
+def test_model_without_batching_has_one_service_time(server: Server) -> None:
     sleeping(server, max_batch_size=0, dynamic_batching=None)
     assert list(tnb.service_times(server["sleeps"])) == [1]
 
 
-def test_a_stateful_model_is_measured_with_its_sequences(server: Server) -> None:
+def test_stateful_model_is_measured_with_its_sequences(server: Server) -> None:
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
 
 
@@ -94,7 +94,7 @@ def test_error_explains_why_a_model_cannot_be_measured(server: Server) -> None:
         tnb.service_times(server["fails"])
 
 
-def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
+def test_refused_batch_sizes_have_no_service_time(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def small(X: tnb.FP32[1]) -> tnb.FP32[1]:
         if len(X) > 5:
@@ -144,14 +144,14 @@ def test_sweep_of_a_url_recommends_only_measured_configurations(server: Server, 
     assert server["sleeps"].config.max_batch_size == 8
 
 
-def test_a_sweep_of_measured_times_knows_their_spread(server: Server) -> None:
+def test_sweep_with_measured_times_includes_their_spread(server: Server) -> None:
     sleeping(server)
     result = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
     assert result.best is result.running  # it is the same configuration
     assert 0.01 <= result.noise < 2
 
 
-def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:
+def test_decreasing_service_times_are_levelled() -> None:
     assert never_decreasing({1: 1.0, 2: 1.5, 4: 2.0}) == {1: 1.0, 2: 1.5, 4: 2.0}
     assert never_decreasing({1: 3.0, 2: 2.0, 4: 1.0}) == {1: 2.0, 2: 2.0, 4: 2.0}
 

@@ -91,7 +91,7 @@ def streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_the_times_of_tokens_are_measured(streaming: Server, over: str) -> None:
+def test_times_of_tokens_are_measured(streaming: Server, over: str) -> None:
     inputs = tnb.prompts(["one", "two"], count=6, tokens=8, spread=0)
     result = tnb.load(streaming["streaming"], clients=2, requests=12, inputs=inputs, over=over).wait(60)
     assert result.errors == {}
@@ -115,7 +115,7 @@ def test_responses_are_counted_if_the_model_does_not_count_its_tokens(streaming:
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_an_error_after_the_first_tokens_fails_the_request(streaming: Server, over: str) -> None:
+def test_error_after_the_first_tokens_fails_the_request(streaming: Server, over: str) -> None:
     inputs = tnb.prompts(["fail"], count=1, tokens=4, spread=0)
     result = tnb.load(streaming["streaming"], clients=1, requests=2, inputs=inputs, over=over).wait(60)
     assert result.errors == {"out of memory": 2}
@@ -123,7 +123,7 @@ def test_an_error_after_the_first_tokens_fails_the_request(streaming: Server, ov
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_a_cancelled_generation_ends_on_the_server(streaming: Server, over: str) -> None:
+def test_cancelled_generation_ends_on_the_server(streaming: Server, over: str) -> None:
     endless, other = (tnb.prompts([text], count=1, tokens=4, spread=0) for text in ("endless", "one"))
     model = streaming["streaming"]
     arrivals = [tnb.Arrival(0, cancel_us=100_000)]
@@ -148,7 +148,7 @@ def test_generation_ends_if_writing_to_the_disconnected_client_fails(
 
 
 @pytest.mark.parametrize("over", WAYS)
-def test_a_model_that_sends_all_tokens_at_once_has_no_times_of_tokens(streaming: Server, over: str) -> None:
+def test_model_that_sends_all_tokens_at_once_has_no_token_times(streaming: Server, over: str) -> None:
     inputs = tnb.prompts(["one"], count=1, tokens=8, spread=0)
     result = tnb.load(streaming["whole"], clients=1, requests=2, inputs=inputs, over=over).wait(60)
     assert result.errors == {}
@@ -157,7 +157,7 @@ def test_a_model_that_sends_all_tokens_at_once_has_no_times_of_tokens(streaming:
 
 
 @pytest.mark.parametrize("over", ["http", "grpc"])
-def test_a_refused_request_has_the_text_of_the_server(streaming: Server, over: str) -> None:
+def test_refused_request_has_the_text_of_the_server(streaming: Server, over: str) -> None:
     load = tnb.load(streaming["streaming"], clients=1, requests=1, inputs={"text_input": [["one"]]}, over=over)
     (message,) = load.wait(60).errors
     assert "NoneType" in message  # the model misses its sampling parameters
@@ -176,7 +176,7 @@ def test_http_streams_no_sequences_and_priorities(streaming: Server) -> None:
     assert result.errors == {"generate_stream sends no sequences, priorities or timeouts: use over='grpc'": 1}
 
 
-def test_a_server_without_the_generate_extension_is_named() -> None:
+def test_server_without_the_generate_extension_is_named() -> None:
     config = {"name": "m", "model_transaction_policy": {"decoupled": True}, "input": [
         {"name": "X", "data_type": "TYPE_FP32", "dims": ["1"]}]}  # fmt: skip
 
@@ -201,7 +201,7 @@ def test_a_server_without_the_generate_extension_is_named() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_events_may_arrive_in_parts(size: int) -> None:
+def test_tracker_accepts_events_in_parts(size: int) -> None:
     stream = b'data: {"a": 1}\n\n: comment\ndata: {"b": "x\\n"}\n\ndata: [1]\n\ndata: {"c'
     reader = EventReader()
     events = [event for at in range(0, len(stream), size) for event in reader.read(stream[at : at + size])]

@@ -24,7 +24,7 @@ FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
-def test_a_constraint_alone_finds_the_highest_rate(server: Server) -> None:
+def test_sweep_with_only_a_constraint_finds_the_highest_rate(server: Server) -> None:
     result = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
     assert [trial.edits["max_batch_size"] for trial in result.trials] == [8, 4, 1]
     assert all(trial.meets and trial.percentile(99) <= 100 for trial in result.trials)
@@ -107,7 +107,7 @@ def test_sweep_can_find_no_configuration(server: Server) -> None:
         result.apply()
 
 
-def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server) -> None:
+def test_model_that_only_fails_can_be_swept_and_drawn(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")
@@ -294,7 +294,7 @@ def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server) -> 
         result.perf_analyzer()
 
 
-def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path) -> None:
+def test_function_has_no_files_to_export(server: Server, tmp_path: Path) -> None:
     with pytest.raises(tnb.TritonError, match="'held': export expected a model with files"):
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
@@ -330,7 +330,7 @@ def test_sweep_has_a_figure_in_notebooks(server: Server) -> None:
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),
     ],
 )
-def test_wrong_arguments_are_named_before_anything_is_measured(
+def test_wrong_arguments_are_reported_before_measuring(
     server: Server, arguments: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
@@ -338,7 +338,7 @@ def test_wrong_arguments_are_named_before_anything_is_measured(
     assert server["held"].stats()["inference_count"] == 0
 
 
-def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
+def test_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(
         """
@@ -362,7 +362,7 @@ def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path
             tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
 
 
-def test_a_stateful_model_needs_sequences(server: Server) -> None:
+def test_stateful_model_needs_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="'accumulate': a stateful model expected sequence_length="):
         tnb.sweep(server["accumulate"], count=[1], rate=5)
     with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):

@@ -19,7 +19,7 @@ def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMI
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "tau0"), [(0.2, 5), (1, 1)])
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
-def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float) -> None:
+def test_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float) -> None:
     theory = tnb.theory(simulated(1000 * load / alpha, alpha, tau0))
     assert theory.alpha_ms == pytest.approx(alpha, rel=0.01)
     assert theory.tau0_ms == pytest.approx(tau0, rel=0.01)
@@ -51,12 +51,12 @@ def test_batches_sustain_a_rate_that_single_requests_cannot() -> None:
     assert theory.to_dict()["saturation"] == theory.saturation
 
 
-def test_a_recording_of_one_model_is_needed() -> None:
+def test_recording_of_one_model_is_needed() -> None:
     with pytest.raises(tnb.TritonError, match="of one model, got one of no model"):
         tnb.theory(tnb.Recording())
 
 
-def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served() -> None:
+def test_overload_compares_the_offered_rate() -> None:
     theory = tnb.theory(tnb.simulate("max_batch_size: 1", tnb.poisson(300, 5, seed=1), tnb.fixed(10)))
     assert theory.rate == pytest.approx(300, rel=0.05)
     assert theory.throughput == pytest.approx(100, rel=0.01)
@@ -75,7 +75,7 @@ def test_offered_load_includes_requests_that_a_full_queue_refuses() -> None:
 
 
 @pytest.mark.parametrize("requests", [24, 400])
-def test_a_closed_loop_is_never_overloaded(requests: int) -> None:
+def test_closed_loop_is_never_overloaded(requests: int) -> None:
     theory = tnb.theory(tnb.simulate(UNLIMITED, tnb.ClosedLoop(clients=8, requests=requests), tnb.fixed(10)))
     assert theory.rate == pytest.approx(theory.throughput, rel=0.1)
     assert not theory.overloaded

@@ -39,7 +39,7 @@ def test_server_and_model_name_are_accepted_as_model(server: Server) -> None:
     assert (result.requests, result.recording is None) == (10, False)
 
 
-def test_a_server_with_one_model_needs_no_name() -> None:
+def test_server_with_one_model_needs_no_name() -> None:
     with Server(port=0, grpc_port=0) as server:
 
         @server.model

@@ -52,11 +52,11 @@ def test_requests_limit_an_open_loop() -> None:
     assert len(arrivals(arrivals=[(0, 1), (9, 2), (5, 1)], requests=2)) == 2
 
 
-def test_a_list_is_sent_in_order_of_time() -> None:
+def test_list_is_sent_in_order_of_time() -> None:
     assert [(arrival.time_us, arrival.rows) for arrival in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
 
 
-def test_a_recording_can_be_sent_again() -> None:
+def test_recording_can_be_replayed_as_load() -> None:
     rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 4), (100, 2)], tnb.fixed(1))
     assert [(arrival.time_us, arrival.rows) for arrival in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
 
