@@ -45,7 +45,7 @@ class Requests:
     paths : tuple of str
         One for each model; the models take turns.
     before_id, after_id : str
-        The JSON before and after the ID; if both are empty, requests have no ID.
+        The JSON before and after the ID; if nothing is before it, requests have no ID.
     contents : tuple of bytes
         What follows the ID: tensors, or the rest of the JSON. They take turns.
     is_binary : bool
@@ -69,15 +69,21 @@ class Requests:
         output: str,
         datatype: str = "FP32",
         client: str = "tritonclient",
+        *,
+        has_id: bool = True,
     ) -> Requests:
-        """Requests with one input and one output in binary form; the inputs are permutations of an array."""
+        """Requests with one input and one output in binary form; the inputs are permutations of an array.
+
+        Without ID, their JSON repeats, as that of tritonclient does by default.
+        """
         sizes = {"binary_data_size": array.nbytes}
         input_json = {"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": sizes}
         output_json = {"name": output, "parameters": {"binary_data": True}}
         rest = json.dumps({"inputs": [input_json], "outputs": [output_json]}, separators=(",", ":"))
         paths = tuple(f"/v2/models/{model}/infer" for model in ((models,) if isinstance(models, str) else models))
         contents = tuple(values.tobytes() for values in permutations(array))
-        return cls(paths, '{"id":"', f'",{rest[1:]}', contents, True, CLIENTS[client])
+        before, after = ('{"id":"', f'",{rest[1:]}') if has_id else ("", rest)
+        return cls(paths, before, after, contents, True, CLIENTS[client])
 
     @classmethod
     def json(
@@ -163,7 +169,7 @@ for index, size in ipairs({%(sizes)s}) do contents[index] = file:read(size) end
 
 function request()
   number = number + 1
-  local head = before == "" and "" or before .. number .. after
+  local head = before == "" and after or before .. number .. after
   if %(is_binary)s then headers["Inference-Header-Content-Length"] = #head end
   local content = contents[number %% #contents + 1]
   return wrk.format("POST", paths[number %% #paths + 1], headers, head .. content)

@@ -1,4 +1,4 @@
-"""The effect of each optimisation: the server with it and without it, alternating.
+"""The effect of each optimisation: the server with it and without it, at the same time, measured in turn.
 
 A copy of the package without an optimisation is made by an edit of its source, then compiled as the original is, since
 compiled modules cannot be changed while they run.
@@ -6,11 +6,13 @@ compiled modules cannot be changed while they run.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,17 +41,22 @@ class Part:
         Whether the load is gRPC.
     inline : bool
         Whether the model has the parameter ``EXECUTE_ON_ANY_THREAD``.
+    has_id : bool
+        Whether each request has its own ID.
     """
 
     edits: tuple[tuple[str, str, str], ...] = ()
     compiled: bool = True
     grpc: bool = False
     inline: bool = False
+    has_id: bool = True
 
 
 TRICKS = {
     "known heads of HTTP requests are not parsed again": Part(((f"{_HTTP}/transport/request_parser.py", *_NO_CACHE),)),
-    "known JSON of HTTP requests is not parsed again": Part(((f"{_HTTP}/request_reader.py", *_NO_CACHE),)),
+    "known JSON of HTTP requests without ID is not parsed again": Part(
+        ((f"{_HTTP}/request_reader.py", *_NO_CACHE),), has_id=False
+    ),
     "the event loop polls after a request": Part(
         (("tritonnb/endpoints/busy_poll.py", "self._until_ns = time.monotonic_ns() + POLL_NS", "return"),)
     ),
@@ -81,13 +88,11 @@ def tricks(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     figures: dict[str, object] = {}
     for name, part in TRICKS.items():
         without = copy_package(scratch / "without", part.edits, compiled=part.compiled)
-        runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
-        for _ in range(rounds):
-            models = inline(repository) if part.inline else repository
-            own = _rates(servers.ROOT, models, part, seconds, scratch)
-            other = _rates(without, models, part, seconds, scratch)
-            for count in CONNECTIONS:
-                runs[count].append(own[count] / other[count])
+        models = inline(repository) if part.inline else repository
+        with _load(servers.ROOT, models, part, scratch) as own, _load(without, models, part, scratch) as other:
+            runs: dict[int, list[float]] = {count: [] for count in CONNECTIONS}
+            for _, count in itertools.product(range(rounds), CONNECTIONS):
+                runs[count].append(own(count, seconds) / other(count, seconds))
         ratios = {str(count): statistics.median(values) for count, values in runs.items()}
         print(f"{name}: " + ", ".join(f"{ratio:.2f}x at {count}" for count, ratio in ratios.items()), flush=True)
         figures[name] = {"ratios": ratios, "rounds": {str(count): values for count, values in runs.items()}}
@@ -117,10 +122,11 @@ def copy_package(
     return target
 
 
-def _rates(checkout: Path, repository: Path, part: Part, seconds: int, scratch: Path) -> dict[int, float]:
-    """Requests per second by number of connections."""
+@contextmanager
+def _load(checkout: Path, repository: Path, part: Part, scratch: Path) -> Iterator[Callable[[int, int], float]]:
+    """Run a server; yields a function from connections and seconds to requests per second."""
     port = servers.free_port()
-    requests = Requests.binary(MODEL, "INPUT0", floats(SMALL), "OUTPUT0")
+    requests = Requests.binary(MODEL, "INPUT0", floats(SMALL), "OUTPUT0", has_id=part.has_id)
     with servers.tritonnb(repository, MODEL, grpc=port, checkout=checkout) as url:
 
         def rate(count: int, duration: int) -> float:
@@ -129,4 +135,4 @@ def _rates(checkout: Path, repository: Path, part: Part, seconds: int, scratch: 
             return wrk(url, requests, count, duration, scratch).rate
 
         rate(8, 2)  # warm up
-        return {count: rate(count, seconds) for count in CONNECTIONS}
+        yield rate
