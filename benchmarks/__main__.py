@@ -22,6 +22,7 @@ from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.peers import peers
 from benchmarks.pythons import pythons
+from benchmarks.recordings import recordings
 from benchmarks.report import commit, write_report
 from benchmarks.sequences import accumulator, streams
 from benchmarks.simulator import simulator
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "peers": peers,
     "tricks": tricks,
     "simulator": simulator,
+    "recordings": recordings,
     "costs": costs,
     "pythons": pythons,
     "gpu": gpu,

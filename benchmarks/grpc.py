@@ -25,7 +25,7 @@ def grpc(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         "tritonnb": _grpc_port(lambda port: servers.tritonnb(repository, *models, grpc=port)),
         INLINE: _grpc_port(lambda port: servers.tritonnb(inline(repository), *models, grpc=port)),
     }
-    return measure_cases(_CASES, started, rounds, partial(_measure, seconds=seconds), "gRPC: ")
+    return {**measure_cases(_CASES, started, rounds, partial(_measure, seconds=seconds), "gRPC: ")}
 
 
 @contextmanager

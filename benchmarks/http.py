@@ -86,7 +86,7 @@ def http(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
         "tritonnb": servers.tritonnb(repository, *models),
         INLINE: servers.tritonnb(inline(repository), *models),
     }
-    return measure_cases(CASES, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))
+    return {**measure_cases(CASES, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))}
 
 
 def measure_cases(
@@ -95,12 +95,12 @@ def measure_cases(
     rounds: int,
     measure: Callable[[str, Case, int], Measured],
     prefix: str = "",
-) -> dict[str, object]:
+) -> dict[str, dict[str, object]]:
     """Measure each case on all servers, which run at the same time, in turn; print and return the figures.
 
     Servers that are measured within seconds of each other find the machine in the same state.
     """
-    figures: dict[str, object] = {}
+    figures: dict[str, dict[str, object]] = {}
     with ExitStack() as stack:
         urls = {server: stack.enter_context(start) for server, start in started.items()}
         for title, case in cases.items():
@@ -151,7 +151,7 @@ def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     }
     title = "ensemble of two 1x16 FP32 identities"
     cases = {title: Case((model,), inline=True)}
-    return measure_cases(cases, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))
+    return measure_cases(cases, started, rounds, partial(_measure, scratch=scratch, seconds=seconds))[title]
 
 
 _TWO_STEPS = """

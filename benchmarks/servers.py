@@ -69,8 +69,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: int = 0) -> Iterator[str]:
-    """Run a real Triton with a repository, and optionally a gRPC port; yields its URL."""
+def triton(
+    repository: Path, scratch: Path, model: str = "identity_fp32", grpc: int = 0, options: Sequence[str] = ()
+) -> Iterator[str]:
+    """Run a real Triton with a repository, and optionally a gRPC port and other flags; yields its URL."""
     environment = reference_environment()
     (installation,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
     backends = scratch / "backends"
@@ -87,6 +89,7 @@ def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: 
         f"--http-port={http}",
         f"--grpc-port={grpc or free_port()}",
         f"--metrics-port={free_port()}",
+        *options,
     ]
     ready = f"/v2/models/{model}/ready"
     with process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), ready) as url:
