@@ -1,8 +1,8 @@
 """Choose at import between the compiled modules of the request path (*hatch_build.py*) and their sources.
 
-In a checkout the compiled modules lie beside their sources, where Python prefers them. They call one another past the
-interpreter, so they run together or not at all: once one of the sources was edited, all are interpreted, until they
-are compiled again.
+In a checkout, the compiled modules are in the same directories as their sources, and Python prefers them. They call
+one another without the interpreter, so all of them are used or none: after an edit of one source, all modules are
+interpreted until they are compiled again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _compiled_modules() -> list[Path]:
 
 
 def interpret() -> None:
-    """Import sources from now on, which have docstrings, even where compiled modules lie beside them."""
+    """Import the sources from now on, which have docstrings, even if there are compiled modules."""
     for directory in {str(path.parent) for path in _compiled_modules()}:
         sys.path_importer_cache[directory] = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES))
 
@@ -34,7 +34,7 @@ def _choose() -> str:
     compiled = _compiled_modules()
     if not compiled:
         return "interpreted"
-    # Elsewhere an installer wrote the files, in whatever order.
+    # Elsewhere, an installer wrote the files in any order.
     if (_PACKAGE.parent / "hatch_build.py").is_file() and any(map(_is_outdated, compiled)):
         interpret()
         return "interpreted, since it was edited after it was compiled"

@@ -23,7 +23,7 @@ Kind = pb.BatchInput.Kind
 class BatchTensors:
     """The ragged inputs, ``batch_input`` and ``batch_output`` of a model configuration.
 
-    Requests with ragged inputs (``allow_ragged_batch``) can share a batch whatever the shapes: the model gets such an
+    Requests with ragged inputs (``allow_ragged_batch``) can share a batch with any shapes: the model gets such an
     input as one vector of all elements. The inputs that ``batch_input`` defines contain where each request begins and
     its shape; ``batch_output`` defines how output vectors are divided between the requests.
 

@@ -67,7 +67,7 @@ class ServerCalls(Protocol):
         """
 
     def cancel(self, request: InferRequest) -> None:
-        """Cancel a request: its responses are not needed any more."""
+        """Cancel a request whose responses are no longer needed."""
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model, as the load API does; raises `TritonError` if that fails."""
@@ -164,7 +164,7 @@ class InstanceSpec:
 
 
 class InstanceLostError(InternalError):
-    """An instance has lost what it keeps between executions, such as the states of sequences.
+    """An instance has lost its state between executions, such as that of sequences.
 
     The hint says why.
     """

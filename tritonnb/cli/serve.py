@@ -134,7 +134,7 @@ def _stop_signals() -> socket.socket:
     """Return a socket that becomes readable when a signal to stop arrives.
 
     Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks,
-    or on another thread. The byte is written to the socket at once, whatever the threads do.
+    or on another thread. The byte is written to the socket at once, regardless of the threads.
     """
     reading, writing = socket.socketpair()
     writing.setblocking(False)

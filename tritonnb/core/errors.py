@@ -33,7 +33,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration.
+    """A problem of a configuration.
 
     Attributes
     ----------

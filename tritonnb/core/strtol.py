@@ -1,4 +1,4 @@
-"""Integers in strings, read as C's ``strtol`` reads them: whatever follows the digits is ignored."""
+"""Integers in strings, read as C's ``strtol`` reads them: everything after the digits is ignored."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Models(Protocol):
 
 
 class InferenceEngine(Protocol):
-    """An engine, as far as inferences use it."""
+    """The part of an engine that inferences use."""
 
     @property
     def table(self) -> Models:

@@ -99,7 +99,7 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
 
 
 def _is_refused_by_numpy(shape: tuple[int, ...]) -> bool:
-    """Return whether NumPy refuses a shape for the dimensions beside those that are 0, which Triton does not."""
+    """Return whether NumPy refuses a shape because of its non-zero dimensions, which Triton does not."""
     return math.prod([dim for dim in shape if dim]) * _LARGEST_ITEM > _MAX_INT64
 
 

@@ -1,4 +1,4 @@
-"""Throughput against latency: where latency rises steeply as the load approaches the capacity; beside it theory."""
+"""Throughput against latency: latency rises steeply as the load approaches the capacity; with theory."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Tokenizer:
 
 
 def tokens_before(text: str, line: int, column: int, including: bool = False) -> Iterator[Token]:
-    """Yield the tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
+    """Yield the tokens before a position, optionally with the one at the position."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
         while (token := tokenizer.next()).kind is not TokenKind.END and (token.line, token.column) < (line, column):

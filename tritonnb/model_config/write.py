@@ -16,7 +16,7 @@ def write_text(path: Path, text: str) -> Path | None:
     Returns
     -------
     pathlib.Path or None
-        The copy of the replaced file, *NAME.bak* beside it, if there was a file with another text.
+        The copy of the replaced file, *NAME.bak* in the same directory, if there was a file with another text.
 
     Raises
     ------

@@ -136,7 +136,7 @@ class Activity:
 
 
 class ServerActivity:
-    """The activity of a server, from the events on that it remembers; shared by all views that call `follow`."""
+    """The activity of a server since its oldest stored event; shared by all views that call `follow`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

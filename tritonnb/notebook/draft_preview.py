@@ -30,7 +30,7 @@ _MOST_EVENTS = 6000
 
 
 class DraftPreview:
-    """Keeps the preview of an editor and the ghost of a live view up to date.
+    """Keeps the preview of an editor and the predicted batches of a live view up to date.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Exact counters of a model for each interval of time, whatever its rate, and their merging into longer intervals.
+"""Exact counters of a model for each interval of time at any rate, and their merging into longer intervals.
 
 A view draws single batches only where they are wide enough to be seen. Elsewhere it draws columns, and a column shows
 what these counters hold for its interval: busy time, number of batches, rows and largest batch of each instance, and
@@ -166,7 +166,7 @@ def merge_into(target: dict[int, list[Any]], at: int, values: list[Any], merges:
 
 
 class MergedIntervals:
-    """Counters of the intervals since the begin: short intervals for the newest, longer ones the older they are.
+    """Counters of the intervals since the begin: short for the newest, longer for older ones.
 
     Level ``n`` has intervals of 2ⁿ widths; each level keeps from ``keep`` to twice as many, so an hour takes about
     twice the memory of a minute, not 60 times.

@@ -140,7 +140,7 @@ class TritonMagics(Magics):
         """``%%cpp_backend NAME``: compile the cell as the backend *NAME*, and load the model *NAME*, which uses it.
 
         The library ``libtriton_NAME.so`` is written to the model's directory in the server's first model repository.
-        Each time it is loaded beside the one before, which the requests that run still use. An existing
+        The previous library stays loaded for the requests that still use it. An existing
         *config.pbtxt* is kept; without one the backend should complete the configuration
         (``TRITONBACKEND_ModelSetConfig``), and runs in its own process, so that a crash does not end the kernel.
         """

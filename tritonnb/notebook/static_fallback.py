@@ -34,7 +34,7 @@ _STYLE = f"""<style>
 .tnb-saved {{ padding: 4px 10px; border-left: 4px solid #d55e00; }}
 </style>"""
 
-#: The displayed widgets by shell; weak, so that widgets that are not used any more are freed.
+#: The displayed widgets by shell; weak, so that unused widgets are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
 

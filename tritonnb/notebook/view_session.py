@@ -329,7 +329,7 @@ class QueueRows:
         self._lanes = Lanes()
 
     def assign(self, waits: Iterable[Wait]) -> Mapping[int, int]:
-        """Return the row of each request by its serial; a waiting request that is not listed any more has left."""
+        """Return the row of each request by serial; a waiting request that is no longer listed has left."""
         ordered = sorted(waits, key=lambda wait: wait[0])
         for serial in self._row_of.keys() - {serial for _, serial, _ in ordered}:
             self._lanes.free(self._row_of.pop(serial))

@@ -1,6 +1,6 @@
 """The JavaScript and CSS of the widgets: one module and one style sheet for each, made from the files in *static*.
 
-ES modules are joined into one, because a widget's module cannot import the files beside it.
+ES modules are joined into one, because a widget's module cannot import other files.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def view(worksheet: Worksheet) -> WorksheetView:
 
 
 class WorksheetView(StaticFallback, anywidget.AnyWidget):
-    """A widget in which one predicts the batches of a worksheet; use `Worksheet.view`.
+    """A widget to predict the batches of a worksheet; use `Worksheet.view`.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def wait(finished: Future[T], timeout: float | None, progress: Callable[[], str]
 
 
 class UpdatedOutputs:
-    """The outputs of a notebook that show a running operation; they follow it wherever they are."""
+    """The outputs of a notebook that show a running operation and are updated with it."""
 
     def __init__(self) -> None:
         self._handles: list[DisplayHandle] = []

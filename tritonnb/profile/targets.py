@@ -129,7 +129,7 @@ class Target(Protocol):
         """Send a request."""
 
     def cancel(self, pending: PendingRequest) -> None:
-        """Cancel a request whose response is not needed any more."""
+        """Cancel a request whose response is no longer needed."""
 
     def close(self) -> None:
         """Free resources; no request follows."""

@@ -111,7 +111,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class MeasuredService:
-    """Service times of a simulation, and up to which batch size they were measured.
+    """Service times of a simulation, and the largest measured batch size.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ class WorkloadOptions(TypedDict, total=False):
 
 
 class LoadOptions(WorkloadOptions, total=False):
-    """The same, and what the requests contain."""
+    """The arguments of `load` that define a workload and the contents of its requests."""
 
     inputs: Inputs
     shapes: Shapes | None

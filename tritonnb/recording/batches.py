@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def why(self) -> str:
-        """Explanation why the scheduler sent this batch when it did."""
+        """The reason for which the scheduler sent this batch, as a sentence."""
         return explain(self.reason)
 
     @property
@@ -75,7 +75,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request that ran.
+    """One executed request.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class RequestRecord:
 
     @property
     def latency_ns(self) -> int:
-        """From reception to the end of the execution."""
+        """The time from reception to the end of the execution."""
         return self.exec_end_ns - self.received_ns
 
     def __repr__(self) -> str:

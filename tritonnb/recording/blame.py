@@ -60,7 +60,7 @@ class Blame:
 
     @property
     def latency_ns(self) -> int:
-        """From the reception of the request to its response: the sum of the parts."""
+        """The time from the request's reception to its response: the sum of the parts."""
         return sum(interval.duration_ns for interval in self.intervals)
 
     @property

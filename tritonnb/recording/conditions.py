@@ -4,7 +4,7 @@ Numbers, quoted texts, names, ``+ - * /``, comparisons, ``and``, ``or``, ``not``
 parser reads the text; nothing is compiled or executed.
 
 A quantity may be undefined, as the size of the batch is unless a batch is sent. Everything that is computed from it is
-undefined, and an undefined condition is not true. ``x or y`` is true if one of them is, whatever the other one is.
+undefined, and an undefined condition is not true. ``x or y`` is true if one of them is, even if the other is undefined.
 """
 
 from __future__ import annotations

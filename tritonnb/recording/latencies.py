@@ -48,12 +48,12 @@ class SimulatedLatencies:
 
     @property
     def latency_ns(self) -> Integers:
-        """Of each execution of a request, from its reception to the end of the execution."""
+        """The latency of each execution of a request, from its reception to the end of the execution."""
         return self.end_ns[self.batch] - self.received_ns
 
     @property
     def queue_ns(self) -> Integers:
-        """Of each request, the time in the queue."""
+        """The queue time of each request."""
         return self.start_ns[self.batch] - self.queued_ns
 
     @property

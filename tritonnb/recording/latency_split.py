@@ -87,7 +87,7 @@ _OWN_WORK = (RECEPTION, *_SLOT, OVERHEAD)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A time during which a request did not advance for one cause.
+    """A time during which one cause kept a request from advancing.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Interval:
 
     @property
     def duration_ns(self) -> int:
-        """Its duration."""
+        """The duration of the interval."""
         return self.end_ns - self.begin_ns
 
 

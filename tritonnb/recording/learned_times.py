@@ -65,7 +65,7 @@ class LearnedTimes(VaryingService):
 
     A simulated execution with the rows, the busy instances and the time of a recorded one takes as long. Any other one
     takes the typical time of its size, varied like recorded ones around its time. A stall of the machine is added to
-    the first execution that begins during it, whatever its size.
+    the first execution that begins during it, regardless of size.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def stalls(self) -> tuple[Stall, ...]:
-        """Begin and excess time of the executions that took `LEAST_FACTOR` times as long as expected, in ns."""
+        """The begin and excess time in ns of executions that took `LEAST_FACTOR` times as long as expected."""
         known = [one for one in self.executions if not one.first]
         excesses = ((one, self.expected_ns(one.rows, one.busy)) for one in known)
         return tuple(
@@ -122,7 +122,7 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
-        """Begins and factors of all other executions, apart from the first ones of the instances."""
+        """The begins and factors of all other executions, except the first one of each instance."""
         stalled = {begin_ns for begin_ns, _ in self.stalls}
         regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
         pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]

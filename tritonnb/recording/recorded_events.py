@@ -91,7 +91,7 @@ class RecordedEvents:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """Monotonic times of the first event, or acceptance of a request that ran, and of the last event."""
+        """The monotonic times of the first event, or of the acceptance of a request that ran, and of the last event."""
         times = [event.time_ns for event in self.events] or [0]
         begin = min(times[0], *(request.queued_ns for request in self.requests)) if self.requests else times[0]
         return begin, max(times)

@@ -41,7 +41,7 @@ _NAMES = {"instance_count": "count"}
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A predicted value: the median of the simulations, and between which values 90 % of them lie."""
+    """A predicted value: the median of the simulations, and the range of 90 % of them."""
 
     value: float
     low: float
@@ -131,7 +131,7 @@ class Twin:
 
     @property
     def sizes(self) -> list[int]:
-        """The batch sizes that were recorded, in rows."""
+        """The recorded batch sizes, in rows."""
         return sorted({one.rows for one in self.times.executions})
 
     def range_ms(self, rows: int) -> Range:

@@ -1,4 +1,4 @@
-"""Find what on a server is not as its operator set it up, as far as the protocol tells, and put it back."""
+"""Find and undo changes that clients made to a server, if the protocol shows them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONCURRENT = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as the operator of a server set it up.
+    """A setting of a server that a client has changed.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ def ready_models(server: V2Client) -> list[str]:
 
 
 def findings(remote: Remote, name: str | None = None) -> list[Finding]:
-    """Find what concerns one model or all, as far as the server has the extensions.
+    """Find changes of one model or all, if the server has the necessary extensions.
 
     Raises
     ------

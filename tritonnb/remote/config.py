@@ -65,7 +65,7 @@ class ChangedConfigs:
 
 
 def checked_config(config: pb.ModelConfig, running: pb.ModelConfig, text: str | None = None) -> pb.ModelConfig:
-    """Return a configuration for a model of another server, checked as far as that is possible without the server.
+    """Return a configuration for a model of another server, checked without the server.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class RemoteConfig(EditableConfig):
 
     The attributes are the fields of ``inference.ModelConfig``. `apply` loads the model with the changed configuration,
     through the load API; the original is restored by `restore`, at the end of a ``with`` block, and when the connection
-    is closed. The changed configuration has the one before in a parameter, ``tritonnb.configuration_before``, so that
+    is closed. The changed configuration has the previous one in a parameter, ``tritonnb.configuration_before``, so that
     any connection can restore it.
 
     Examples
@@ -122,7 +122,7 @@ class RemoteConfig(EditableConfig):
         Parameters
         ----------
         keep : bool, optional
-            Leave it on the server when the connection is closed; `restore` still loads the one before, at any time.
+            Keep it on the server when the connection is closed; `restore` can still load the previous one.
 
         Returns
         -------

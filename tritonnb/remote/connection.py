@@ -297,7 +297,7 @@ class Remote(NamedModels):
             raise UnavailableError(f"{self.url} does not have the extension '{name}'")
 
     def check(self) -> list[str]:
-        """Find what on the server is not as its operator set it up, as far as the protocol tells.
+        """Find changes that clients made to the server, if the protocol shows them.
 
         `connect` warns about it. A configuration that was applied by other means than this package is not found: the
         protocol does not say what the repository contains.
@@ -321,7 +321,7 @@ class Remote(NamedModels):
 
         A model that is traced with its own settings gets the server's. That ends a recording that is in progress
         elsewhere, too. A model that runs a configuration that was applied, by `RemoteConfig.apply`, an editor, or a
-        sweep, is loaded with the one before.
+        sweep, is loaded with the previous one.
 
         Parameters
         ----------

@@ -91,7 +91,7 @@ def recording_of(
     notes : sequence of str
         What is already known about the trace.
     counted : mapping of (str, int) to CountedRows, optional
-        What the server counted meanwhile, by model version: from it the rows of requests are known.
+        The server's counts in the meantime, by model version, which show the rows of requests.
     """
     every = list(requests)
     complete = [request for request in every if request.complete]

@@ -63,7 +63,7 @@ class RemoteModelHandle:
         return self._address
 
     def address_of(self, name: str | None) -> ModelAddress:
-        """Return the address of this model, whatever the name."""
+        """Return the address of this model; the name is ignored."""
         return self.address
 
     @property
@@ -142,7 +142,7 @@ class RemoteModelHandle:
         return next((row["reason"] for row in rows if row.get("reason")), "")
 
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
-        """Return the configuration that the model would run, as far as it can be checked without the server.
+        """Return the configuration that the model would run, checked without the server.
 
         Raises
         ------

@@ -150,7 +150,7 @@ class TracedModel:
         return sorted(map(_left_ns, self.requests))
 
     def reason(self, number: int) -> Reason:
-        """Return the reason of a batch, as far as it is known."""
+        """Return the reason of a batch, if it is known."""
         batch = self.batches[number]
         if batch.reported is not None:
             return batch.reported.reason
@@ -182,7 +182,7 @@ def models_of(
     requests : sequence of TracedRequest
     configs : mapping of str to ModelConfig
     counted : mapping of (str, int) to CountedRows, optional
-        What the server counted meanwhile, by model version.
+        The server's counts in the meantime, by model version.
     """
     serials = {request.key: serial for serial, request in enumerate(sorted(requests, key=_queued_ns), 1)}
     models = []

@@ -1,4 +1,4 @@
-"""One request of a trace, whatever the format of the trace."""
+"""One request of a trace in any format."""
 
 from __future__ import annotations
 

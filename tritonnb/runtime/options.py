@@ -171,7 +171,7 @@ def require_directories(repositories: Iterable[Path]) -> None:
     Raises
     ------
     InvalidArgumentError
-        With its absolute path, and a directory beside it with a similar name.
+        With its absolute path, and a directory with a similar name, if there is one.
     """
     for repository in repositories:
         if repository.is_dir():

@@ -237,7 +237,7 @@ class SharedMemory:
         return region.part(offset, byte_size)
 
     def _release_unregistered(self) -> dict[str, InternalError]:
-        """Release the regions that were unregistered and are not in use any more; the errors of those that failed."""
+        """Release unregistered regions that are no longer in use; return the errors of those that failed."""
         failures: dict[str, InternalError] = {}
         for name in sorted(self._unregistered):
             try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tritonnb.core.json_types import JsonDict
 from tritonnb.scale.sequences import SequenceKey, SequenceTable
 
-#: Seconds without a report after which a replica is not listed any more.
+#: Seconds without a report after which a replica is no longer listed.
 _SILENT_S = 30.0
 
 

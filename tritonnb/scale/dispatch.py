@@ -80,7 +80,7 @@ def _position(text: str) -> int:
 
 
 class ReplicaGoneError(Exception):
-    """The replica does not exist any more, or never got the request: it was not executed."""
+    """The replica no longer exists, or never received the request: it was not executed."""
 
 
 class ReplicaDiedError(Exception):
@@ -117,7 +117,7 @@ class Pool(Protocol):
         """Return the known replicas."""
 
     async def wait_for(self, replica: str = "") -> bool:
-        """Wait some seconds for a replica, or for any, to be known here; False if it is gone or does not come."""
+        """Wait some seconds until a replica, or any, is known here; return False if none is."""
 
     async def call(self, method: str, *arguments: Any, replica: str = "") -> Any:
         """Call a method on a replica, by default on the least loaded one.
@@ -283,7 +283,7 @@ class Dispatcher:
     # --- all replicas -------------------------------------------------------------------------
 
     async def call_all(self, method: str, *arguments: Any) -> dict[str, Any]:
-        """Call a method on every replica; the results by replica, sorted, without replicas that were lost meanwhile.
+        """Call a method on every replica; return the results by replica, sorted, without replicas lost meanwhile.
 
         Raises
         ------

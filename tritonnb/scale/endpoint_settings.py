@@ -2,7 +2,7 @@
 
 Ray's proxies listen in place of the endpoints, so some options cannot be applied. `APPLIED` names those that are; every
 other option is refused unless it has its default, so that none is ignored. The gRPC proxies listen on every interface,
-whatever the address of the HTTP proxies is, so the callers are checked.
+regardless of the address of the HTTP proxies, so the callers are checked.
 """
 
 from __future__ import annotations

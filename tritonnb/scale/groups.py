@@ -37,7 +37,7 @@ class Groups:
 
     @property
     def all(self) -> list[Dispatcher]:
-        """Every group."""
+        """All groups."""
         return [self.default, *self._placed.values()]
 
     async def replicas(self) -> list[JsonDict]:

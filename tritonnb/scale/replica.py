@@ -35,7 +35,7 @@ from tritonnb.telemetry.stream import EventStream
 
 #: The stages of a recording; empty in between.
 BEGIN, END = "begin", "end"
-#: A recording that is not read for so many seconds has been left, or its client is gone.
+#: A recording that has not been read for this many seconds was abandoned.
 _ABANDONED_S = 30.0
 #: Where the model is in every packed event.
 _MODEL = 2

@@ -1,7 +1,7 @@
 """The replica of each live sequence, and the sequence of each request.
 
 A sequence is on one replica from its START request until it ends: by its END request, by being idle for too long, or
-because its replica is gone. It never moves, whatever replicas are added or removed meanwhile. The replicas decide
+because its replica was lost. It never moves when other replicas are added or removed. The replicas decide
 whether a sequence is live, and report it; the table only remembers where.
 
 The sequence of a request is read without reading its tensors. Invalid requests have no sequence here: a replica refuses

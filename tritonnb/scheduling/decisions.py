@@ -58,7 +58,7 @@ class ResponseOrder:
 
 
 class Schedulable(Protocol):
-    """A request, as far as a scheduler knows it; `InferRequest` implements it."""
+    """The attributes of a request that a scheduler uses; `InferRequest` has them."""
 
     batch_size: int
     batch_key: Hashable
@@ -214,7 +214,7 @@ class Scheduler(Protocol):
     def end_sequences(self, instance: int, reason: str, now: int) -> Sequence[Decision]:
         """End the sequences of an instance that has lost their states, and refuse their waiting requests.
 
-        None of the requests that it executed is running any more; they have been reported as `released`.
+        None of the requests that it executed is still running; they have been reported as `released`.
         """
 
     def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:

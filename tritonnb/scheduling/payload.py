@@ -70,7 +70,7 @@ class Payload:
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
         """Merge following payloads whose delay is exceeded into this one; return how many.
 
-        The first one that does not fit cannot grow any more, although it keeps waiting: Triton marks it as executing
+        The first one that does not fit can no longer grow, although it keeps waiting: Triton marks it as executing
         before it compares sizes and inputs.
         """
         delay, merged = settings.max_queue_delay_ns, 0

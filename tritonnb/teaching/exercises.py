@@ -146,7 +146,7 @@ def recorded_worksheet(rec: Recording, start_ms: float = 0.0, requests: int = 10
     ----------
     start_ms : float, optional
         The exercise begins with the first request after this time, in milliseconds from the beginning of the
-        recording. The instances are idle then, whatever they did in the recording.
+        recording. The instances are idle then, even if they were busy in the recording.
     requests : int, optional
         Number of requests, at most 26.
 

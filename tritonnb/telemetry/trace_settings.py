@@ -126,7 +126,7 @@ class TraceSetting:
 
     @property
     def due(self) -> bool:
-        """True if to write the collected traces to a file now."""
+        """True if the collected traces are due to be written to a file."""
         complete = not self.options.count and self.collected == self.sampled
         frequency = self.options.log_frequency
         return bool(self.written) and (complete or (frequency > 0 and len(self.written) >= frequency))

@@ -289,7 +289,7 @@ class Connection:
         shared: SharedOutput | None = None,
         timeout_s: float | None = None,
     ) -> Message:
-        """Run a command in the child, and do what its model asks for meanwhile.
+        """Run a command in the child, and handle the calls of its model in the meantime.
 
         Parameters
         ----------

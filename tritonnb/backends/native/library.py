@@ -188,10 +188,10 @@ def shim_path() -> Path:
 
 
 def find_shim() -> Path:
-    """Return the path of the compiled shim: beside its sources, or in the user's cache, where it need not exist yet."""
+    """Return the path of the compiled shim: with its sources, or in the user's cache, where it may not exist yet."""
     sources = build.shim_sources()
     compiled = build.INCLUDE.parent / build.SHIM
-    # Elsewhere an installer wrote the files, in whatever order.
+    # Elsewhere, an installer wrote the files in any order.
     is_checkout = (build.INCLUDE.parents[3] / "hatch_build.py").is_file()
     if compiled.is_file() and not (
         is_checkout and any(source.stat().st_mtime_ns > compiled.stat().st_mtime_ns for source in sources)

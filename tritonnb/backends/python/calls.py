@@ -110,7 +110,7 @@ class BlsCall:
         return await future
 
     def cancel(self) -> None:
-        """Cancel the request: its responses are not needed any more."""
+        """Cancel the request: its responses are no longer needed."""
         if not self.finished:
             self._server.cancel(self._request)
 
@@ -169,7 +169,7 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Cancel the request: its responses are not needed any more."""
+        """Cancel the request: its responses are no longer needed."""
         self._call.cancel()
 
 

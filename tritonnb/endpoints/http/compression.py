@@ -53,7 +53,7 @@ def decompress(
 
 
 def _decompress_corrupt(body: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """Decompress corrupt data as far as possible, but not more than ``limit`` bytes."""
+    """Decompress as much corrupt data as possible, but not more than ``limit`` bytes."""
     stream = zlib.decompressobj(_EITHER_HEADER)
     plain = bytearray()
     offset, step = 0, 1 << 16

@@ -207,7 +207,7 @@ def _read_raw(
     dims = tuple(len(body) // row if dim == -1 else dim for dim in tensor.dims)
     expected = math.prod(dims) * tensor.datatype.itemsize
     if not tensor.datatype.variable_size and expected != len(body):
-        # Triton's text names the input 'raw_input', whatever its name is.
+        # Triton's text always calls the input 'raw_input'.
         raise InvalidArgumentError(
             f"{request.id_prefix}input byte size mismatch for input 'raw_input' for model '{spec.name}'. "
             f"Expected {expected}, got {len(body)}"

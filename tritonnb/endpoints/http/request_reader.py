@@ -146,7 +146,7 @@ class HttpRequestCache:
 
 
 class RequestReader:
-    """Reads requests, and remembers them.
+    """Reads requests, and caches them.
 
     Parameters
     ----------

@@ -333,7 +333,7 @@ class _EnsembleExecution(EnsembleRun):
             self._owed.pop(0).permits.release()
 
     def lift_limits(self) -> None:
-        """Stop limiting steps, because no step will be started any more."""
+        """Stop limiting steps, because no further step will start."""
         for step in self._limited.values():
             step.limited = False
             step.permits.release()

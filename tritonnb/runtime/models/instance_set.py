@@ -178,7 +178,7 @@ class InstanceSet:
         return [dataclasses.replace(spec, index=number) for spec, number in zip(specs, numbers, strict=False)]
 
     def change(self, config: pb.ModelConfig, added: Sequence[Instance]) -> None:
-        """Add instances, and remove those that ``instance_group`` does not require any more."""
+        """Add instances, and remove those that ``instance_group`` no longer requires."""
         removed = self._match(config)[0]
         self._removed |= removed
         self._stopped_futures.update((number, asyncio.get_running_loop().create_future()) for number in removed)

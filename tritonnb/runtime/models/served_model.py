@@ -151,7 +151,7 @@ class ServedModel:
 
     @property
     def instances(self) -> Collection[Instance]:
-        """The instances that run it; empty for an ensemble."""
+        """The instances of the model; empty for an ensemble."""
         return self.driver.instances
 
     async def check_ready(self) -> None:

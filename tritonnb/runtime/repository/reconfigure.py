@@ -132,7 +132,7 @@ class Reconfiguration:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
     async def _effective_config(self, name: str, requested: ModelSource) -> pb.ModelConfig:
-        """Return the effective configuration of a model, as far as it is known without loading the model."""
+        """Return the effective configuration of a model, without the parts that only loading it would show."""
         source = self._current_source(name)
         if source is None:
             return await self._with_tensors(requested, requested.config, self.config(name))
@@ -154,7 +154,7 @@ class Reconfiguration:
     async def _with_tensors(
         self, requested: ModelSource, config: pb.ModelConfig, before: pb.ModelConfig
     ) -> pb.ModelConfig:
-        """Return a configuration with the inputs and outputs that it omits, as far as the backend completes them.
+        """Return a configuration with those omitted inputs and outputs that the backend completes.
 
         Raises
         ------

@@ -40,7 +40,7 @@ class Unloader:
                 self.unload(name, version, entry)
 
     def unload(self, name: str, version: int, entry: ModelVersion) -> None:
-        """Unload a version that no request is submitted to any more."""
+        """Unload a version to which requests are no longer submitted."""
         served, entry.served, entry.state = entry.served, None, VersionState.UNLOADING
         self._table.emit_state(name, version, entry)
 

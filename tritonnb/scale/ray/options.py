@@ -85,7 +85,7 @@ class DeploymentPlan:
 
     @property
     def exit_timeout(self) -> float:
-        """Seconds that a replica that stops waits for its sequences and requests."""
+        """The seconds for which a stopping replica waits for its sequences and requests."""
         return self.default.engine_options().exit_timeout
 
     @classmethod

@@ -63,7 +63,7 @@ class ChildExecution(Execution):
         """Set the response to a request; its tensors are copied."""
         if self.responses[index] is None:
             self._encoded[index] = encode_response(response, self.packer)
-            response = InferResponse(error=response.error)  # the contents are not needed any more
+            response = InferResponse(error=response.error)  # the contents are no longer needed
         super().answer(index, response)
 
     def sender(self, index: int) -> ResponseSender:

@@ -37,7 +37,7 @@ KINDS = ("KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO")
 def end_with_parent(pipe: int) -> None:
     """End this process when the server's process ends, even if the model holds the interpreter lock.
 
-    The server's process holds the other end of a pipe that is never written to. When it ends, in whatever way, the
+    The server's process holds the other end of a pipe that is never written to. However it ends, the
     kernel sends SIGIO, which ends this process.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)

@@ -44,7 +44,7 @@ class Outbox:
         self._replies: dict[int, Future[Any]] = {}
 
     def send(self, header: Header, packer: Packer | None = None) -> None:
-        """Send a message; the process ends if the server's does not exist any more."""
+        """Send a message; the process ends if the server's no longer exists."""
         channel = self.work if self.runs_command and threading.get_ident() == self._main else self.calls
         try:
             if packer is None:

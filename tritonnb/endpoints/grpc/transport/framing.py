@@ -272,7 +272,7 @@ class Sender:
         self.pump(call)
 
     def pump(self, call: Call) -> None:
-        """Send the waiting data of a call, as far as the windows allow."""
+        """Send as much of a call's waiting data as the windows allow."""
         while call.outgoing:
             if self.paused or self._window <= 0:
                 self._starved[call.stream] = call

@@ -1,4 +1,4 @@
-"""HTTP/2 as far as a gRPC server needs it (RFC 9113): frames, header blocks, and flow control.
+"""The parts of HTTP/2 that a gRPC server needs (RFC 9113): frames, header blocks, and flow control.
 
 An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
 `Sender` sends the responses. A client that violates the protocol loses the call, or the connection where RFC 9113

@@ -130,7 +130,7 @@ class RequestParser:
         self._is_storable = False  # whether the last head may be stored in the cache
         self._parser = self._new_parser()
         self._in_head = False
-        self._line = bytearray()  # as far as it is here
+        self._line = bytearray()  # the part that has arrived
         self._target = b""  # that the parser was not shown
         self._framing = b""  # of a body that httptools does not expect
         self._size = 0  # bytes of this call
