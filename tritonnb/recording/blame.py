@@ -70,7 +70,7 @@ class Blame:
 
     @cached_property
     def remedies(self) -> Mapping[str, Remedy]:
-        """For each cause that a change of the configuration reduces, the smallest one, found by simulation.
+        """The smallest configuration change that reduces each cause, found by simulation.
 
         The simulation has the recorded arrivals and service times, like `Recording.what_if`. It is run when this is
         first read. A remedy that does not reduce the latency of the request is not reported. A cause with an outlier
@@ -81,7 +81,7 @@ class Blame:
 
     @cached_property
     def outliers(self) -> Mapping[str, str]:
-        """For each cause that an unusually long execution is part of, how long it was compared with others of its size.
+        """The unusually long executions that contribute to each cause, compared with others of their size.
 
         An outlier takes at least 3 times the median of the batches of its size.
         """
