@@ -284,7 +284,7 @@ def _reshape(model: ov.Model, spec: ModelSpec) -> None:
 def _set_batch_size(model: ov.Model, spec: ModelSpec, options: OpenVinoOptions) -> None:
     """Make the first dimension of every input variable, or ``max_batch_size`` if it is to be fixed.
 
-    It is also fixed where operations of the model fix that of an output.
+    It is fixed, too, if operations of the model fix that of an output.
     """
     for name in spec.inputs:
         with openvino_error(f"setting layout for {name}"):

@@ -1,7 +1,7 @@
 """The flags of ``tritonnb serve``: those of ``tritonserver``, and those for Ray.
 
-A command line that starts Triton starts this server, too: flags for things that this server does not have (memory
-pools, thread counts, directories of libraries) are checked and have no effect.
+A command line for Triton works for this server, too: flags for features that it does not have (memory pools, thread
+counts, library directories) are checked and have no effect.
 """
 
 from __future__ import annotations

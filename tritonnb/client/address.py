@@ -160,7 +160,7 @@ class ModelAddress:
     def apply(self, config: pb.ModelConfig) -> str:
         """Load the model with another configuration, through the load API, unless it runs that one already.
 
-        The configuration that the model had before stays known to the server, for `restore`.
+        The server keeps the previous configuration for `restore`.
 
         Returns
         -------

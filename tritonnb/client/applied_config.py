@@ -1,8 +1,8 @@
 """A configuration that is applied over the network contains the one that the model had before.
 
-A server says which configuration a model runs, and not which one its repository contains. The one before is therefore
-kept where every connection finds it, even after the process that applied the other one was killed: in a parameter of
-the applied configuration. Backends ignore parameters that they do not know.
+A server reports the configuration that a model runs, but not the one in its repository. The previous configuration is
+therefore kept in a parameter of the applied one, where every connection finds it, even after the process that applied
+it was killed. Backends ignore parameters that they do not know.
 """
 
 from __future__ import annotations

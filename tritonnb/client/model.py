@@ -12,7 +12,7 @@ from tritonnb.telemetry.statistics_entry import StatisticsEntry
 class Model(Protocol):
     """A model of a server: `ModelHandle` and `RemoteModelHandle`, whose methods document themselves.
 
-    Widgets, figures and load tests take either.
+    Widgets, figures and load tests accept either.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Attributes of a class that the packages above it provide.
 
-A recording is data; figures and widgets that show it are in packages above, which its package does not know. The class
-declares the attribute, and the package above registers what provides it, as an accessor of pandas does. A module is
+A recording is data; the figures and widgets that show it are in higher layers, which its package does not know. The
+class declares the attribute, and the higher layer registers its provider, as pandas does with accessors. A module is
 imported when an attribute that it provides is first used.
 """
 

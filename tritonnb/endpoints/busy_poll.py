@@ -1,7 +1,7 @@
 """Busy polling: with a single client, the event loop polls for a moment instead of sleeping.
 
 Waking a thread takes tens of microseconds, longer than a small model runs. A client that sends one request after the
-other would pay that twice for each: when the model has run, and when the next request arrives.
+other would pay this twice for each: after the model has run, and when the next request arrives.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _quartiles(values: list[float]) -> tuple[float, float] | None:
 def most_efficient_size(costs: list[SizeCost]) -> SizeCost | None:
     """Return the smallest batch size whose time per row is at most 5 % above the minimum.
 
-    Sizes with fewer than `ENOUGH` batches are not compared; None if fewer than two sizes have so many.
+    Sizes with fewer than `ENOUGH` batches are ignored; None if fewer than two sizes remain.
     """
     known = [cost for cost in costs if cost.count >= ENOUGH]
     if len(known) < 2:

@@ -1,7 +1,7 @@
 """Generations in the slots of an instance, or in the places of its static batches: a lane each, a cell for each step.
 
-The first cell of a generation, in which its prompt is read, is solid; hatched is the time in which its place is kept
-after its last token. Above: how many prompts wait.
+The first cell of a generation, in which its prompt is read, is solid; the time for which its place is kept after its
+last token is hatched. The number of waiting prompts is drawn above.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Diagnosing a configuration: what is wrong, where, and the suggested fix.
 
 Messages are Triton's. Parser errors have a position; for validation errors it is looked up among the fields in the
-text. A configuration is rejected with the first problem; an editor shows the others, too. Of several, each is a problem
-by itself: it does not disappear when another one is fixed. A configuration with syntax errors is not checked further.
+text. A configuration is rejected with the first problem; an editor shows the others, too. Each problem is independent:
+it does not disappear when another one is fixed. A configuration with syntax errors is not checked further.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a model's directory to its configuration.
+"""Loading a model's configuration from its directory.
 
 `load_config` runs before any version is created (Triton's *poll*), `finalize_config` for each version after the backend
 has completed the configuration.

@@ -1,9 +1,8 @@
 """``tiny_gpt``: a character-level transformer, trained where it is used.
 
-Its text are the documentation strings of Python's standard library, which every installation has, as questions and
-answers. It learns how such sentences are spelled, and hardly what they mean: with a few million parameters, most of
-them in tables of pairs and triples of characters, and a minute of training, it is an example of serving, not of
-language modelling.
+It is trained on the docstrings of Python's standard library, which every installation has, as questions and answers. It
+learns to spell such sentences, but hardly their meaning: with a few million parameters, most of them in tables of pairs
+and triples of characters, and a minute of training, it is an example of serving, not of language modelling.
 
 The weights are the same for the same seed, Python and PyTorch on the same machine.
 """

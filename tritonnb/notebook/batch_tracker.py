@@ -1,10 +1,9 @@
 """The state of a live view, event by event: every request from its arrival to the end of its batch.
 
 It is called on the server's event loop, where events are made: another thread would have to wait for the interpreter
-lock, and would find the events no longer in its processor's cache. It follows many events at once, since following one
-takes half a microsecond, but five times as long between the instructions of a request, which are then no longer in the
-cache. It only counts, and keeps what a delivery may need: batches that are not sent contribute little more than their
-size.
+lock, and would find the events no longer in its processor's cache. It processes many events at once: one takes half a
+microsecond, but five times as long between the instructions of a request, which are then no longer in the cache. It
+only counts, and keeps the batches that a delivery may need: others contribute little more than their size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The widget of a debugger: what has happened until an event, the rules with their numbers, and breakpoints.
 
-The picture is a `BatchView` that gets the past only: what the scheduler could not know is not in the browser either.
+The picture is a `BatchView` that receives only past events: the browser has no information that the scheduler did not
+have.
 """
 
 from __future__ import annotations

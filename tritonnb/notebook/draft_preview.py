@@ -1,8 +1,9 @@
 """The preview of an edited configuration: the last seconds of traffic under the draft, while one types.
 
-A `DraftPreview` belongs to a configuration editor. Whenever the check of its text succeeds, and once a second while
-traffic goes on, it replays the latest requests in a thread: only the newest draft matters. The outcome is set as the
-``preview`` of the editor, and as the ``ghost`` of the model's live view, which draws the batches behind the live ones.
+A `DraftPreview` belongs to a configuration editor. Whenever the check of its text succeeds, and once a second during
+traffic, it replays the latest requests on a thread; only the newest draft is replayed. The result is set as the
+``preview`` of the editor, and as the ``ghost`` of the model's live view, which draws these batches behind the live
+ones.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class LiveBatchView(BatchView):
     def refresh_last_state(self) -> bool:
         """Send and save in ``history`` what happened up to now; return whether anything did.
 
-        Not necessary if a browser shows the view: then the view's thread does it between cells.
+        This is not necessary if a browser shows the view: then the view's thread does it between cells.
         """
         if self.is_displayed:
             return False
@@ -323,7 +323,7 @@ def _since_known_depth(events: list[Packed], depth: int) -> tuple[list[Packed], 
 def _let_others_run() -> None:
     """Give the interpreter lock to a thread that waits for it, without its waiting for the switch interval.
 
-    Not for 0 seconds: this thread would often have the lock again before the other one has woken up.
+    It does not sleep for 0 seconds, because it would often get the lock again before the other thread wakes up.
     """
     time.sleep(20e-6)
 

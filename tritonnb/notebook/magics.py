@@ -1,6 +1,6 @@
 """IPython magics: ``%load_ext tritonnb``, then ``%tritonnb``, ``%%config``, ``%%model_py`` and ``%%cpp_backend``.
 
-Each is a short form of a call of the Python interface.
+Each is a shortcut for a call of the Python API.
 """
 
 from __future__ import annotations

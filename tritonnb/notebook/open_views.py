@@ -18,8 +18,8 @@ W = TypeVar("W")
 class OpenViews(Generic[W]):
     """The open widgets of one class, by server and model.
 
-    A widget removes itself when it is closed, or when its server was stopped. A server that is no longer used
-    is forgotten together with its widgets.
+    A widget removes itself when it is closed, or when its server was stopped. A server that is no longer used is freed
+    together with its widgets.
     """
 
     def __init__(self) -> None:

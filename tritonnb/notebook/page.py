@@ -1,7 +1,8 @@
 """`Recording.to_html`: a web page with the views of a recording that needs neither a kernel nor a network.
 
-A recording may come from a stranger. So everything in it is data: text is escaped, the views get JSON in which no tag
-can begin, and the page's content security policy allows only the page's own script, by its hash, and no network.
+A recording may come from a stranger, so everything in it is treated as data: text is escaped, the views get JSON in
+which no tag can begin, and the page's content security policy allows only the page's own script, by its hash, and no
+network.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _POLICY = (
 def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", remedies: int = 3) -> None:
     """Write the recording as one web page with its views, which needs neither a kernel nor a network.
 
-    The page is for people who do not have the recording, or no Python. What the recording contains is shown as text
-    only: the page's security policy does not allow any script but its own.
+    The page is for people who have neither the recording nor Python. The contents of the recording are shown as text
+    only: the page's security policy allows only its own script.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The data of a live view, small enough to send ten times a second.
 
 Counts, and the counters of each interval, are exact at every rate. Single batches and requests are sent only up to
-`MOST_BATCHES` and `MOST_MEMBERS` per delivery, in order: a delivery says until when it has all of them (``exact``), and
-a view draws the rest of its time from the counters.
-A `BatchTracker` follows the events, a `ViewSession` encodes what it took. Both may be on different threads: the tracker
-where events are made, the encoding on the thread of the view, which holds the interpreter lock only for short parts.
+`MOST_BATCHES` and `MOST_MEMBERS` per delivery, in order: a delivery states the time until which it has all of them
+(``exact``), and a view draws the rest from the counters. A `BatchTracker` follows the events, a `ViewSession` encodes
+what it took. Both may be on different threads: the tracker where events are made, the encoding on the thread of the
+view, which holds the interpreter lock only for short parts.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ Job = Callable[[], object]
 class Worker:
     """A daemon thread that runs jobs in the order in which they were submitted.
 
-    When the interpreter exits, it waits for the thread: one that was drawing a figure would be ended inside of
-    Matplotlib's C++ code, which crashes the process.
+    At exit, the interpreter waits for the thread: ending it inside Matplotlib's C++ code, while it draws a figure,
+    would crash the process.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The widget of a worksheet: requests are moved into batches, and the answer is graded, hinted at or revealed.
 
-Moving requests works in the browser alone. Grading is a lookup in a simulation that was run before, so the kernel's
-main thread does it.
+Requests are moved in the browser, without the kernel. Grading only looks up a finished simulation, so the kernel's main
+thread does it.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class SweepResult:
     def apply(self) -> str:
         """Apply the best configuration to the running model, as `ConfigHandle.apply` does.
 
-        On another server it is loaded through the load API. ``tnb.connect(URL)[NAME].config.restore()`` loads the one
-        before, at any time.
+        On another server, it is loaded through the load API, and ``tnb.connect(URL)[NAME].config.restore()`` loads the
+        previous one at any time.
 
         Returns
         -------
@@ -307,7 +307,8 @@ _NOISE = 0.01
 def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
     """Return the spread of repeated measurements of one configuration, relative to their median.
 
-    It is twice the median absolute deviation: for two measurements their difference; of more, outliers do not count.
+    It is twice the median absolute deviation: the difference of two measurements, and robust against outliers if there
+    are more.
     """
     values = np.array([trial.rate if by_rate else trial.percentile(99) for trial in repeated])
     values = values[np.isfinite(values)]

@@ -58,8 +58,8 @@ def replay_draft(
 ) -> DraftReplay:
     """Replay the latest requests of a recording under a draft of the configuration.
 
-    The time that this takes is bounded by the number of requests. Sequences that began before these requests continue
-    with the first of them.
+    The number of requests bounds its duration. Sequences that began before these requests continue with the first of
+    them.
 
     Parameters
     ----------

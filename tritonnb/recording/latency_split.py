@@ -1,8 +1,8 @@
 """Splits the latency of a request into causes, exactly, from the events of a recording.
 
-While a request waits, the scheduler sends other batches. Each of them was an opportunity to run that the request did
-not get, and the batch itself shows why: it was full, the request did not fit, it had other inputs, and so on. So the
-time in the queue divides at these batches:
+While a request waits, the scheduler sends other batches. Each of them was an opportunity that the request missed, and
+the batch itself shows why: it was full, the request did not fit, it had other inputs, and so on. The time in the queue
+is therefore split at these batches:
 
 - Until the first opportunity, an instance that is idle means that the scheduler held the request back (the queue
   delay); otherwise all instances were busy.

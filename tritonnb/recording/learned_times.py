@@ -212,7 +212,7 @@ def _poisson(rng: random.Random, mean: float) -> int:
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
     """Return times in ns that do not fall with the size, through weighted times of some sizes.
 
-    Between sizes they are interpolated, beyond them they grow as on average.
+    They are interpolated between sizes, and extrapolated with the average growth.
 
     Examples
     --------

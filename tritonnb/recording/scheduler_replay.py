@@ -54,9 +54,9 @@ def scheduler_replays(config: pb.ModelConfig, events: Sequence[Event]) -> list[S
 class SchedulerReplay:
     """The scheduler of one model, driven by recorded events.
 
-    Of a simulation, and of a recording of this project's server, it makes the recorded decisions. Where another server
-    decided otherwise, or requests were waiting when the recording began, a new scheduler continues with the requests
-    that wait according to the recording.
+    For a simulation or a recording of this project's server, it makes the recorded decisions. If another server decided
+    otherwise, or requests were waiting when the recording began, a new scheduler continues with the requests that wait
+    according to the recording.
 
     Parameters
     ----------

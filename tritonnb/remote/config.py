@@ -153,9 +153,8 @@ class RemoteConfig(EditableConfig):
     def restore(self, *, from_repository: bool = False) -> str:
         """Load the model with the configuration that it had before another was applied.
 
-        It does not matter which process applied the other one, and whether that was killed since: the server keeps the
-        configuration before. That of a server whose configuration was changed by other means than this package is only
-        in its repository.
+        The process that applied the other configuration may have been killed: the server keeps the previous one. If the
+        configuration was changed by other means than this package, the previous one is only in the server's repository.
 
         Parameters
         ----------

@@ -32,8 +32,8 @@ def connect(
 ) -> Remote:
     """Connect to a server of the v2 protocol, such as Triton.
 
-    A warning lists what earlier connections left changed on the server, since their process was killed or because they
-    were asked to: see `Remote.check` and `Remote.restore`.
+    A warning lists changes that earlier connections left on the server, because their process was killed or a change
+    was to be kept: see `Remote.check` and `Remote.restore`.
 
     Parameters
     ----------

@@ -71,10 +71,10 @@ def _labels(labels: Mapping[str, str]) -> str:
 class Remote(NamedModels):
     """A connection to a server; see `connect`.
 
-    ``remote["name"]`` is a model, ``remote["name", 1]`` a version of it. Nothing on the server is changed unless a
-    method is called that says so. Configurations that were applied through the connection are restored when it is
-    closed: use it in a ``with`` statement, or call `close`; otherwise that happens when Python exits. After a process
-    was killed, `check` of another connection finds what it left, and `restore` puts it back.
+    ``remote["name"]`` is a model, ``remote["name", 1]`` a version of it. Only methods whose documentation says so
+    change the server. Configurations that were applied through the connection are restored when it is closed: use it in
+    a ``with`` statement, or call `close`; otherwise, this happens when Python exits. If a process was killed, `check`
+    of another connection finds its changes, and `restore` undoes them.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class Remote(NamedModels):
     def stats(self, name: str = "") -> Json:
         """Return the response of the statistics extension, for one model or for all: ``model_stats``.
 
-        Of a deployment (`tritonnb.scale`) the statistics of all replicas are summed; see `replica_stats`.
+        For a deployment (`tritonnb.scale`), the statistics of all replicas are added up; see `replica_stats`.
         """
         return {"model_stats": self.server.statistics(name)}
 
@@ -319,9 +319,9 @@ class Remote(NamedModels):
     def restore(self, model: str | None = None) -> list[str]:
         """Put back what was changed with this package, in this process or in another one, which may have been killed.
 
-        A model that is traced with its own settings gets the server's. That ends a recording that is in progress
-        elsewhere, too. A model that runs a configuration that was applied, by `RemoteConfig.apply`, an editor, or a
-        sweep, is loaded with the previous one.
+        A model that is traced with its own settings gets the server's, which also ends a recording in progress
+        elsewhere. A model that runs a configuration that was applied, by `RemoteConfig.apply`, an editor, or a sweep,
+        is loaded with the previous one.
 
         Parameters
         ----------

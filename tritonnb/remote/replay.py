@@ -66,7 +66,7 @@ class Replay:
     def longest_difference(self) -> range:
         """The batches, by index, during which the server most probably had another configuration; often empty.
 
-        The run in which the batches that differ outnumber the others by the most, and by `_MIN_RUN` at least.
+        It is the run in which differing batches outnumber the others by the most, and by at least `_MIN_RUN`.
         """
         excess, begin, found, most = 0, 0, range(0), _MIN_RUN - 1
         for number, reason in enumerate(self.reasons):
@@ -168,8 +168,8 @@ class _Replayer:
     def _grow(self, members: tuple[int, ...]) -> None:
         """Make a pass before the instance takes the batch, if the server did.
 
-        The end of an execution wakes Triton's batcher, which adds what has come to the next batch; at the same time the
-        instance takes that batch. Either may be first.
+        The end of an execution wakes Triton's batcher, which adds the arrived requests to the next batch; at the same
+        time, the instance takes that batch. Either may be first.
         """
         if isinstance(self._scheduler, DynamicBatcher) and self._scheduler.payloads:
             next_batch = [request.serial for request in self._scheduler.payloads[0].requests]

@@ -1,6 +1,6 @@
 """The trace settings of the models of a server: change them for a while, and find and clear what was left on.
 
-A model has the settings of the server until it gets its own; None for a setting gives it the server's again.
+A model has the server's settings until it gets its own; the value None resets a setting to the server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sending requests to replicas: which one, what happens when it is lost, and what is sent to all.
 
-The replicas of a group are behind a `Pool`; Ray Serve's is `tritonnb.scale.ray.pool.RayPool`, and tests use one of this
-process.
+The replicas of a group are behind a `Pool`; Ray Serve's is `tritonnb.scale.ray.pool.RayPool`, and tests use an
+in-process one.
 """
 
 from __future__ import annotations

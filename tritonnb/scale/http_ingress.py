@@ -1,9 +1,9 @@
 """The v2 protocol and OpenAI's API over HTTP in front of replicas, as an ASGI application.
 
 The effect of a request's route (`tritonnb.endpoints.http.routes`) decides what happens to it. An inference goes to one
-replica: that of its sequence, or the least loaded one. Responses that differ between replicas are merged. What changes
-state is applied on all replicas, and on those that are added later. What any replica would answer alike is sent to one.
-Bodies and responses pass as bytes.
+replica: that of its sequence, or the least loaded one. Responses that differ between replicas are merged. Changes of
+state are applied on all replicas, including those that are added later. A request with the same response from every
+replica is sent to one. Bodies and responses pass as bytes.
 
 Beyond the protocols there are:
 

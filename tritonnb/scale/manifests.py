@@ -1,7 +1,7 @@
 """Manifests that serve a model repository on Kubernetes, KServe or Ray, with Triton's image by default, or another.
 
-A pod has no access to a directory of this machine, so the repository is the URI of a place that pods can read. What
-the manifests contain is in ``templates/``.
+A pod has no access to a directory of this machine, so the repository is a URI that pods can read. The contents of the
+manifests are in ``templates/``.
 """
 
 from __future__ import annotations

@@ -171,8 +171,7 @@ class ScaledServer:
     def scale_to(self, replicas: int) -> None:
         """Change the number of replicas of the whole repository, and wait until the new ones run.
 
-        A live sequence stays where it is: a replica that is to go serves its sequences until they end, or until
-        ``exit_timeout``.
+        Live sequences do not move: a draining replica serves its sequences until they end, or until ``exit_timeout``.
 
         Parameters
         ----------

@@ -230,7 +230,7 @@ class Scheduler(Protocol):
     def verdict(self, now: int) -> Reason | None:
         """Return the reason for the next batch if an instance is idle, or `reasons.WAIT`; None if no request waits.
 
-        Asking changes nothing.
+        This does not change the scheduler.
         """
 
     def queue_depth(self) -> int:

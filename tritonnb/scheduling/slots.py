@@ -66,9 +66,8 @@ class Slot:
 class FreeSlots:
     """The free slots of all instances: lowest index first.
 
-    Which of several slots of one index is next decides which instance a sequence runs on, and with whom it shares
-    batches. Triton leaves that to ``std::priority_queue``, which compares indices alone; this is its order in GNU's
-    C++ library.
+    The order among several slots of one index decides which instance a sequence runs on, and which batches it shares.
+    Triton leaves that to ``std::priority_queue``, which compares indices alone; this is its order in GNU's C++ library.
 
     Examples
     --------

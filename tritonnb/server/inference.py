@@ -127,7 +127,7 @@ _wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.W
 class Collector:
     """Collects the responses to one request.
 
-    ``done`` is called once, with the final response, on the server's loop.
+    ``done`` is called once, with the final response, on the event loop.
     """
 
     __slots__ = ("_done", "_errors", "_responses")

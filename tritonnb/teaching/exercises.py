@@ -1,6 +1,6 @@
 """`worksheet`: random exercises from a seed; `recorded_worksheet`: exercises on recorded requests.
 
-In a random one no two events that matter happen at the same time, so that the solution is unambiguous.
+In a random exercise, no two relevant events happen at the same time, so the solution is unambiguous.
 """
 
 from __future__ import annotations

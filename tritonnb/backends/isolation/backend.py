@@ -17,8 +17,8 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 class IsolatedBackend(Backend):
     """The backend of one model that is being loaded.
 
-    A child answers what depends on the backend. It becomes the process of the model's first instance, so that loading a
-    model starts no process in vain.
+    A child process answers questions about the backend. It becomes the process of the model's first instance, so no
+    process is started only for loading.
 
     Parameters
     ----------

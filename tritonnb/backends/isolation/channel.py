@@ -1,8 +1,8 @@
 """Messages between the server and a child: a header in MessagePack, and tensors inline or in shared memory.
 
-A frame is a fixed head, the header, and the inline payload. For a payload in shared memory it has the number of the
-region; the first frame with a number brings the descriptor of the region. No message makes the reader execute code.
-Shared memory has no name: when the last process that maps it has ended, nothing is left.
+A frame is a fixed head, the header, and the inline payload. For a payload in shared memory, it contains the number of
+the region; the first frame with a number is sent with the region's descriptor. No message makes the reader execute
+code. Shared memory has no name, so it is freed when the last process that maps it ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests, responses and errors as headers of messages, with their tensors in a `Packer`.
 
-The payload has the tensors one after another, as they are, strings in Triton's length-prefixed form.
+The payload contains the bytes of the tensors one after another; strings have Triton's length-prefixed form.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class IsolatedInstance(BackendModelInstance):
     def recover(self) -> bool:
         """Start the process again, at once after the first crash, later with increasing delays.
 
-        When the delay gets long, batches are no longer kept waiting: they fail until the process runs again.
+        Once the delay is long, batches no longer wait: they fail until the process runs again.
         """
         while self._connection is None and self._backoff.delay_s <= _LONGEST_WAIT_S:
             time.sleep(self._backoff.delay_s)

@@ -39,9 +39,8 @@ _CURRENT_FRAME = re.compile(
 class ChildProcess:
     """A child process and its two channels.
 
-    The process starts with a new interpreter (no thread of the server exists in it) and in its own session, so that an
-    interrupt of the notebook does not reach it. It ends by itself when the server's process does: see
-    `tritonnb.backends.isolation.child.main`.
+    The process has a new interpreter, without the server's threads, and its own session, so that an interrupt of the
+    notebook does not reach it. It ends when the server's process does: see `tritonnb.backends.isolation.child.main`.
 
     Attributes
     ----------

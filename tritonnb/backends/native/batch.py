@@ -32,7 +32,7 @@ class _Pending:
 class NativeBatch:
     """The requests of an execution, until they are released and answered.
 
-    The instance's thread collects what an execution left; later events come from the thread of the model's events.
+    The instance's thread collects the results of an execution; later events come from the thread of the model's events.
 
     Parameters
     ----------

@@ -237,8 +237,8 @@ _opened_lock = threading.Lock()
 def unique_path(path: Path) -> str:
     """Return a spelling of a library's path that makes the loader open the file if it was replaced since the last time.
 
-    The loader returns the library that it has under the same spelling, although the file is another one now. The
-    directory stays the same, since libraries find others beside them.
+    For a known spelling, the loader returns the loaded library even if the file was replaced. The directory stays the
+    same, since libraries find others in it.
     """
     path = path.resolve()
     status = path.stat()

@@ -2,8 +2,8 @@
 
 Every instance imports its own copy, as on Triton, where each instance is a process. Helper modules in the version
 directory or the model's directory belong to that model only. A version directory is a package, so that a model can
-import the modules beside it relatively. All are compiled each time: Python chooses bytecode in its cache by the size
-of the source and the second of its last change, and a model may be changed and loaded again within a second.
+import the modules beside it relatively. All are compiled each time: Python selects cached bytecode by the source's size
+and the second of its last change, and a model may be changed and reloaded within a second.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
 def forget_model(module: ModuleType) -> None:
     """Remove a model's module, and the modules that it imported relatively, from ``sys.modules``.
 
-    With the last one from a directory, the directory leaves Python's path; with the last one of all, nothing is left.
+    The last model of a directory removes the directory from Python's path; the last model of all removes everything.
     """
     package = module.__name__.partition(".")[0]
     with _lock:

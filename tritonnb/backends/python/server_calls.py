@@ -19,7 +19,7 @@ from tritonnb.telemetry.custom_metrics import MetricKind
 class _RaisedToModel:
     """A context manager that converts errors of the server to the exception that models expect.
 
-    Not a generator: the frames of `contextlib` would be part of the text that clients get.
+    It is not a generator, because the frames of `contextlib` would be part of the text for clients.
     """
 
     def __init__(self, action: str) -> None:

@@ -1,6 +1,7 @@
 """Members of a JSON request, with the error texts of Triton's JSON library.
 
-A wrong type is an INTERNAL error there, hence status 500; only the checks of Triton's server itself are INVALID_ARG.
+A wrong type is an INTERNAL error of that library, hence status 500; only the checks of Triton's server itself are
+INVALID_ARG.
 """
 
 from __future__ import annotations

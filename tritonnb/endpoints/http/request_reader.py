@@ -1,7 +1,7 @@
 """Inference requests over HTTP: from a body to a request that the model has accepted.
 
-Binary requests whose JSON was read before are known: only the bytes after it differ, and the tensors are views of them
-at known offsets.
+The JSON of binary requests is cached: if it was read before, only the bytes after it differ, and the tensors are views
+of them at known offsets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The paths of the HTTP endpoint: the API of ``--http-restricted-api`` that each belongs to, and its effect.
 
-The web applications, the restrictions and the ingress of several replicas use the same table, so none of them can know
-a path that another one does not. Complete paths are matched, without percent-decoding, as on Triton.
+The web applications, the restrictions and the ingress of several replicas use this table, so all of them know the same
+paths. Complete paths are matched, without percent-decoding, as on Triton.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The backend's ``initialize``, ``execute`` and ``finalize`` run on this thread; a completed batch wakes the event loop
 once. One exception: if the model has the parameter `EXECUTE_ON_ANY_THREAD`, the event loop executes its quick batches
-inline, which saves two changes of thread.
+inline, which saves two thread switches.
 """
 
 from __future__ import annotations

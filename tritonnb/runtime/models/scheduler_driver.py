@@ -297,8 +297,9 @@ class SchedulerDriver:
     def instance_recovered(self, instance: Instance, is_running: bool) -> None:
         """Use an instance again that was lost.
 
-        One that does not run yet would reject its batches at once, and so get more of them than the others. It stays
-        busy and tries again while another instance runs; sequences in its slots would wait, so they are rejected.
+        An instance that does not run yet would reject its batches at once, and therefore receive more of them than
+        others. It stays busy and tries again while another instance runs; sequences in its slots would wait, so they
+        are rejected.
         """
         now = time.monotonic_ns()
         self._emit_instance_state(instance, "READY" if is_running else "UNAVAILABLE", "", now)

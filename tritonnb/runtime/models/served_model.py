@@ -1,8 +1,8 @@
 """A served model: one version of a model that accepts requests.
 
-`ServedModel` is what all models have in common: configuration, statistics, requests in flight, cached responses. Its
-driver executes the requests: a `SchedulerDriver` on the instances of the model, an `EnsembleDriver` as requests to
-other models. Everything here runs on the server's event loop.
+A `ServedModel` contains what all models have in common: configuration, statistics, requests in flight, cached
+responses. Its driver executes the requests: a `SchedulerDriver` on the instances of the model, an `EnsembleDriver` as
+requests to other models. Everything here runs on the server's event loop.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def run(application: Application, name: str) -> None:
 def stop_serve(name: str, exit_timeout: float) -> None:
     """Stop an application when its requests are answered, and Serve with it.
 
-    `serve.shutdown` alone ends the proxies at once, and so the requests that they wait for.
+    `serve.shutdown` alone ends the proxies at once, and with them the requests in progress.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from tritonnb.scale.ray import registry
 class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ray
     """Routes a request whose first argument is the ID of a replica to that replica.
 
-    Ray stops a replica only when it has no requests in progress. A replica that is to go is kept here until its process
+    Ray stops a replica only when it has no requests in progress. A draining replica is kept here until its process
     ends, so that the requests of its sequences still reach it.
     """
 
@@ -70,7 +70,7 @@ class TargetRouter(RequestRouter):  # type: ignore[misc]  # mypy runs without Ra
 
         Ray's own method queues requests for a few tasks, which find them again by the ID of the client's request. Calls
         that the ingress makes for one request, to all replicas, share that ID, and Ray 2.60 routes one of them forever.
-        Nothing has to wait here: which replica is meant is known, and replicas accept any number of requests.
+        Nothing has to wait here: the replica is known, and replicas accept any number of requests.
         """
         while not self._replicas:
             self._replicas_updated_event.clear()

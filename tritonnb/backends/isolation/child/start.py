@@ -1,7 +1,7 @@
 """The program of a child process.
 
 It is run by its path, so that the package's ``__init__`` (endpoints, figures, widgets) is not imported: a child needs
-its backend only, and starts in a fraction of the time. A model that imports ``tritonnb`` gets all of it.
+only its backend, and starts in a fraction of the time. A model can still import ``tritonnb``.
 """
 
 from __future__ import annotations

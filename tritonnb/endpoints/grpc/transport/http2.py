@@ -1,8 +1,8 @@
 """The parts of HTTP/2 that a gRPC server needs (RFC 9113): frames, header blocks, and flow control.
 
 An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
-`Sender` sends the responses. A client that violates the protocol loses the call, or the connection where RFC 9113
-demands it and for floods of frames that do nothing. We stop reading from a client that does not read.
+`Sender` sends the responses. If a client violates the protocol, the call ends, or the connection if RFC 9113 requires
+it or the client floods it with frames without effect. The server stops reading from a client that does not read.
 """
 
 from __future__ import annotations
