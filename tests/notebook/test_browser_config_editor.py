@@ -142,7 +142,7 @@ def test_all_problems_are_shown_at_their_tokens(editor: Editor) -> None:
     editor.page.screenshots("config-editor-problems", editor.root)
 
 
-def test_one_history_undoes_changes_of_the_text_and_of_the_form(editor: Editor) -> None:
+def test_undo_history_includes_text_and_form_changes(editor: Editor) -> None:
     original = editor.value()
     editor.replace("max_batch_size: 8", "max_batch_size: 16")
     editor.has_value("max_batch_size", "16")

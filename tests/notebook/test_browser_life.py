@@ -34,7 +34,7 @@ def page(notebook: Callable[..., NotebookPage]) -> Any:
     return page
 
 
-def test_paused_view_says_so(page: NotebookPage) -> None:
+def test_paused_view_is_labelled(page: NotebookPage) -> None:
     view = page.output(1)
     view.get_by_title("pause, or follow again").click()
     view.locator(".tnb-life", has_text="paused at").wait_for()

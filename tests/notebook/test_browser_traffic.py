@@ -51,7 +51,7 @@ def test_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: Noteb
     assert page.errors == []
 
 
-def test_slider_has_a_name_and_says_its_value_in_words(page: NotebookPage, panel: Any) -> None:
+def test_slider_has_an_accessible_name_and_value_text(page: NotebookPage, panel: Any) -> None:
     slider = panel.get_by_role("slider", name="requests per second")
     assert slider.get_attribute("aria-valuetext") == "200 requests per second"
     slider.focus()

@@ -39,7 +39,7 @@ def joined(rec: Recording) -> list[tuple[Batch, list[RequestRecord]]]:
 @pytest.mark.parametrize(
     ("rate", "service_ms"), [(5, 6.0), (5, 100.0), (200, 2.0), (200, 0.5), (2000, 0.3), (2000, 2.0), (5000, 0.1)]
 )
-def test_drawn_utilisation_is_that_of_the_statistics(view: ViewPage, rate: int, service_ms: float) -> None:
+def test_drawn_utilization_equals_the_statistics(view: ViewPage, rate: int, service_ms: float) -> None:
     rec = traffic(rate, service_ms, 3 if rate > 1000 else 6)
     history, sent = deliveries(rec)
     view.open(history)
@@ -327,7 +327,7 @@ def test_legend_and_minimap_remain_with_forced_colours(view: ViewPage) -> None:
         view.page.emulate_media(forced_colors="none")
 
 
-def test_one_row_is_written_in_the_singular(view: ViewPage) -> None:
+def test_one_row_is_singular_in_text(view: ViewPage) -> None:
     view.open(tnb.simulate(DELAYED, [(0, 1)], tnb.fixed(50)).view().history, live=False)
     view.run("(view.cursor = 30, view.draw())")
     assert "running: 1 row on" in view.text("event")

@@ -128,7 +128,7 @@ def test_rejected_configuration_is_shown_and_changes_nothing(server: Server, edi
     assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3.0, 4.0, 5.0]]
 
 
-def test_text_that_cannot_be_parsed_leaves_the_form_unchanged(editor: ConfigEditor) -> None:
+def test_unparsable_text_leaves_the_form_unchanged(editor: ConfigEditor) -> None:
     editor.text = "max_batch_size 8"
     editor.settle()
     assert editor.report["form"] is None

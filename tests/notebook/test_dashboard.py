@@ -221,7 +221,7 @@ def test_closing_releases_widgets_threads_and_sinks(server: Server) -> None:
 @pytest.mark.parametrize(
     "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )
-def test_widget_that_cannot_be_created_raises_and_releases_its_resources(
+def test_failed_widget_creation_raises_and_releases_resources(
     server: Server, monkeypatch: pytest.MonkeyPatch, create: Callable[[Any], Any]
 ) -> None:
     model = server["add_sub"]

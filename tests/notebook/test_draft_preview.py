@@ -72,7 +72,7 @@ def test_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, editor
     view.close()
 
 
-def test_draft_that_cannot_run_the_traffic_has_an_explanation(server: tnb.Server) -> None:
+def test_preview_explains_why_a_draft_cannot_run_the_traffic(server: tnb.Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def wide(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X

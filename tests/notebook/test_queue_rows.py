@@ -12,7 +12,7 @@ def test_request_that_arrives_while_another_waits_is_drawn_below_it() -> None:
     assert QueueRows().assign([(0, 1, 10), (5, 2, 20), (10, 3, 30)]) == {1: 0, 2: 1, 3: 0}
 
 
-def test_request_that_does_not_wait_has_a_separate_row() -> None:
+def test_request_without_a_wait_has_a_separate_row() -> None:
     assert QueueRows().assign([(0, 1, 0), (0, 2, 50), (50, 3, 60)]) == {1: 0, 2: 1, 3: 0}
 
 

@@ -339,7 +339,7 @@ def test_refused_requests_are_sent_with_their_reason() -> None:
     assert ms(end) == pytest.approx(0.51)
 
 
-def test_slots_are_those_of_the_recording() -> None:
+def test_drawn_slots_equal_the_recorded_ones() -> None:
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     session = session_of(rec, limited=False, keep=5000)

@@ -35,7 +35,7 @@ def test_generated_tensors_fit_the_model(kind: str, datatype: DataType) -> None:
     RequestValidator(model).check(InferRequest("m", {"X": Tensor("X", datatype, array)}, print))
 
 
-def test_random_tensors_come_from_the_seed_and_differ_from_each_other() -> None:
+def test_random_tensors_follow_the_seed_and_differ() -> None:
     first, again, other = (examples(ONE, "random", {}, seed) for seed in (1, 1, 2))
     one, two = first.next_example(1), first.next_example(1)
     np.testing.assert_array_equal(one["X"], again.next_example(1)["X"])
@@ -43,7 +43,7 @@ def test_random_tensors_come_from_the_seed_and_differ_from_each_other() -> None:
     assert (one["X"] != other.next_example(1)["X"]).any()
 
 
-def test_model_that_does_not_batch_gets_no_batch_dimension() -> None:
+def test_model_without_batching_gets_no_batch_dimension() -> None:
     assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).next_example(1)[
         "X"
     ].shape == (2,)

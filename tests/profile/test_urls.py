@@ -28,7 +28,7 @@ def addresses(server: Server) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server) -> None:
+def test_load_accepts_the_url_of_any_v2_server(server: Server) -> None:
     for url, options in addresses(server):
         result = tnb.load(url, clients=2, requests=10, **options).wait(60)
         assert (result.requests, result.errors, result.recording) == (10, {}, None), url

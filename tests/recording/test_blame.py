@@ -277,7 +277,7 @@ def test_request_can_be_named_by_the_clients_id(rec: Recording) -> None:
     assert again.blame("mine").title == "Request mine: 12.000 ms from reception to response"
 
 
-def test_request_that_did_not_run_is_an_error(rec: Recording) -> None:
+def test_blame_of_a_request_that_did_not_run_is_an_error(rec: Recording) -> None:
     with pytest.raises(InvalidArgumentError, match=r"expected the serial or the id of a request that ran, got 9$"):
         rec.blame(9)
     with pytest.raises(InvalidArgumentError, match="at least one executed request"):

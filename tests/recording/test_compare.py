@@ -29,7 +29,7 @@ def both() -> tnb.Comparison:
     return tnb.compare(simulated(EAGER), simulated(PATIENT), names=("eager", "patient"))
 
 
-def test_numbers_of_both_recordings_are_in_one_table(both: tnb.Comparison) -> None:
+def test_numbers_of_both_recordings_share_a_table(both: tnb.Comparison) -> None:
     rows = {name: (one, other) for name, one, other in both.table()}
     assert rows["batches"] == (3, 2)
     assert rows["requests"] == (5, 5)
@@ -89,7 +89,7 @@ def test_simulated_recording_is_labelled_in_files_and_parts(tmp_path: Path) -> N
     assert "virtual" not in repr(live(rec))
 
 
-def test_batches_are_compared_where_the_arrivals_are_the_same(both: tnb.Comparison) -> None:
+def test_batches_with_equal_arrivals_are_compared(both: tnb.Comparison) -> None:
     assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
     requests = [{batch.requests for batch in run.batches} for run in (both.before, both.after)]
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):

@@ -58,7 +58,7 @@ def test_times_count_from_the_beginning_of_the_recording() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name: str) -> None:
+def test_every_figure_accepts_a_time_range_and_can_be_saved(name: str) -> None:
     ax = Figure().add_subplot()
     assert getattr(REGULAR.plot, name)(ax, start_ms=25, end_ms=45) is ax.figure
     for figure in (getattr(REGULAR.plot, name)(start_ms=5, end_ms=9), getattr(REGULAR.plot, name)(end_ms=45)):

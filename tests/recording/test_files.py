@@ -104,7 +104,7 @@ HEAD = '{"format": "tritonnb recording", "version": 1, "models": {}}\n'
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b"\xff\xfe", b'{"event": "RequestCancelled", "time_ns": 1e400}'])
-def test_lines_that_cannot_be_read_are_refused(tmp_path: Path, line: bytes) -> None:
+def test_invalid_lines_of_a_recording_are_refused(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "head").write_bytes(line)
     (tmp_path / "event").write_bytes(HEAD.encode() + line)
     with pytest.raises(tnb.TritonError, match="expected a tritonnb recording"):

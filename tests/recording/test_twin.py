@@ -41,7 +41,7 @@ class Machine(VaryingService):
 
 
 @given(st.integers(0, 99), st.sampled_from([CONFIG, TWO]), st.floats(0, 1))
-def test_what_if_without_an_edit_repeats_the_recording_exactly(seed: int, config: str, sigma: float) -> None:
+def test_what_if_without_an_edit_repeats_every_time_exactly(seed: int, config: str, sigma: float) -> None:
     service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=sigma)
     rec = tnb.simulate(config, tnb.poisson(300, 0.2, seed=seed), service, seed=seed)
     if rec.batches:

@@ -40,7 +40,7 @@ def test_edit_changes_the_batches(rec: tnb.Recording) -> None:
     assert "<table" in changed._repr_html_()
 
 
-def test_recorded_values_are_shown_beside_differing_simulated_ones(rec: tnb.Recording) -> None:
+def test_recorded_values_are_shown_next_to_differing_simulated_ones(rec: tnb.Recording) -> None:
     assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
     slower = rec.what_if(service=tnb.fixed(70), count=2)
     assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
@@ -55,7 +55,7 @@ def test_recorded_values_are_shown_beside_differing_simulated_ones(rec: tnb.Reco
         ({"count": 2, "max_queue_delay_microseconds": 0}, [4, 2, 8, 2]),
     ],
 )
-def test_any_field_may_be_edited(rec: tnb.Recording, edits: dict[str, Any], expected: list[int]) -> None:
+def test_every_field_can_be_edited(rec: tnb.Recording, edits: dict[str, Any], expected: list[int]) -> None:
     assert sum(sizes(rec.what_if(**edits).after)) == 16
     assert sorted(sizes(rec.what_if(**edits).after)) == sorted(expected)
 
@@ -67,7 +67,7 @@ def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit() -> None:
     assert sizes(rec.what_if(max_batch_size=16).after) == [8, 16]
 
 
-def test_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
+def test_error_names_the_unknown_field(rec: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match="model 'm': the configuration has no field 'max_candidate_sequences'"):
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
@@ -82,7 +82,7 @@ def test_empty_recording_cannot_be_replayed() -> None:
         tnb.Recording().what_if(max_batch_size=1)
 
 
-def test_arrivals_are_those_that_were_simulated() -> None:
+def test_recording_has_the_simulated_arrivals() -> None:
     arrivals = [
         tnb.Arrival(0, 2, priority=1, timeout_us=7000),
         tnb.Arrival(10, 1, priority=2),

@@ -52,7 +52,7 @@ def test_burst_has_one_request_by_default() -> None:
     assert list(islice(arrival_times_us("burst", rate=10_000), 2)) == [0, 100]
 
 
-def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
+def test_requests_of_a_sequence_are_equidistant_between_start_and_end() -> None:
     arrivals = sequences([2, 1, 3], every_ms=10, stagger_ms=4)
     assert [
         (arrival.sequence_id, arrival.time_us / 1000, arrival.sequence_start, arrival.sequence_end)
@@ -125,7 +125,7 @@ def test_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: require_positive(other="text"), "other"),  # type: ignore[arg-type]
     ],
 )
-def test_argument_that_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
+def test_error_names_the_nonpositive_argument(make: Callable[..., Any], name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{name} must be positive"):
         make()
 
@@ -137,6 +137,6 @@ def test_think_time_of_zero_is_valid_and_a_negative_one_is_not() -> None:
     require_positive(rate=None, duration=0.1)
 
 
-def test_lengths_that_are_not_a_list_are_refused() -> None:
+def test_sequence_lengths_must_be_a_list() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
         sequences(3, every_ms=0.001)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def replicas_of(recording: tnb.Recording) -> Counter[str]:
     return Counter(batch.instance.partition(":")[0] for batch in recording.batches)
 
 
-def test_one_replica_is_the_simulation_without_a_router() -> None:
+def test_simulation_of_one_replica_equals_that_without_a_router() -> None:
     arrivals = tnb.poisson(300, 1, seed=3)
     alone = tnb.simulate(CONFIG, arrivals, tnb.fixed(5))
     routed = tnb.simulate(CONFIG, arrivals, tnb.fixed(5), replicas=1, router="random")

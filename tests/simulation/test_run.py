@@ -74,12 +74,12 @@ def test_instances_are_counted_over_groups_and_their_devices(groups: str, count:
     assert instance_count(text_format.Parse(text, pb.ModelConfig())) == count
 
 
-def test_batches_carry_the_name_of_the_model() -> None:
+def test_batch_events_contain_the_model_name() -> None:
     assert simulate('name: "m" max_batch_size: 1', [(0, 1)], fixed(5)).batches[0].instance == "m_0_0"
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float) -> None:
+def test_same_seed_creates_an_identical_recording(seed: int, sigma: float) -> None:
     arrivals = poisson(rate=2000, duration=0.02, seed=seed)
     first, second = (
         simulate(BATCHING, arrivals, jittered(linear(per_row_ms=0.1, base_ms=1), sigma=sigma), seed=seed)
@@ -228,7 +228,7 @@ def test_instances_of_the_instance_group_work_side_by_side() -> None:
     assert max(batch.exec_end_ns for batch in rec.batches) == 10_000_000
 
 
-def test_generators_give_arrivals_in_order() -> None:
+def test_generators_yield_ordered_arrivals() -> None:
     for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_ms=0.007)):
         times = [arrival.time_us for arrival in arrivals]
         assert times == sorted(times)

@@ -82,7 +82,7 @@ def test_service_time_never_extrapolates_below_zero() -> None:
     assert table({2: 1, 4: 9})(1) == 0
 
 
-def test_one_point_is_the_time_of_every_batch() -> None:
+def test_table_with_one_point_is_constant() -> None:
     assert [table({2: 5})(rows) for rows in (1, 2, 9)] == [5_000_000] * 3
 
 
@@ -95,7 +95,7 @@ def test_service_table_without_points_or_executions_is_refused() -> None:
             measured(unused)
 
 
-def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
+def test_statistics_contain_the_mean_time_of_each_batch_size() -> None:
     def entry(size: int, count: int, *totals_ns: int) -> dict[str, Any]:
         parts = zip(("compute_input", "compute_infer", "compute_output"), totals_ns, strict=True)
         return {"batch_size": size, **{name: {"count": count, "ns": ns} for name, ns in parts}}
@@ -104,7 +104,7 @@ def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
     assert [service(rows) for rows in (1, 2, 3)] == [7_000_000, 8_000_000, 9_000_000]
 
 
-def test_random_factor_comes_from_the_seed_and_has_median_one() -> None:
+def test_jitter_follows_the_seed_and_has_median_one() -> None:
     model = jittered(fixed(10), sigma=0.5)
     assert model(1) == 10_000_000
     first, same, other = (ExecutionTimes(model, seed) for seed in (1, 1, 2))
@@ -115,5 +115,5 @@ def test_random_factor_comes_from_the_seed_and_has_median_one() -> None:
     assert ExecutionTimes(jittered(fixed(10), sigma=0), 1)(1) == 10_000_000
 
 
-def test_without_a_random_factor_the_seed_changes_nothing() -> None:
+def test_seed_has_no_effect_without_jitter() -> None:
     assert [ExecutionTimes(fixed(10), seed)(1) for seed in (1, 5)] == [10_000_000] * 2
