@@ -141,7 +141,7 @@ def test_slow_batch_after_quick_ones_delays_neither_probe_nor_other_model(tmp_pa
         assert slow.result(LONG_S) == 4096
 
 
-def test_parameter_that_is_not_boolean_fails_the_load(tmp_path: Path) -> None:
+def test_non_boolean_parameter_fails_the_load(tmp_path: Path) -> None:
     write(tmp_path, "minimal", extra=PARAMETER % "yes")
     with (
         Server(tmp_path, port=None, model_control_mode="explicit") as server,

@@ -93,7 +93,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("kind", "write", "rows", "classes"), FORMATS)
-def test_probabilities_are_those_of_the_library(
+def test_probabilities_equal_the_librarys(
     tmp_path: Path, kind: str, write: Callable[[Path], Any], rows: np.ndarray, classes: int
 ) -> None:
     predict = write(tmp_path)

@@ -31,7 +31,7 @@ def test_dlpack_shares_memory_in_both_directions() -> None:
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
-def test_ids_that_are_not_utf8_cannot_be_read_by_a_model() -> None:
+def test_model_cannot_read_a_non_utf8_id() -> None:
     from tritonnb.backends.python.request import InferenceRequest
 
     core_request = request(IN0=rows(0))
@@ -70,7 +70,7 @@ def test_bf16_is_converted_through_dlpack() -> None:
             tensor.as_numpy()
 
 
-def test_dlpack_refuses_strings_and_arrays_that_are_not_in_c_order() -> None:
+def test_dlpack_refuses_strings_and_noncontiguous_arrays() -> None:
     import torch
 
     with pytest.raises(pb_utils.TritonModelException, match="does not have support for string tensors"):

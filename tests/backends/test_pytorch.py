@@ -145,7 +145,7 @@ def test_omitted_input_without_a_default_is_an_error(tmp_path: Path) -> None:
         loaded.run(request(y=rows(1)))
 
 
-def test_result_that_is_not_a_tensor_is_an_error(tmp_path: Path) -> None:
+def test_non_tensor_result_is_an_error(tmp_path: Path) -> None:
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
     with pytest.raises(InternalError, match=r"output must be of type Tensor or List\[str\], received List\[int\]"):
         loaded.run(request(a=rows(1)))

@@ -60,7 +60,7 @@ def test_empty_body_is_refused() -> None:
         decompress(b"", "gzip", 10_000)
 
 
-def test_malformed_compressed_data_gives_the_readable_part() -> None:
+def test_malformed_compressed_data_yields_the_readable_part() -> None:
     assert decompress(b"garbage", "gzip", 10_000) == b""
     assert DATA.startswith(decompress(gzip.compress(DATA)[:-10], "gzip", 10_000))
     broken = bytearray(zlib.compress(bytes(range(256)) * 500, 0))  # stored in blocks, with their lengths

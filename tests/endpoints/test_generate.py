@@ -84,7 +84,7 @@ def test_size_of_generate_request_is_limited() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("prompt", ["a", "b"]), ("prompt", []), ("weights", [1, 2, 3])])
-def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any) -> None:
+def test_indivisible_number_of_elements_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         read({name: value})
     assert raised.value.message == f"The schema can not convert input '{name}' to tensor with proper shape"

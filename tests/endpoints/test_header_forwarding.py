@@ -52,7 +52,7 @@ def test_unreserved_headers_are_forwarded() -> None:
     assert check_forwarded(headers) == headers
 
 
-def test_without_a_pattern_nothing_is_forwarded() -> None:
+def test_no_headers_are_forwarded_without_a_pattern() -> None:
     assert compile_forward_pattern("") is None
 
 

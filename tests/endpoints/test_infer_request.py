@@ -167,7 +167,7 @@ def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int
     return cache, data, length
 
 
-def test_cached_head_gives_the_same_request() -> None:
+def test_cached_head_produces_the_same_request() -> None:
     document = {
         "parameters": {"priority": 3, "timeout": 5, "sequence_id": 9, "sequence_start": True, "custom": "x"},
         "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],

@@ -118,7 +118,7 @@ def test_deeply_nested_documents_are_accepted(opening: str, depth: int) -> None:
             assert isinstance(member, list if opening == "[" else dict)
 
 
-def test_errors_beside_deeply_nested_values_have_the_correct_offset() -> None:
+def test_errors_next_to_deeply_nested_values_have_the_correct_offset() -> None:
     deep = b"[" * 100_000
     for text, offset in ((deep + b"]" * 99_999, 199_999), (b'{"a":' + deep + b"]" * 100_000 + b",}", 200_006)):
         with pytest.raises(InternalError, match=rf" at {offset}$"):

@@ -206,7 +206,7 @@ def test_every_field_of_the_openai_package_is_read_ignored_or_refused(path: str,
     [("/v1/completions", COMPLETION), ("/v1/chat/completions", CHATTED),
      ("/v1/embeddings", {"model": "letters", "input": "abc"})],
 )  # fmt: skip
-def test_documented_fields_and_types_are_those_of_the_endpoint(server: Server, path: str, body: dict[str, Any]) -> None:
+def test_documented_fields_and_types_match_the_endpoint(server: Server, path: str, body: dict[str, Any]) -> None:
     fields = ROUTES[path]
     harmless = {name: values[0] for name, values in fields.unsupported.items() if values}
     body_of(post(f"{server.url}{path}", {**body, **harmless, **dict.fromkeys(fields.ignored, "x")}),

@@ -118,7 +118,7 @@ def test_model_name_with_a_path_is_refused_over_http() -> None:
 
 
 @pytest.mark.parametrize("name", [".", "\0", "m\0", "A" * 300])
-def test_model_name_that_is_not_a_valid_directory_name_is_refused(name: str) -> None:
+def test_model_name_that_is_an_invalid_directory_name_is_refused(name: str) -> None:
     files: dict[str, str | bytes] = {"config": '{"backend": "python"}', "file:1/model.py": b"pass"}
     with Server(MODELS, port=0, model_control_mode="explicit", allow_file_override=True) as server:
         for parameters in ({}, files):

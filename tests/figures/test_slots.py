@@ -117,7 +117,7 @@ def test_idle_sequence_loses_its_slot() -> None:
     assert {"idle ✕", "A refused"} <= {label.get_text().strip() for label in rec.plot.slots().axes[0].texts}
 
 
-def test_same_figures_come_from_a_live_server(tmp_path: Path) -> None:
+def test_figures_of_a_live_server_equal_those_of_a_simulation(tmp_path: Path) -> None:
     """The same sequences, one request after the other: slots, null rows and backlog are those of the simulation."""
     source = Path(__file__).parents[1] / "models" / "accumulate"
     (tmp_path / "m" / "1").mkdir(parents=True)

@@ -49,7 +49,7 @@ def test_difference_of_statistics_covers_the_time_between() -> None:
     assert (between["name"], between["last_inference"]) == ("m", 1037)
 
 
-def test_batch_sizes_come_from_the_statistics_too() -> None:
+def test_batch_sizes_are_available_from_statistics() -> None:
     figure = StatisticsPlot(LATE).batch_sizes()
     assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt  # type: ignore[attr-defined]
     assert "Fewer than two sizes have 20 batches" in figure.alt  # type: ignore[attr-defined]

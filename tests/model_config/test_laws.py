@@ -84,7 +84,7 @@ def test_printed_configuration_is_parsed_to_the_same_message(
 
 
 @given(messages())
-def test_every_position_is_that_of_the_name_of_its_field(config: pb.ModelConfig) -> None:
+def test_every_problem_is_located_at_its_field_name(config: pb.ModelConfig) -> None:
     text = text_format.MessageToString(config)
     lines = text.split("\n")
     for path, (line, column) in parse_text(text).positions.items():
@@ -124,13 +124,13 @@ SNIPPETS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
 
 
 @given(SNIPPETS | st.binary(max_size=40))
-def test_any_text_is_either_a_configuration_or_a_syntax_error(text: str | bytes) -> None:
+def test_every_text_is_a_configuration_or_a_syntax_error(text: str | bytes) -> None:
     with contextlib.suppress(ConfigSyntaxError):
         parse_text(text)
 
 
 @given(SNIPPETS | st.text(max_size=40))
-def test_any_json_is_either_a_configuration_or_refused(text: str) -> None:
+def test_every_json_value_is_a_configuration_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidArgumentError):
         parse_json(text)
 

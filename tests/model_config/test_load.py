@@ -36,7 +36,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_without_a_configuration_file_the_model_file_determines_the_backend(model: Path) -> None:
+def test_model_file_determines_the_backend_without_a_configuration_file(model: Path) -> None:
     (model / "1" / "model.onnx").touch()
     config = load_config(model, "m").config
     assert (config.name, config.backend, config.platform) == ("m", "onnxruntime", "onnxruntime_onnx")

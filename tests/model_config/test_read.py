@@ -194,7 +194,7 @@ def test_refused_configuration_has_line_column_and_fix() -> None:
     assert caught.value.message == "dynamic batching preferred size must be <= max batch size for m"
 
 
-def test_worksheet_takes_every_form_and_checks_it_at_once() -> None:
+def test_worksheet_accepts_every_form_and_checks_it_immediately() -> None:
     arrivals = [tnb.Arrival(0.0, 1), tnb.Arrival(1000.0, 1)]
     written = tnb.Worksheet(TEXT, arrivals, 10)
     assert written.config == TEXT

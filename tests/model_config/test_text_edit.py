@@ -128,7 +128,7 @@ def test_form_edit_changes_its_field_and_keeps_comments_and_order(
 
 @pytest.mark.slow
 @given(commented(), messages())
-def test_any_text_can_be_edited_to_any_configuration(text: str, config: pb.ModelConfig) -> None:
+def test_every_text_can_be_edited_to_every_configuration(text: str, config: pb.ModelConfig) -> None:
     edited = edit_text(text, config)
     assert parse_text(edited).config == config
     assert comments(edited) == comments(text)

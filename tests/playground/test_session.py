@@ -51,7 +51,7 @@ def test_text_with_problems_is_not_simulated() -> None:
     assert "shown" not in result
 
 
-def test_baseline_that_cannot_run_the_requests_is_left_out() -> None:
+def test_baseline_incompatible_with_the_requests_is_omitted() -> None:
     scenario = {**preset("no-batching"), "baseline": "max_batch_size: 2"}
     assert ask(Session(), do="simulate", scenario=scenario)["shown"]["comparison"] is None
 

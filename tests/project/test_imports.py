@@ -43,7 +43,7 @@ def test_import_takes_less_than_a_second() -> None:
 
 
 @pytest.mark.parametrize("first", ["tritonclient.grpc", "tritonnb"])
-def test_messages_are_those_of_tritonclient_whichever_is_imported_first(first: str) -> None:
+def test_protobuf_messages_are_shared_with_tritonclient_in_any_import_order(first: str) -> None:
     program = f"""
 import {first}
 from tritonnb.core.protobuf import model_config_pb2 as ours

@@ -140,7 +140,7 @@ def test_sweep_shows_one_line_of_plain_text(kernel: Kernel) -> None:
     assert not any("object" in text for text in texts)
 
 
-def test_running_the_cell_again_takes_the_same_port(kernel: Kernel) -> None:
+def test_rerunning_the_cell_reuses_the_port(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))
     for _ in range(3):

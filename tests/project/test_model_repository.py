@@ -47,7 +47,7 @@ def test_damaged_file_is_created_again(tmp_path: Path) -> None:
     assert all((model / "config.pbtxt").is_file() for model in tmp_path.iterdir()), "a model that cannot be loaded"
 
 
-def test_chosen_models_come_with_the_models_that_they_use(tmp_path: Path) -> None:
+def test_chosen_models_include_their_dependencies(tmp_path: Path) -> None:
     materialize(tmp_path, ["digits_openvino", "ocr_upright"])
     steps = {"ocr", "ocr_crop", "ocr_detection", "ocr_recognition", "ocr_text"}
     assert {path.name for path in tmp_path.iterdir()} == {"digits_openvino", "ocr_upright"} | steps

@@ -101,7 +101,7 @@ def test_line_wider_than_others_is_read_completely(server: Server) -> None:
 
 
 @pytest.mark.parametrize("size", [(20, 20), (33, 65)])
-def test_image_without_text_gives_no_text(server: Server, size: tuple[int, int]) -> None:
+def test_image_without_text_yields_no_text(server: Server, size: tuple[int, int]) -> None:
     text, boxes = read(server, np.full((*size, 3), 255, np.uint8))
     assert (text, boxes.shape) == ([], (0, 4))
 

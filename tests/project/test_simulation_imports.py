@@ -43,7 +43,7 @@ def test_playground_imports_without_arrays_sockets_and_figures(program: str) -> 
     subprocess.run([sys.executable, "-c", BLOCK + PROGRAMS[program]], check=True, cwd=ROOT)
 
 
-def test_public_name_that_needs_a_missing_package_says_so() -> None:
+def test_public_name_without_its_package_raises_a_helpful_error() -> None:
     program = (
         BLOCK + "import tritonnb as tnb\ntry:\n    tnb.FP32\nexcept ModuleNotFoundError as error:\n    print(error)"
     )

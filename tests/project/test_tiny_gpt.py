@@ -77,7 +77,7 @@ def test_wrong_sampling_parameters_are_refused(server: Server, sampling: str, wo
             server[name](text_input=[["a"]], sampling_parameters=[[sampling]])
 
 
-def test_more_generations_than_slots_of_the_cache_start_again_from_their_tokens(tmp_path: Path) -> None:
+def test_generations_beyond_the_cache_slots_are_recomputed_from_their_tokens(tmp_path: Path) -> None:
     repository = write_repository(tmp_path)
     config = repository / CONTINUOUS / "config.pbtxt"
     model = repository / CONTINUOUS / "1" / "model.py"

@@ -115,7 +115,7 @@ def test_installed_wheel_serves_a_model(wheel: Path, tmp_path: Path) -> None:
     assert f", {state} (behaves as Triton" in run([environment / "bin" / "tritonnb", "doctor"]).stdout
 
 
-def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path) -> None:
+def test_wheel_is_not_compiled_without_a_c_compiler(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "tritonnb", checkout / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):

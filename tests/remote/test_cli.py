@@ -34,7 +34,7 @@ def test_timeline_can_be_written_to_a_file(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(output.read_text())["traceEvents"]
 
 
-def test_name_of_a_series_stands_for_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_series_name_selects_all_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, series, output = entries(10), tmp_path / "trace.json", tmp_path / "out.json"
     for number, part in enumerate((whole[:30], whole[30:])):
         (tmp_path / f"trace.json.{number}").write_text(json.dumps(part))

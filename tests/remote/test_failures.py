@@ -391,9 +391,7 @@ def record_elsewhere(remote: tnb.Remote, trace_file: Path, content: str | None) 
     ],
     ids=["nothing there", "another file there"],
 )
-def test_traces_that_cannot_be_read_are_an_error_with_a_remedy(
-    tmp_path: Path, content: str | None, reason: str
-) -> None:
+def test_unreadable_traces_are_an_error_with_a_remedy(tmp_path: Path, content: str | None, reason: str) -> None:
     elsewhere = tmp_path / "elsewhere" / "trace.json"
     elsewhere.parent.mkdir()
     with server_to_kill(tmp_path, False) as server, tnb.connect(server.http) as remote:
@@ -409,7 +407,7 @@ def test_traces_that_cannot_be_read_are_an_error_with_a_remedy(
         assert not recording.requests
 
 
-def test_spans_that_do_not_arrive_are_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_missing_spans_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     with tnb.otlp_receiver(port=0) as receiver, tnb.otlp_receiver(port=0) as other:
         trace = ["mode=opentelemetry", f"opentelemetry,url={other.url}"]
         with server_to_kill(tmp_path, False, trace=trace) as server, tnb.connect(server.http) as remote:
@@ -419,7 +417,7 @@ def test_spans_that_do_not_arrive_are_an_error_with_a_remedy(tmp_path: Path) -> 
                     remote["one"](X=[[1.0]])
 
 
-def test_metrics_come_from_their_own_url(tmp_path: Path) -> None:
+def test_metrics_are_read_from_a_separate_url(tmp_path: Path) -> None:
     with tnb.Server(port=0, metrics_port=0) as server:
         with tnb.connect(server.url, f"http://127.0.0.1:{server.metrics_port}/metrics") as remote:
             assert remote.metrics()["nv_cpu_memory_total_bytes"] > 0

@@ -87,7 +87,7 @@ def test_what_if_predicts_a_run_under_another_configuration(
 
 
 @pytest.mark.slow
-def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
+def test_rows_are_read_from_traced_tensors(remote_server: ServerProcess) -> None:
     with tnb.connect(remote_server.grpc) as remote, remote.record("two", rows=True) as recording:
         send(remote_server.grpc, "two", 200, clients=6, rows=3)
     assert {request.size for request in recording.requests} == {1, 2, 3}
@@ -104,7 +104,7 @@ def test_rows_come_from_the_level_tensors(remote_server: ServerProcess) -> None:
         ([1, 3] * 3, {1}, r"the rows of each are not known (the server counted 12 in 6 requests)"),
     ],
 )
-def test_rows_come_from_the_statistics_if_all_requests_have_equally_many(
+def test_rows_are_read_from_statistics_if_all_requests_have_equal_numbers(
     remote_server: ServerProcess, sizes: list[int], rows: set[int], note: str
 ) -> None:
     with tnb.connect(remote_server.http) as remote, remote.record("one") as recording:
@@ -274,7 +274,7 @@ def test_batches_under_another_configuration_are_named_and_do_not_affect_the_oth
     assert note.startswith("model 'm': batches 41 to 80 (396 to 708 ms) were sent under another configuration")
 
 
-def test_without_a_configuration_there_are_batches_and_no_reasons(tmp_path: Path) -> None:
+def test_trace_without_a_configuration_has_batches_but_no_reasons(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(50)))
     recording = tnb.Recording.from_trace(path)
@@ -285,7 +285,7 @@ def test_without_a_configuration_there_are_batches_and_no_reasons(tmp_path: Path
         recording.what_if(count=2)
 
 
-def test_configurations_come_by_name_or_from_a_repository(tmp_path: Path) -> None:
+def test_configurations_are_given_by_name_or_repository(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(50)))
     (tmp_path / "repository" / "m").mkdir(parents=True)

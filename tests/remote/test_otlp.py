@@ -122,7 +122,7 @@ def test_otlp_message_becomes_a_recording(form: str, compressed: bool) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_spans_of_a_request_may_come_in_different_messages(form: str) -> None:
+def test_spans_of_a_request_may_arrive_in_different_messages(form: str) -> None:
     encode, headers = FORMS[form]
     every = spans(8)
     with tnb.otlp_receiver(port=0) as receiver:
@@ -173,7 +173,7 @@ def test_unreadable_reason_in_a_span_is_ignored(name: str, value: object) -> Non
     assert all(batch.why.endswith("(inferred)") for batch in recording.batches)
 
 
-def test_recording_of_spans_says_that_they_have_no_shapes() -> None:
+def test_recording_of_spans_explains_missing_shapes() -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         receiver.receive(as_json(spans(8)), "application/json")
         recording = receiver.recording("max_batch_size: 8 dynamic_batching { }")

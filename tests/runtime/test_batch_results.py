@@ -89,7 +89,7 @@ def test_error_that_a_decoupled_model_raised_is_sent_unless_the_final_response_w
     assert executed.answers == [None] * 3
 
 
-def test_without_compute_times_the_whole_execution_counts_as_compute() -> None:
+def test_execution_without_compute_times_counts_as_compute() -> None:
     executed = batch()
     executed.execution.exec_start_ns, executed.execution.exec_end_ns = 10, 40
     event = executed_event("m", 1, "m_0_0", executed.execution, [""], now=50)

@@ -154,7 +154,7 @@ def test_output_without_elements_writes_nothing(regions: SharedMemory, cuda: Fak
     assert cuda.memory.raw[0:4] == bytes(4)
 
 
-def test_region_that_cannot_be_closed_is_an_internal_error_and_kept(regions: SharedMemory, cuda: FakeCuda) -> None:
+def test_unclosable_region_is_an_internal_error_and_kept(regions: SharedMemory, cuda: FakeCuda) -> None:
     cuda.closes = Status.cudaErrorInvalidValue
     with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
         regions.unregister(CudaRegion, "g")

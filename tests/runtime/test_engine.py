@@ -37,7 +37,7 @@ def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Dri
     assert [entry["batch_size"] for entry in stats["batch_stats"]] == [1, 3]
 
 
-def test_without_a_batcher_every_request_runs_alone(driver: Driver) -> None:
+def test_requests_run_alone_without_a_batcher(driver: Driver) -> None:
     gate = Gate(opened=True)
     driver.serve(gate, extra="")
     assert [outputs(answer) for answer in [driver.send(1), driver.send(2)]] == [[1], [2]]

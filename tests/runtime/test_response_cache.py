@@ -101,7 +101,7 @@ def test_changes_of_a_response_do_not_change_the_cache() -> None:
         ([X, Z], 4 + 2 * (28 + 1 + 5 + 16 + 8)),
     ],
 )
-def test_size_of_a_response_is_that_of_tritons_packed_form(
+def test_cached_response_size_equals_tritons(
     outputs: list[Tensor], size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ResponseCache(size)

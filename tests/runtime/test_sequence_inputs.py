@@ -49,7 +49,7 @@ def test_flags_become_control_tensors_of_the_configured_types_and_values() -> No
     assert [array.dtype for array in controls.values()] == [np.int32, np.float32, np.bool_]
 
 
-def test_without_batching_controls_have_no_batch_dimension() -> None:
+def test_controls_have_no_batch_dimension_without_batching() -> None:
     (prepared,) = inputs_of(CONTROLS, max_batch_size=0).prepare(execute(request(flags=SEQUENCE_END)))
     assert prepared.inputs["END"].array.tolist() == [2.0]
 
@@ -92,7 +92,7 @@ def test_state_begins_with_zeros_and_keeps_the_last_update() -> None:
     assert second.states.inputs["IN"].array.tolist() == [[1, 2]]
 
 
-def test_without_an_update_the_next_request_sees_the_same_state() -> None:
+def test_state_without_an_update_is_unchanged() -> None:
     inputs = inputs_of(STATE % "")
     (first,) = inputs.prepare(execute(request(flags=SEQUENCE_START)))
     (second,) = inputs.prepare(execute(request()))

@@ -130,7 +130,7 @@ def test_negative_batch_dimension_counts_as_unsigned(shape: tuple[int, ...], con
 @pytest.mark.parametrize(
     ("shape", "size"), [((1, -2, -3), 24), ((1, -1, 2), 8), ((1, 2, -1), 8), ((1, 0, -2), 0), ((1, -2, 0), 0)]
 )
-def test_other_negative_dimensions_are_refused_even_if_the_size_matches(shape: tuple[int, ...], size: int) -> None:
+def test_negative_non_batch_dimensions_are_refused_even_if_the_size_matches(shape: tuple[int, ...], size: int) -> None:
     config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
     assert complaint(config, request(raw("A", shape, bytes(size)))) == (
         "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
@@ -340,7 +340,7 @@ def test_correlation_id_has_the_type_of_its_control(
         assert refused == f"[request id: 9] sequence batching control 'CORRID' data-type is {text}"
 
 
-def test_without_a_control_the_correlation_id_has_any_type() -> None:
+def test_correlation_id_can_have_any_type_without_a_control() -> None:
     for correlation_id in (7, "seven"):
         inputs = tensor("A", 1, 2), tensor("B", 1, 2)
         validator(TWO + "sequence_batching {}").check(request(*inputs, correlation_id=correlation_id))

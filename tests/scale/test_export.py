@@ -166,7 +166,7 @@ def test_equal_parts_of_a_manifest_are_written_out() -> None:
     assert "&id" not in text
 
 
-def test_without_pyyaml_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_extra_if_pyyaml_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(UnsupportedError, match=r'pip install "tritonnb\[export\]"'):
         write_documents([])

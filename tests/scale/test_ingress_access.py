@@ -188,7 +188,7 @@ def test_restricted_api_requires_its_header_on_every_path(api: str, method: str)
         ("Origin", ["http://localhost", "http://evil.example"]),
     ],
 )
-def test_no_value_of_a_repeated_header_is_ignored(header: str, values: list[str]) -> None:
+def test_all_values_of_a_repeated_header_are_used(header: str, values: list[str]) -> None:
     options = HttpOptions(restricted_api=(("inference", "X-Key", "secret"),))
     recorded = Recorded(EndpointSettings("127.0.0.1", http=options))
     headers: dict[str, str | list[str]] = {"X-Key": "secret", "Host": "localhost", "Origin": "http://localhost"}
@@ -472,7 +472,7 @@ def test_option_that_is_stated_as_applied_has_its_effect(option: str) -> None:
     CHECKS[option]()
 
 
-def test_without_metrics_the_path_is_unknown() -> None:
+def test_metrics_path_is_unknown_without_metrics() -> None:
     with serving(metrics=None) as deployment:
         assert deployment.send("GET", "/metrics") == (404, '{"error":"Not Found"}')
 

@@ -92,7 +92,7 @@ def test_requests_and_batches_of_replicas_are_numbered_again() -> None:
     assert executed == [(1, 1), (2, 2)]
 
 
-def test_statistics_are_those_of_all_replicas_or_of_each(deployment: Served) -> None:
+def test_statistics_can_be_summed_or_read_per_replica(deployment: Served) -> None:
     with tnb.connect(deployment.url) as remote:
         model = remote["echo_fp32"]
         for _ in range(6):
@@ -108,7 +108,7 @@ def test_statistics_are_those_of_all_replicas_or_of_each(deployment: Served) -> 
             remote.server.access.fetch_json(url)
 
 
-def test_dashboard_shows_requests_queues_and_batches_of_each_replica_and_where_sequences_live(
+def test_dashboard_shows_requests_queue_batches_and_sequences_of_each_replica(
     deployment: Served,
 ) -> None:
     with tnb.connect(deployment.url) as remote:
@@ -131,7 +131,7 @@ def test_dashboard_shows_requests_queues_and_batches_of_each_replica_and_where_s
         view.close()
 
 
-def test_one_server_has_no_replicas() -> None:
+def test_recording_of_a_single_server_has_no_replicas() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit", load_models=["echo_fp32"]) as server:
         with tnb.connect(server.url) as remote, pytest.raises(InvalidArgumentError, match="/v2/replicas"):
             remote.dashboard()

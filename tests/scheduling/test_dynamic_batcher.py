@@ -332,7 +332,7 @@ def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_numbe
     assert play.batches == [("c d", 30)]
 
 
-def test_two_batches_for_each_instance_are_prepared_ahead_and_can_no_longer_be_cancelled() -> None:
+def test_two_batches_per_instance_are_prepared_ahead_and_cannot_be_cancelled() -> None:
     waiting = [A(id, 1 + at, cancel_at=8) for at, id in enumerate("cdefg")]
     play = Play(DynamicBatcher(ONE, 2), [A("a", 0, run=10), A("b", 0, run=10), *waiting], instances=2)
     assert [members for members, _ in play.batches] == ["a", "b", "c", "d", "e", "f"]

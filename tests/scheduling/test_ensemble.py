@@ -113,7 +113,7 @@ def test_missing_tensor_does_not_block_its_readers() -> None:
     assert play.answers == [({"out": None}, True)]
 
 
-def test_without_an_input_that_is_not_optional_no_step_can_run() -> None:
+def test_step_needs_a_required_input() -> None:
     play = Play("a: in other -> out", inputs="in other")
     assert play.begin(**{"in": 1}) == []
     assert "unexpected deadlock" in play.ends[0].message
@@ -214,7 +214,7 @@ def test_cancelled_ensemble_request_ends_with_its_running_steps() -> None:
     assert play.ends[0].status is Status.CANCELLED
 
 
-def test_output_that_can_no_longer_be_produced_is_an_error() -> None:
+def test_ensemble_output_that_cannot_be_produced_is_an_error() -> None:
     play = Play("a: in -> out")
     play.begin(**{"in": 1})
     play.end("a")

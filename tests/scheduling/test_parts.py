@@ -140,7 +140,7 @@ def test_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
     assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)
 
 
-def test_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
+def test_configuration_without_a_batcher_uses_the_default_scheduler() -> None:
     assert isinstance(make_scheduler(config("max_batch_size: 8"), 1, {}), DefaultScheduler)
 
 

@@ -31,7 +31,7 @@ def merged(first: Payload, *others: Payload, now_ns: int = 20 * MS) -> tuple[int
     return count, first.rows, len(followers)
 
 
-def test_followers_join_up_to_max_batch_size_and_the_first_that_does_not_fit_ends_it() -> None:
+def test_payloads_join_up_to_max_batch_size_until_one_does_not_fit() -> None:
     assert merged(payload(1, 1), payload(3), payload(2, 1)) == (2, 8, 0)
     assert merged(payload(4), payload(2), payload(3), payload(1)) == (1, 6, 2)
 

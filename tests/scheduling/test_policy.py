@@ -45,7 +45,7 @@ def test_unknown_priority_uses_the_default_level(priority: int, level: int) -> N
     assert LEVELS.level_of(priority) == level
 
 
-def test_one_queue_without_priority_levels_for_any_default_level() -> None:
+def test_default_level_is_ignored_without_priority_levels() -> None:
     settings = QueueSettings(priority_levels=0, default_priority_level=2)
     assert {settings.level_of(priority) for priority in range(4)} == {0}
 

@@ -97,12 +97,12 @@ def test_reason_describes_waits_of_batch_and_instance(facts: dict[str, int], end
     assert explain(Reason("no_delay", {**BATCH, **facts})).endswith(f"; {ending}")
 
 
-def test_without_preferred_sizes_the_maximum_is_the_size_that_is_reached() -> None:
+def test_maximum_is_the_only_preferred_size_by_default() -> None:
     alone = {**BATCH, "preferred": (8,)}
     assert "max_batch_size 8 reached;" in explain(Reason("preferred_size", alone))
     assert "max_batch_size 8 reached;" in explain(Reason("full", alone))
     assert "max_batch_size 8 not reached;" in explain(Reason("delay_exceeded", alone))
 
 
-def test_inferred_reason_says_so() -> None:
+def test_inferred_reason_is_marked() -> None:
     assert explain(Reason("no_delay", {**BATCH, "inferred": True})).endswith("instance 1 idle for 2.1 ms (inferred)")

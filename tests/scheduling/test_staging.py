@@ -108,7 +108,7 @@ def test_batches_whose_delay_has_passed_are_not_merged() -> None:
     assert time.batches_of() == ["a b c", "d"]
 
 
-def test_any_number_of_batches_is_prepared_ahead() -> None:
+def test_number_of_batches_prepared_ahead_is_unlimited() -> None:
     time = batcher(max_queue_delay_ns=5 * MS)
     requests = arrive(time, *"abcdefghijklmnop")
     time.driver.run(1 * MS)

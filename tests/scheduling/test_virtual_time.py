@@ -81,14 +81,14 @@ def test_client_can_send_its_next_request_after_a_response() -> None:
     assert [response.time_ns / MS for response in time.responses] == [10, 21, 32]
 
 
-def test_without_a_rate_limiter_a_staged_batch_runs_immediately() -> None:
+def test_staged_batch_runs_immediately_without_a_rate_limiter() -> None:
     time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(8, (8,), rate_limited=True), 1))
     time.arrive(3 * MS, Request("a"))
     time.run()
     assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a", 3 * MS)]
 
 
-def test_one_instance_is_idle_at_the_beginning_by_default() -> None:
+def test_scheduler_starts_with_one_idle_instance_by_default() -> None:
     one, two = ten_ms_each(DefaultScheduler(2)), ten_ms_each(DefaultScheduler(2), instance_count=2)
     for time in (one, two):
         for name in "ab":

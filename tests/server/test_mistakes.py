@@ -243,7 +243,7 @@ def test_file_that_is_not_a_trace_is_an_error(
     assert not (tmp_path / "out.json").exists()
 
 
-def test_directory_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["models", str(tmp_path / "file")]) == 1
     assert "Not a directory" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_archived_nest_asyncio_warns_if_it_loses_cells(installed: dict[str, Nest
 
 
 @pytest.mark.usefixtures("installed")
-def test_without_either_package_the_error_names_the_extra() -> None:
+def test_error_names_the_extra_if_both_packages_are_missing() -> None:
     with pytest.raises(ImportError) as error:
         allow_nested()
     assert str(error.value) == (

@@ -208,7 +208,9 @@ def test_server_stops_despite_a_hanging_readiness_check(
     assert not server.ready()
 
 
-def test_model_asks_whether_another_is_ready(write_model: Callable[..., Path], probe: Probe, isolate: bool) -> None:
+def test_model_can_check_the_readiness_of_another(
+    write_model: Callable[..., Path], probe: Probe, isolate: bool
+) -> None:
     write_model("other", model(CASES["false"][0]))
     caller = """
 import numpy as np

@@ -241,7 +241,7 @@ def test_repr_shows_endpoint_models_and_counts(server: Server) -> None:
     assert ">INPUT0</td>" in server["add_sub"]._repr_html_()
 
 
-def test_statistics_are_those_of_the_endpoint(server: Server) -> None:
+def test_in_process_statistics_equal_the_endpoints(server: Server) -> None:
     server["add_sub"](INPUT0=X, INPUT1=X)
     client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
     assert client.get_inference_statistics("add_sub")["model_stats"] == [server["add_sub"].stats()]

@@ -188,7 +188,7 @@ def test_cache_switch_without_a_cache_has_no_effect(write_model: Write) -> None:
 @pytest.mark.parametrize(
     "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
 )
-def test_cache_that_does_not_exist_is_refused(config: dict[str, Any]) -> None:
+def test_unknown_cache_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
 

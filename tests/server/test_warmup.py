@@ -100,7 +100,7 @@ def test_inputs_are_read_from_a_file(server: Server) -> None:
     assert seen(server) == [[[[1.0, 2.0]]]]
 
 
-def test_strings_come_from_a_file_in_the_wire_format(server: Server) -> None:
+def test_warmup_strings_are_read_from_a_file_in_wire_format(server: Server) -> None:
     directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
     (directory / "x").write_bytes(struct.pack("<I", 2) + b"ab" + struct.pack("<I", 1) + b"c")
     tensors = TENSORS.replace("TYPE_FP32", "TYPE_STRING")

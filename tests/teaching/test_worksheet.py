@@ -32,7 +32,7 @@ DIRECT = tnb.Worksheet(
 
 @pytest.mark.parametrize("batcher", BATCHERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int) -> None:
+def test_same_seed_creates_the_same_exercise_with_a_correct_solution(batcher: str, seed: int) -> None:
     sheet = tnb.worksheet(batcher, seed=seed, requests=7)
     assert repr(sheet) == repr(tnb.worksheet(batcher, seed=seed, requests=7))
     grade = sheet.check(sheet.solution)
@@ -42,7 +42,7 @@ def test_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: st
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_other_seeds_give_other_exercises(batcher: str) -> None:
+def test_different_seeds_create_different_exercises(batcher: str) -> None:
     assert len({repr(tnb.worksheet(batcher, seed=seed)) for seed in range(10)}) == 10
 
 

@@ -23,9 +23,7 @@ intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20))).map(
         ([(0.5, 1.5), (1.0, 2.0)], [0, 1]),
     ],
 )
-def test_interval_takes_the_lowest_lane_that_is_free_when_it_begins(
-    spans: list[tuple[int, int]], lanes: list[int]
-) -> None:
+def test_interval_uses_the_lowest_free_lane(spans: list[tuple[int, int]], lanes: list[int]) -> None:
     assert assign_lanes(spans) == lanes
 
 

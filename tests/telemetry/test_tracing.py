@@ -255,7 +255,7 @@ def settings(**options: Any) -> TraceSettings:
     return TraceSettings(TraceOptions(**options), lambda setting: None)
 
 
-def test_model_uses_server_settings_where_it_has_none() -> None:
+def test_model_inherits_unset_trace_settings_from_the_server() -> None:
     traced = settings(file="f", rate=7)
     traced.update("m", {"count": 3})
     traced.update("", {"rate": 9})
@@ -298,7 +298,7 @@ def test_used_up_trace_count_accepts_only_another_count_or_no_level() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )
-def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict[str, Any], reason: str) -> None:
+def test_invalid_settings_are_refused_and_change_nothing(options: dict[str, Any], reason: str) -> None:
     traced = settings(**options)
     with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
         traced.update("", {"levels": STAMPS, "count": 5})
@@ -316,7 +316,7 @@ def test_numbers_beyond_32_bits_are_refused(digits: int) -> None:
         number_of("trace_rate", "9" * digits)
 
 
-def test_levels_that_are_not_known_are_ignored() -> None:
+def test_unknown_trace_levels_are_ignored() -> None:
     assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}  # type: ignore[comparison-overlap]
     assert levels_of(["LOUD"]) is None
     assert levels_of(["OFF"]) == frozenset()

@@ -80,7 +80,7 @@ def test_requests_over_http_and_grpc_share_batches(tmp_path: Path) -> None:
     check_batches(tmp_path, "probe", requests, lambda request: {"OUT": 2 * request["IN"]})
 
 
-def test_statistics_are_those_that_the_backend_reports(tmp_path: Path, isolate: bool) -> None:
+def test_statistics_reported_by_the_backend_are_used(tmp_path: Path, isolate: bool) -> None:
     with served(tmp_path, text=f"max_batch_size: 8 {TENSORS}", isolate=isolate) as server:
         assert server["probe"](IN=[[21]])["OUT"].tolist() == [[42]]
         with pytest.raises(TritonError, match="IN: expected numbers >= 0"):

@@ -21,7 +21,7 @@ def test_model_calls_another_model_and_an_ensemble(
     assert ask(3) == [7]
 
 
-def test_names_may_come_from_string_tensors(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_string_tensors_can_be_used_as_names(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
     assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
 
 
@@ -163,7 +163,7 @@ def test_model_can_forward_its_own_request_in_a_call(
         scripted("return value(request.exec())", count=2)(1)
 
 
-def test_two_servers_in_one_process_have_models_that_ask_their_own_server(
+def test_models_of_two_servers_in_one_process_call_their_own_server(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     scripted('return pb_utils.is_model_ready("double")')
