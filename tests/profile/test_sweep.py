@@ -16,7 +16,6 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tests.profile.conftest import Gate
-from tritonnb.profile.trial import Constraint
 from tritonnb.server.server import Server
 
 #: A batch of any size takes 10 ms: only batches make an instance faster.
@@ -367,30 +366,3 @@ def test_stateful_model_needs_sequences(server: Server) -> None:
         tnb.sweep(server["accumulate"], count=[1], rate=5)
     with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):
         tnb.sweep(server["accumulate"], count=[1], clients=5, sequence_length=5)
-
-
-@pytest.mark.parametrize(
-    ("text", "bounds"),
-    [
-        ("p99 < 50 ms", {"p99": 50}),
-        ("p99.9<=2s", {"p99.9": 2000}),
-        ("mean < 500 us and max < 1 s", {"mean": 0.5, "max": 1000}),
-    ],
-)
-def test_constraints_are_read(text: str, bounds: dict[str, Any]) -> None:
-    assert Constraint.parse(text).bounds == bounds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
-)
-def test_invalid_constraints_are_refused(text: str) -> None:
-    with pytest.raises(tnb.TritonError, match="constraint expected bounds such as"):
-        Constraint.parse(text)
-
-
-def test_constraint_applies_to_latencies() -> None:
-    constraint = Constraint.parse("p50 <= 2 ms and max < 4 ms")
-    assert constraint.holds(np.array([1.0, 2.0, 3.0]))
-    assert not constraint.holds(np.array([1.0, 2.0, 5.0]))
-    assert not constraint.holds(np.array([]))

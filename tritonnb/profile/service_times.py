@@ -28,7 +28,7 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import AnyModel, config_of, find_model, load
 from tritonnb.profile.result import LoadResult
-from tritonnb.profile.trial import apply_config, wait_for_load
+from tritonnb.profile.trial import apply_config, restored, wait_for_load
 from tritonnb.profile.workload import LoadOptions
 from tritonnb.recording.batches import Batch
 from tritonnb.server.model_handle import ModelHandle
@@ -145,11 +145,9 @@ def measure_for(
     )
     if limit <= max(1, running.max_batch_size) or isinstance(model, ModelAddress):
         return measuring(limit=min(limit, max(1, running.max_batch_size)))
-    apply_config(model, with_overrides(running, {"max_batch_size": limit}))
-    try:
+    with restored(model):
+        apply_config(model, with_overrides(running, {"max_batch_size": limit}))
         return measuring(limit=limit)
-    finally:
-        apply_config(model, running)
 
 
 def measure(

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -29,8 +30,9 @@ from tritonnb.profile.load import AnyModel, config_of, find_model
 from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
-from tritonnb.profile.trial import Constraint, MeasuredService, StoppedError, Trial
+from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
+from tritonnb.recording.constraint import Constraint
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
@@ -122,7 +124,7 @@ def sweep(
     >>> len(result.trials)
     2
     """
-    bound = None if constraint is None else Constraint.parse(constraint)
+    bound = None if constraint is None else Constraint(constraint)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
         arrivals = list(arrivals)  # used for every configuration
     open_loop = clients is None and not isinstance(arrivals, ClosedLoop)
@@ -184,9 +186,7 @@ def sweep(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    original = config_of(target) if isinstance(target, ModelAddress) else running
-    restore = partial(trial.apply_config, target, original) if live else None
-    return Sweep(grid, begin, result, restore)
+    return Sweep(grid, begin, result, partial(trial.restored, target) if live else nullcontext)
 
 
 @dataclass(frozen=True)
@@ -253,13 +253,13 @@ class Sweep:
         grid: Grid,
         begin: Callable[[Event], SweepPlan],
         make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
-        restore: Callable[[], object] | None,
+        restored: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.total = len(grid)
         self._grid = grid  # the running configuration first
         self._begin = begin
         self._make_result = make_result
-        self._restore = restore
+        self._restored = restored
         self._trials: list[Trial] = []
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
@@ -268,8 +268,7 @@ class Sweep:
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
-        if restore is not None:
-            atexit.register(self._stop_at_exit)
+        atexit.register(self._stop_at_exit)
         self._thread.start()
 
     @property
@@ -373,9 +372,11 @@ class Sweep:
         else:
             self._outputs.update(result._repr_html_(), repr(result))
             self._finished.set_result(result)
+        finally:
+            atexit.unregister(self._stop_at_exit)
 
     def _try(self) -> None:
-        try:
+        with suppress(StoppedError), self._restored():
             self._plan = self._begin(self._stopping)
             run_trial, *repetitions = self._plan.runners
             for edits, config in self._grid:
@@ -385,14 +386,8 @@ class Sweep:
                 self._outputs.update(html.escape(self._progress()), repr(self))
                 while repetitions and not self._stopping.is_set():  # the first one is the running configuration
                     self._repeated.append(repetitions.pop()(edits, config))
-        except StoppedError:
-            return
-        finally:
-            if self._restore is not None:
-                self._restore()
-                atexit.unregister(self._stop_at_exit)
 
     def _stop_at_exit(self) -> None:
-        """End a live sweep, and let it restore the model, before Python exits."""
+        """End a sweep, and let it restore the model, before Python exits."""
         self.stop()
         self._thread.join()

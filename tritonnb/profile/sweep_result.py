@@ -20,8 +20,9 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.export import export, perf_analyzer_command
 from tritonnb.profile.load import config_of
-from tritonnb.profile.trial import Constraint, Trial, simulate_load_curve
+from tritonnb.profile.trial import Trial, simulate_load_curve
 from tritonnb.profile.workload import LoadOptions
+from tritonnb.recording.constraint import Constraint
 from tritonnb.recording.recording import Recording
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.run import instance_count

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -16,19 +16,19 @@ from google.protobuf import text_format
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.profile.load import load
+from tritonnb.profile.load import config_of, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import ClosedLoopWorkload, LoadOptions, OpenLoop
 from tritonnb.recording.batches import last_executions
+from tritonnb.recording.constraint import Constraint, measure
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate, simulated
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop, poisson
-from tritonnb.simulation.run import instance_count
+from tritonnb.simulation.run import capacity
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.difference import difference
-from tritonnb.telemetry.quantiles import quantile
 
 #: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
@@ -39,8 +39,6 @@ _POLL_S = 0.05
 Runs = Sequence[Recording] | Mapping[str, Sequence[Recording]]
 #: The simulated rates, as shares of the capacity: closer to each other where latency rises.
 _CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.87, 0.93, 0.97)
-_TERM = re.compile(r"\s*(p\d+(?:\.\d+)?|mean|max)\s*<=?\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)\s*")
-_MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 class StoppedError(Exception):
@@ -222,6 +220,16 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
     return traffic.finished.result()
 
 
+@contextmanager
+def restored(model: ModelHandle | ModelAddress) -> Iterator[None]:
+    """Restore the configuration of a running model at the end of a block, whatever happens in it."""
+    config = config_of(model)
+    try:
+        yield
+    finally:
+        apply_config(model, config)
+
+
 def apply_config(model: ModelHandle | ModelAddress, config: pb.ModelConfig) -> str:
     """Apply a configuration to a running model, as `ConfigHandle.apply` does, or through the load API."""
     if isinstance(model, ModelAddress):
@@ -246,12 +254,6 @@ def virtual_arrivals(workload: OpenLoop | ClosedLoopWorkload) -> Arrivals:
             "a simulation expected clients without sequences: give rate=, arrivals=, or live=True"
         )
     return ClosedLoop(workload.clients, int(workload.requests), workload.think_ms, workload.rows)
-
-
-def capacity(config: pb.ModelConfig, service: Service) -> float:
-    """Return the maximum rows per second: of all instances, at their most efficient batch size."""
-    sizes = range(1, max(1, config.max_batch_size) + 1)
-    return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
 
 
 def simulate_load_curve(
@@ -295,58 +297,3 @@ def simulate_load_curve(
         )
     rates = [share * capacity(config, service) / rows for share in _CURVE_SHARES]
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """Upper bounds of latencies.
-
-    Attributes
-    ----------
-    text : str
-        The constraint as written.
-    bounds : dict of str to float
-        Milliseconds, by ``p99``, ``mean``, ``max``, …
-    """
-
-    text: str
-    bounds: dict[str, float]
-
-    @classmethod
-    def parse(cls, text: str) -> Constraint:
-        """Parse ``"p99 < 50 ms"``, or several bounds joined by ``and``.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If it is not of that form.
-
-        Examples
-        --------
-        >>> Constraint.parse("p99 < 50 ms and mean < 900 us").bounds
-        {'p99': 50.0, 'mean': 0.9}
-        """
-        bounds = {}
-        for term in text.split(" and "):
-            match = _TERM.fullmatch(term)
-            if match is None or (match[1][0] == "p" and float(match[1][1:]) > 100):
-                raise InvalidArgumentError(
-                    f"constraint expected bounds such as 'p99 < 50 ms' or 'mean < 5 ms and max < 1 s', got '{text}'"
-                )
-            bounds[match[1]] = float(match[2]) * _MS[match[3]]
-        return cls(text, bounds)
-
-    def holds(self, latencies_ms: npt.NDArray[np.float64]) -> bool:
-        """Return whether the latencies satisfy all bounds; false without latencies."""
-        return bool(len(latencies_ms)) and all(
-            measure(latencies_ms, name) <= bound for name, bound in self.bounds.items()
-        )
-
-
-def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:
-    """Return the percentile, mean or maximum with that name."""
-    if name == "mean":
-        return float(latencies_ms.mean())
-    if name == "max":
-        return float(latencies_ms.max())
-    return quantile(np.sort(latencies_ms).tolist(), float(name[1:]) / 100)

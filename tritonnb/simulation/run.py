@@ -104,6 +104,12 @@ def instance_count(config: pb.ModelConfig) -> int:
     return len(instance_names(config))
 
 
+def capacity(config: pb.ModelConfig, service: Service) -> float:
+    """Return the maximum rows per second: of all instances, at their most efficient batch size."""
+    sizes = range(1, max(1, config.max_batch_size) + 1)
+    return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
+
+
 def instance_names(config: pb.ModelConfig) -> list[str]:
     """Return the names of the instances in a configuration, as a server names them.
 
