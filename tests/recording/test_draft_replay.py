@@ -60,7 +60,7 @@ def test_sequences_that_began_earlier_continue() -> None:
 @pytest.mark.parametrize(
     ("recording", "draft", "complaint"),
     [
-        (Recording(), RUNNING, "expected a recording of one model with its configuration, got none"),
+        (Recording(), RUNNING, "replay_draft expected a recording of one model, got one of no model"),
         (tnb.simulate(RUNNING, [(0, 4)], tnb.fixed(1)), 'name: "m" max_batch_size: 2', "batch-size must be <= 2"),
         (
             tnb.simulate(RUNNING, [(0, 4)], tnb.fixed(1)),

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.model_config.read import AnyConfig, read_config
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.simulate import simulated
-from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.service import Service
+from tritonnb.recording.rerun import Rerun
 
 
 @dataclass(frozen=True)
@@ -22,9 +17,9 @@ class DraftReplay:
     Attributes
     ----------
     before, after : Recording
-        Times count from the first arrival.
+        Times count from the first arrival in the recording.
     begin_ns : int
-        Monotonic time of the first arrival.
+        Its monotonic time.
     """
 
     before: Recording
@@ -48,14 +43,7 @@ class DraftReplay:
         return f"{sentence} (simulated)."
 
 
-def replay_draft(
-    rec: Recording,
-    draft: AnyConfig,
-    *,
-    seconds: float = 3.0,
-    requests: int = 1000,
-    service: Service | None = None,
-) -> DraftReplay:
+def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requests: int = 1000) -> DraftReplay:
     """Replay the latest requests of a recording under a draft of the configuration.
 
     The number of requests bounds its duration. Sequences that began before these requests continue with the first of
@@ -69,8 +57,6 @@ def replay_draft(
         As for `simulate`.
     seconds, requests : float, int, optional
         The requests of the last seconds are replayed, but not more than ``requests``.
-    service : Service, optional
-        Service-time model; by default the recorded one.
 
     Returns
     -------
@@ -89,33 +75,10 @@ def replay_draft(
     >>> replay_draft(rec, draft, requests=200).verdict()
     'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p99 19.8 → 30.0 ms (simulated).'
     """
-    arrived = [event for event in rec.events if isinstance(event, RequestArrived)]
-    models = {event.model for event in arrived}
-    if len(models) != 1 or not models <= rec.configs.keys():
-        names = ", ".join(sorted(models)) or "none"
-        raise InvalidArgumentError(
-            f"replay_draft expected a recording of one model with its configuration, got {names}"
-        )
-    running = rec.configs[models.pop()]
-    first_ns = arrived[-1].time_ns - round(seconds * 1e9)
-    count = min(requests, sum(event.time_ns >= first_ns for event in arrived))
-    begin_ns = arrived[-count].time_ns
-    arrivals = list(_from_zero(rec.arrivals()[-count:]))
-    times = service or rec.service().since(begin_ns - arrived[0].time_ns)
-    before, after = (simulated(config, arrivals, times) for config in (running, read_config(draft, name=running.name)))
-    return DraftReplay(before, after, begin_ns)
-
-
-def _from_zero(arrivals: list[Arrival]) -> Iterable[Arrival]:
-    """Return the arrivals with times from 0; the first request of each sequence has the START flag."""
-    begin_us = arrivals[0].time_us
-    started: set[int | str] = set()
-    for arrival in arrivals:
-        starts = arrival.sequence_start or bool(arrival.sequence_id and arrival.sequence_id not in started)
-        started.add(arrival.sequence_id)
-        yield dataclasses.replace(
-            arrival,
-            time_us=arrival.time_us - begin_us,
-            sequence_start=starts,
-            cancel_us=None if arrival.cancel_us is None else max(0.0, arrival.cancel_us - begin_us),
-        )
+    rerun = Rerun(rec, "replay_draft")
+    arrivals = rerun.arrivals
+    first_us = arrivals[-1].time_us - seconds * 1e6
+    first = len(arrivals) - min(requests, sum(arrival.time_us >= first_us for arrival in arrivals))
+    configs = (rerun.config, read_config(draft, name=rerun.config.name))
+    before, after = (rerun.run(config, first=first, continued=True) for config in configs)
+    return DraftReplay(before, after, next(event.time_ns for event in rec.events if isinstance(event, RequestArrived)))

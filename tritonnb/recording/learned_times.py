@@ -7,7 +7,7 @@ import statistics
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -128,11 +128,6 @@ class LearnedTimes(VaryingService):
         pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
 
-    def since(self, begin_ns: int) -> LearnedTimes:
-        """Return the same for arrivals that count from a later time."""
-        moved = [replace(one, begin_ns=one.begin_ns - begin_ns) for one in self.executions]
-        return LearnedTimes(tuple(moved))
-
     def draws(self, seed: int) -> Draw:
         """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
         recorded = {(one.begin_ns, one.rows, one.busy): one.time_ns for one in self.executions}
@@ -151,9 +146,9 @@ class LearnedTimes(VaryingService):
 
         return draw
 
-    def resampled(self, seed: int, span_ns: int) -> Resampled:
-        """Return times for other arrivals: parts of the recording, and stalls at random times of a span."""
-        return Resampled(self, seed, span_ns)
+    def resampled(self, seed: int, span_ns: int, machines: int = 1) -> Resampled:
+        """Return times for other arrivals: parts of the recording, and stalls of machines at random times of a span."""
+        return Resampled(self, seed, span_ns, machines)
 
     def drawn(self, rng: random.Random, place: Callable[[int], int], count: int, stalls: Iterable[Stall]) -> Draw:
         """Return times with a factor of one of ``count`` executions, the first of which ``place(now_ns)`` chooses."""
@@ -179,6 +174,7 @@ class Resampled(VaryingService):
     times: LearnedTimes
     seed: int
     span_ns: int
+    machines: int = 1
 
     @property
     def function(self) -> Service:  # type: ignore[override]
@@ -189,7 +185,7 @@ class Resampled(VaryingService):
         """Return the times of one simulation."""
         rng, times = random.Random(f"{self.seed} {seed}"), self.times
         recorded_ns = times.executions[-1].begin_ns - times.executions[0].begin_ns + 1
-        expected = len(times.stalls) * self.span_ns / recorded_ns
+        expected = len(times.stalls) * self.machines * self.span_ns / recorded_ns
         stalls = [(rng.randrange(self.span_ns), rng.choice(times.stalls)[1]) for _ in range(_poisson(rng, expected))]
         executions = len(times.factors[1])
         count = -(-executions // PIECES)

@@ -162,8 +162,8 @@ class RecordedEvents:
     def service(self) -> LearnedTimes:
         """Return the execution times as a service model, for simulations of the recorded arrivals.
 
-        An execution with the rows and at the time of a recorded one takes as long; any other one takes the median time
-        of its size, varied as recorded around its time. Called with rows, it returns the former, in nanoseconds.
+        An execution with the rows and at the time of a recorded one takes as long; any other one takes the typical time
+        of its size, varied as recorded around its time. Called with rows, it returns the latter, in nanoseconds.
 
         Raises
         ------

@@ -7,6 +7,7 @@ the latency of the request are smaller than in the simulation of the recorded co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording import latency_split as split
 from tritonnb.recording.batches import RequestRecord, last_executions
+from tritonnb.recording.rerun import Rerun
 from tritonnb.recording.sequences import slot_count
 from tritonnb.simulation.service import Service
 from tritonnb.telemetry.quantiles import quantile
@@ -92,10 +94,11 @@ def find_remedies(
         Service-time model; the recorded one by default.
     """
     config = rec.configs[request.model]
-    if not any(cause in _CANDIDATES for cause in causes):
+    serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
+    if request.serial not in serials or not any(cause in _CANDIDATES for cause in causes):
         return {}
-    replay = _Replay(rec, request, service)
-    before = replay.outcome(config)
+    outcomes = _Outcomes(rec, request, serials.index(request.serial), service)
+    before = outcomes.of(config)
     remedies: dict[str, Remedy] = {}
     if before is None:
         return remedies
@@ -105,7 +108,7 @@ def find_remedies(
         for edits in _CANDIDATES[cause](config, before) if part_ns and cause in _CANDIDATES else ():
             key = repr(edits)
             if key not in known:
-                known[key] = replay.outcome_of(edits)
+                known[key] = outcomes.of_edits(edits)
             after = known[key]
             if after is None or after.latency_ns >= before.latency_ns or after.parts.get(cause, 0) >= part_ns:
                 continue
@@ -138,23 +141,18 @@ class _Outcome:
         return sum(interval.duration_ns for interval in self.intervals)
 
 
-class _Replay:
+class _Outcomes:
     """Simulates the arrivals around one request under different configurations."""
 
-    def __init__(self, rec: Recording, request: RequestRecord, service: Service | None) -> None:
-        self._config = rec.configs[request.model]
-        self._service = service or rec.service()
-        arrivals = rec.arrivals()
-        serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
-        self._known = request.serial in serials
-        index = serials.index(request.serial) if self._known else 0
-        first = 0 if self._config.HasField("sequence_batching") else self._first(rec, index)
-        self._arrivals = arrivals[first:]
-        self._index = index - first
-        self._until_us = arrivals[index].time_us + _HORIZON * request.latency_ns / 1000 if arrivals else 0.0
+    def __init__(self, rec: Recording, request: RequestRecord, index: int, service: Service | None) -> None:
+        self._rerun = Rerun(rec, "remedies", service)
+        has_slots = self._rerun.config.HasField("sequence_batching")
+        self._first = 0 if has_slots else self._first_arrival(rec, index)
+        self._serial = index - self._first + 1
+        self._until_us = self._rerun.arrivals[index].time_us + _HORIZON * request.latency_ns / 1000
 
     @staticmethod
-    def _first(rec: Recording, index: int) -> int:
+    def _first_arrival(rec: Recording, index: int) -> int:
         """Return the first arrival to simulate: the server was empty before it, if that is so at some time."""
         start = max(0, index - _MAX_EARLIER)
         if not start:
@@ -168,24 +166,19 @@ class _Replay:
             latest = max(latest, end_ns.get(arrived[position].serial, 0))
         return start
 
-    def outcome_of(self, edits: Edits) -> _Outcome | None:
+    def of_edits(self, edits: Edits) -> _Outcome | None:
         """Return the outcome of an edited configuration; None if it is invalid or the request does not run."""
         try:
-            return self.outcome(with_overrides(self._config, edits))
+            return self.of(with_overrides(self._rerun.config, edits))
         except InvalidArgumentError:
             return None
 
-    def outcome(self, config: pb.ModelConfig) -> _Outcome | None:
-        """Return the outcome of a configuration; None if the request does not run, or arrived before the recording."""
-        from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
-
-        if not self._known:
-            return None
-        within = [arrival for arrival in self._arrivals if arrival.time_us <= self._until_us]
-        for arrivals in (within, self._arrivals):
-            rec = simulated(config, arrivals, self._service)
-            matches = [record for record in rec.requests if record.serial == self._index + 1]
-            if matches and (len(within) == len(self._arrivals) or matches[-1].exec_end_ns <= self._until_us * 1000):
+    def of(self, config: pb.ModelConfig) -> _Outcome | None:
+        """Return the outcome of a configuration; None if the request does not run."""
+        for until_us in (self._until_us, math.inf):
+            rec = self._rerun.run(config, first=self._first, until_us=until_us)
+            matches = [record for record in rec.requests if record.serial == self._serial]
+            if matches and matches[-1].exec_end_ns <= until_us * 1000:
                 break
         if not matches:
             return None

@@ -18,7 +18,7 @@ from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.batches import LEAST_BATCHES
 from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.learned_times import PIECES, LearnedTimes, steepest
-from tritonnb.recording.what_if import config_of
+from tritonnb.recording.rerun import config_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import Columns

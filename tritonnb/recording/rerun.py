@@ -1,0 +1,103 @@
+"""Recorded requests under another configuration, with the execution times that were recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import RequestArrived
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.simulation.service import Service
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+
+class Rerun:
+    """The requests of a recording of one model, to simulate them under other configurations.
+
+    What-if, remedies, drafts and twins use it.
+
+    Parameters
+    ----------
+    rec : Recording
+    purpose : str
+        For error messages.
+    service : Service, optional
+        Execution times; by default the recorded ones.
+
+    Attributes
+    ----------
+    config : ModelConfig
+    arrivals : list of Arrival
+        In µs after the first one.
+    times : Service
+    first_step_ns : int
+        What the first step of a generation adds to its time.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the recording is not of exactly one model, lacks its configuration, or has no executed batch.
+    """
+
+    def __init__(self, rec: Recording, purpose: str, service: Service | None = None) -> None:
+        self.config = config_of(rec, purpose)
+        self.arrivals = rec.arrivals()
+        self.times: Service = service or rec.service()
+        self.first_step_ns = 0
+        self._replicas = len(rec.replicas) or 1
+
+    def run(
+        self,
+        config: pb.ModelConfig,
+        *,
+        first: int = 0,
+        until_us: float = math.inf,
+        continued: bool = False,
+        seed: int = 0,
+    ) -> Recording:
+        """Simulate a configuration on as many replicas as were recorded.
+
+        Parameters
+        ----------
+        config : ModelConfig
+        first : int, optional
+            The first arrival that is sent. Times count from the first one recorded.
+        until_us : float, optional
+            Later arrivals are left out.
+        continued : bool, optional
+            Sequences may have begun earlier: they start with their first arrival here.
+        seed : int, optional
+            Of execution times that were not recorded.
+        """
+        from tritonnb.recording.simulate import simulated  # the class of recordings imports this module
+
+        arrivals = [arrival for arrival in self.arrivals[first:] if arrival.time_us <= until_us]
+        started: set[int | str] = set()
+        for index, arrival in enumerate(arrivals if continued else ()):
+            if arrival.sequence_id and arrival.sequence_id not in started:
+                started.add(arrival.sequence_id)
+                arrivals[index] = replace(arrival, sequence_start=True)
+        options = {"replicas": self._replicas, "first_step_ns": self.first_step_ns}
+        return simulated(config, arrivals, self.times, seed, **options)
+
+
+def config_of(rec: Recording, purpose: str) -> pb.ModelConfig:
+    """Return the configuration of the only model in a recording.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is of another number of models, or lacks the configuration.
+    """
+    models = {event.model for event in rec.events if isinstance(event, RequestArrived)}
+    if len(models) != 1:
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"{purpose} expected a recording of one model, got one of {names}")
+    name = models.pop()
+    if name not in rec.configs:
+        raise InvalidArgumentError(f"{purpose} expected the configuration of model '{name}', got none: give config=")
+    return rec.configs[name]
