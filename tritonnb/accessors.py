@@ -15,7 +15,13 @@ ACCESSORS = {
         "worksheet": Accessor("tritonnb.teaching.exercises:recorded_worksheet"),
         "from_trace": Accessor("tritonnb.remote.from_trace:from_trace", staticmethod),
     },
-    "tritonnb.recording.twin:Twin": {"plot": Accessor("tritonnb.figures.twin:draw")},
+    "tritonnb.recording.twin:Twin": {
+        "plot": Accessor("tritonnb.figures.twin:draw"),
+        "plan": Accessor("tritonnb.recording.plan:plan"),
+        "verify": Accessor("tritonnb.profile.verify:verify"),
+    },
+    "tritonnb.recording.plan:Plan": {"export": Accessor("tritonnb.scale.plan_files:export")},
+    "tritonnb.profile.verify:Verification": {"plot": Accessor("tritonnb.figures.twin:draw_verification")},
     "tritonnb.recording.comparison:Comparison": {
         "plot": Accessor("tritonnb.figures.plot:plot_comparison"),
         "view": Accessor("tritonnb.notebook.batch_view:compare"),

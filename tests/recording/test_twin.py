@@ -153,10 +153,22 @@ def test_unpredictable_recording_is_refused() -> None:
     for rate in (0, -1, float("inf")):
         with pytest.raises(tnb.TritonError, match="rate expected a positive number of requests per second"):
             rec.twin().predict(rate=rate)
+    with pytest.raises(tnb.TritonError, match="predict expected a rate or arrivals, got both"):
+        rec.twin().predict(rate=5, arrivals=[(0, 1)])
     with pytest.raises(tnb.TritonError, match="the configuration has no field 'max_delay'"):
         rec.twin().predict(max_delay=1)
     with pytest.raises(tnb.TritonError, match="expected a recording with at least one executed batch, got none"):
         tnb.Recording().twin()
+
+
+def test_given_arrivals_are_predicted_and_a_deployment_has_its_replicas() -> None:
+    service = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.1)
+    rec = tnb.simulate(CONFIG, tnb.poisson(300, 10, seed=1), service, replicas=2, seed=1)
+    twin = rec.twin()
+    again, other = twin.predict(arrivals=rec.arrivals()), twin.predict(arrivals=tnb.constant(150, 5))
+    assert again.latency_p99_ms.value == pytest.approx(rec.summary()["latency_p99_ms"], rel=0.1)
+    assert other.throughput.value == pytest.approx(150, rel=0.05)
+    assert f"150 requests/s were not recorded, but {twin.rate:.1f}" in other.remarks
 
 
 def test_generation_counts_as_one_request_in_a_prediction() -> None:

@@ -1,4 +1,4 @@
-"""The figure of a twin: recorded execution times by batch size, their fit, and its range."""
+"""The figures of a twin: recorded execution times by batch size with their fit, and predictions beside measurements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tritonnb.core.failures import with_short_traceback
 from tritonnb.figures.palette import COMPUTE, INK, REFUSAL, tint
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import strip_spines
+from tritonnb.profile.verify import Verification
 from tritonnb.recording.twin import Twin
 
 
@@ -50,3 +51,24 @@ def describe(twin: Twin) -> str:
     sizes = ", ".join(f"{rows} rows {twin.range_ms(rows).value:.2f} ms" for rows in twin.sizes)
     stalls = len(twin.times.stalls)
     return f"Execution time by batch size, {len(twin.times.executions)} executions: {sizes}; {stalls} stalls."
+
+
+@with_short_traceback
+def draw_verification(verification: Verification, ax: Axes | None = None) -> Figure:
+    """Draw each measured figure and the predicted range, as multiples of the predicted value."""
+    ax = axes_for(ax, 2.6, repr(verification))
+    measured, prediction = verification.measured, verification.prediction
+    for place, (name, value) in enumerate(measured.items()):
+        predicted = getattr(prediction, name)
+        base = predicted.value or 1.0
+        ax.plot([predicted.low / base, predicted.high / base], [place] * 2, color=tint(COMPUTE), linewidth=8)
+        colour = REFUSAL if name in verification.outside else INK
+        ax.plot(value / base, place, "o", ms=5, color=colour)
+        ax.text(value / base, place - 0.3, f"{value:.2f}", ha="center", fontsize=8, color=colour)
+    ax.axvline(1, color=COMPUTE, linewidth=1)
+    ax.set_yticks(range(len(measured)), [name.replace("_", " ") for name in measured], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel("measured (dots) and range, as multiples of the prediction", fontsize=8)
+    ax.set_title(verification.verdict(), loc="left", fontsize=9, wrap=True)
+    strip_spines(ax, keep="bottom left")
+    return figure_of(ax)

@@ -69,15 +69,16 @@ def perf_analyzer_command(model: str, traffic: LoadOptions, rate: float, url: st
     return shlex.join(words)
 
 
-def export(model: ModelHandle | ModelAddress, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
+def export(model: ModelHandle | ModelAddress | str, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
     """Write the files of a model and its *config.pbtxt* to a model repository.
 
     Existing files of the same names are replaced; other files stay. The text of a replaced *config.pbtxt* remains in
-    *config.pbtxt.bak*. The files of a model on another server cannot be read: only its *config.pbtxt* is written.
+    *config.pbtxt.bak*. The files of a model on another server, or of one that is only named, cannot be read: only its
+    *config.pbtxt* is written.
 
     Parameters
     ----------
-    model : ModelHandle or ModelAddress
+    model : ModelHandle, ModelAddress or str
     config : ModelConfig
     repository : path
         Created if it does not exist.
@@ -92,11 +93,11 @@ def export(model: ModelHandle | ModelAddress, config: pb.ModelConfig, repository
     InvalidArgumentError
         If the model has no files, or is served from this repository.
     """
-    target = Path(repository).expanduser() / model.name
-    if isinstance(model, ModelAddress):
-        target.mkdir(parents=True, exist_ok=True)
-    else:
+    target = Path(repository).expanduser() / (model if isinstance(model, str) else model.name)
+    if isinstance(model, ModelHandle):
         _copy_files(model, target)
+    else:
+        target.mkdir(parents=True, exist_ok=True)
     write_text(target / "config.pbtxt", text_format.MessageToString(config))
     return target
 

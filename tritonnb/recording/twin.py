@@ -2,95 +2,44 @@
 
 from __future__ import annotations
 
-import random
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.recording.batches import LEAST_BATCHES
-from tritonnb.recording.latencies import latencies_from_columns
-from tritonnb.recording.learned_times import PIECES, LearnedTimes, steepest
+from tritonnb.recording.learned_times import steepest
+from tritonnb.recording.prediction import (
+    Figures,
+    Prediction,
+    Range,
+    at,
+    rate_of,
+    resampled_arrivals,
+    simulated_figures,
+)
 from tritonnb.recording.rerun import config_of
 from tritonnb.scheduling.reasons import pluralize
-from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.engine import Columns
-from tritonnb.simulation.run import instance_count, run
+from tritonnb.simulation.arrivals import Arrival, as_arrivals
+from tritonnb.simulation.run import instance_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tritonnb.recording.recording import Recording
 
-#: A range contains this share of the simulations.
-_SHARE = 0.9
 #: Simulations of a prediction, each with other arrivals and execution times from the recording.
-_SAMPLES = 40
+SAMPLES = 40
 #: A rate within this factor of the recorded one is no extrapolation.
 _NEAR = 1.1
 #: Other names of edits.
 _NAMES = {"instance_count": "count"}
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A predicted value: the median of the simulations, and the range of 90 % of them."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def from_values(cls, values: Sequence[float]) -> Range:
-        """Return the range of simulated values."""
-        low, value, high = np.quantile(values, [(1 - _SHARE) / 2, 0.5, (1 + _SHARE) / 2])
-        return cls(float(value), float(low), float(high))
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The prediction of a twin; see `Twin.predict`.
-
-    Attributes
-    ----------
-    latency_p50_ms, latency_p95_ms, latency_p99_ms : Range
-    throughput : Range
-        Requests per second.
-    mean_batch_size : Range
-        Rows.
-    utilization : Range
-        Share (0 to 1) of the time in which instances are busy.
-    remarks : tuple of str
-        What was not recorded and so is extrapolated, and what the p99 rests on.
-    """
-
-    latency_p50_ms: Range
-    latency_p95_ms: Range
-    latency_p99_ms: Range
-    throughput: Range
-    mean_batch_size: Range
-    utilization: Range
-    remarks: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        lines = [f"{name:<16} {getattr(self, name)}" for name in _FIGURES]
-        return "\n".join([f"{'':<16} median ({_SHARE:.0%} of the simulations)", *lines, *self.remarks])
-
-
-_FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization")
 
 
 @extensible
@@ -115,6 +64,8 @@ class Twin:
     """
 
     plot: ClassVar[Callable[..., Any]]
+    plan: ClassVar[Callable[..., Any]]
+    verify: ClassVar[Callable[..., Any]]
 
     def __init__(self, recording: Recording) -> None:
         recording.require_every_request("twin()")
@@ -126,8 +77,7 @@ class Twin:
     @property
     def rate(self) -> float:
         """Recorded arrivals per second."""
-        span_us = self._arrivals[-1].time_us - self._arrivals[0].time_us
-        return (len(self._arrivals) - 1) / span_us * 1e6 if span_us else 0.0
+        return rate_of(self._arrivals)
 
     @property
     def sizes(self) -> list[int]:
@@ -151,14 +101,43 @@ class Twin:
         bounds = sorted([max(0.0, flat), max(0.0, steep), typical(rows)])
         return Range(typical(rows) / 1e6, bounds[0] / 1e6, bounds[-1] / 1e6)
 
+    def arrivals(self, rate: float | None = None) -> list[Arrival]:
+        """Return the recorded arrivals, faster or slower: for `load`, `simulate` or `sweep`.
+
+        Parameters
+        ----------
+        rate : float, optional
+            Requests per second; by default the recorded rate.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the rate is not positive.
+        """
+        scale = self._scale(rate)
+        return [at(arrival, arrival.time_us * scale) for arrival in self._arrivals]
+
+    def edited(self, edits: Mapping[str, Any]) -> pb.ModelConfig:
+        """Return the recorded configuration with edits; arguments and errors as of `predict`."""
+        return with_overrides(self._config, {_NAMES.get(name, name): value for name, value in edits.items()})
+
     @with_short_traceback
-    def predict(self, *, rate: float | None = None, seed: int = 0, **edits: Any) -> Prediction:
+    def predict(
+        self,
+        *,
+        rate: float | None = None,
+        arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
+        seed: int = 0,
+        **edits: Any,
+    ) -> Prediction:
         """Predict latencies and throughput under an edited configuration or at another rate.
 
         Parameters
         ----------
         rate : float, optional
             Requests per second; by default the recorded rate. The recorded arrivals come faster or more slowly.
+        arrivals : iterable of Arrival or of (time in µs, rows), optional
+            Exactly these arrivals, in place of those resampled from the recording.
         seed : int, optional
             Of the resampling.
         **edits
@@ -167,28 +146,45 @@ class Twin:
         Returns
         -------
         Prediction
-            Ranges of simulations with arrivals and execution times that are resampled from the recording.
+            Ranges of simulations with arrivals and execution times that are resampled from the recording, on as many
+            replicas as were recorded.
 
         Raises
         ------
         InvalidArgumentError
-            If the rate is not positive, or the configuration has no such field.
+            If the rate is not positive, it is combined with arrivals, or the configuration has no such field.
         """
-        if rate is not None and not 0 < rate < float("inf"):
-            raise InvalidArgumentError(f"predict: rate expected a positive number of requests per second, got {rate!r}")
-        config = with_overrides(self._config, {_NAMES.get(name, name): value for name, value in edits.items()})
-        scale = self.rate / rate if rate is not None and self.rate else 1.0
-        runs = [_Run.simulate(config, self._resampled(seed + n, scale), self.times, seed + n) for n in range(_SAMPLES)]
-        ranges = {name: Range.from_values([getattr(one, name) for one in runs]) for name in _FIGURES}
-        return Prediction(**ranges, remarks=tuple(self._remarks(runs, rate, instance_count(config))))
+        if rate is not None and arrivals is not None:
+            raise InvalidArgumentError("predict expected a rate or arrivals, got both: give one of them")
+        config, scale, replicas = self.edited(edits), self._scale(rate), len(self.recording.replicas) or 1
+        given = None if arrivals is None else sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
+        runs = [
+            simulated_figures(
+                config,
+                resampled_arrivals(self._arrivals, seed + n, scale) if given is None else given,
+                self.times,
+                seed + n,
+                replicas=replicas,
+            )
+            for n in range(SAMPLES)
+        ]
+        sent = rate or self.rate if given is None else rate_of(given)
+        return Prediction.from_runs(runs, self.remarks(runs, sent, instance_count(config)))
 
-    def _remarks(self, runs: Sequence[_Run], rate: float | None, instances: int) -> list[str]:
+    def _scale(self, rate: float | None) -> float:
+        """Return the factor of the recorded times at a rate."""
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InvalidArgumentError(f"twin: rate expected a positive number of requests per second, got {rate!r}")
+        return self.rate / rate if rate is not None and self.rate else 1.0
+
+    def remarks(self, runs: Sequence[Figures], rate: float, instances: int) -> list[str]:
+        """Name what some simulations at a rate for each replica extrapolate, and what their p99 rests on."""
         remarks = []
         largest = max(one.largest for one in runs)
         if largest > self.sizes[-1]:
             ms = self.range_ms(largest)
             remarks.append(f"batches of {self.sizes[-1] + 1} to {largest} rows were not recorded: up to {ms} ms")
-        if rate is not None and not 1 / _NEAR < rate / self.rate < _NEAR:
+        if self.rate and not 1 / _NEAR < rate / self.rate < _NEAR:
             remarks.append(f"{rate:g} requests/s were not recorded, but {self.rate:.1f}")
         busiest = max(self.times.slow_down)
         if instances > busiest:
@@ -197,28 +193,11 @@ class Twin:
                 f"{pluralize(instances, 'instance')} at the same time were not recorded: assumed to be as slow as "
                 f"{busiest} ({slow:.2f} times)"
             )
-        stalls = len(self.times.stalls)
-        if stalls and any(one.stalled for one in runs):
-            remarks.append(f"the p99 rests on {pluralize(stalls, 'stall')} in the recording")
+        stalls = self.times.stalls
+        shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
+        if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
+            remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
         return remarks
-
-    def _resampled(self, seed: int, scale: float) -> list[Arrival]:
-        """Return arrivals made of random pieces of the recorded ones."""
-        count = len(self._arrivals)
-        if any(arrival.sequence_id for arrival in self._arrivals) or count < 2 * PIECES:
-            return [_at(arrival, arrival.time_us * scale) for arrival in self._arrivals]
-        rng = random.Random(seed)
-        bounds = [count * piece // PIECES for piece in range(PIECES + 1)]
-        mean_us = 1e6 / self.rate
-        arrivals: list[Arrival] = []
-        begin_us = 0.0
-        for _ in range(PIECES):
-            piece = rng.randrange(PIECES)
-            chosen = self._arrivals[bounds[piece] : bounds[piece + 1]]
-            first_us = chosen[0].time_us
-            arrivals += [_at(arrival, (begin_us + arrival.time_us - first_us) * scale) for arrival in chosen]
-            begin_us += chosen[-1].time_us - first_us + mean_us
-        return arrivals
 
     @cached_property
     def validation(self) -> dict[str, tuple[Range, float]]:
@@ -235,7 +214,7 @@ class Twin:
             return {}
         recorded = other.summary()
         arrivals, times = other.arrivals(), learned.service()
-        runs = [_Run.simulate(self._config, arrivals, times, seed) for seed in range(_SAMPLES // 2)]
+        runs = [simulated_figures(self._config, arrivals, times, seed) for seed in range(SAMPLES // 2)]
         names = ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
         return {name: (Range.from_values([getattr(one, name) for one in runs]), recorded[name]) for name in names}
 
@@ -258,48 +237,6 @@ class Twin:
             verdict = "" if recorded in predicted else ", outside"
             lines.append(f"  first half for the second: {name} {predicted}; recorded {recorded:.2f}{verdict}")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The figures of one simulation, those of `Prediction`; its largest batch, and whether a stall makes its p99."""
-
-    latency_p50_ms: float
-    latency_p95_ms: float
-    latency_p99_ms: float
-    throughput: float
-    mean_batch_size: float
-    utilization: float
-    largest: int
-    stalled: bool
-
-    @classmethod
-    def simulate(cls, config: Any, arrivals: list[Arrival], times: LearnedTimes, seed: int) -> _Run:
-        columns = Columns()
-        span_ns = round(arrivals[-1].time_us * 1000) + 1
-        run(config, arrivals, times.resampled(seed, span_ns), seed, columns=columns)
-        kept = latencies_from_columns(columns)
-        if not len(kept.serial):
-            raise InvalidArgumentError("predict expected requests that run, but all are refused")
-        p50_ms, p95_ms, p99_ms = map(float, np.quantile(kept.latency_ns[kept.last] / 1e6, [0.5, 0.95, 0.99]))
-        durations = kept.end_ns - kept.start_ns
-        elapsed_ns = int(kept.end_ns.max() - kept.received_ns.min())
-        shortest = min((excess_ns for _, excess_ns in times.stalls), default=0)
-        return cls(
-            p50_ms,
-            p95_ms,
-            p99_ms,
-            throughput=len(kept.last) / elapsed_ns * 1e9,
-            mean_batch_size=int(kept.rows.sum()) / len(durations),
-            utilization=int(durations.sum()) / elapsed_ns / instance_count(config),
-            largest=int(kept.batch_size.max()),
-            stalled=bool(times.stalls) and p99_ms * 1e6 >= shortest,
-        )
-
-
-def _at(arrival: Arrival, time_us: float) -> Arrival:
-    cancel_us = None if arrival.cancel_us is None else time_us + arrival.cancel_us - arrival.time_us
-    return replace(arrival, time_us=time_us, cancel_us=cancel_us)
 
 
 @with_short_traceback

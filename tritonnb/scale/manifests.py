@@ -22,7 +22,8 @@ from tritonnb.scale.yaml import fill_template, read_template, write_documents
 TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:24.10-py3"
 #: Of Ray's own image, with Python and Ray at versions that `tritonnb.scale.ray` needs.
 RAY_VERSION = "2.60.0"
-_MOUNT = "/models"
+#: The path of a persistent volume with models, in a pod.
+MOUNT = "/models"
 #: The proxies that send requests with the same value of a header to the same pod, and their images.
 INGRESSES = {"envoy": "envoyproxy/envoy:v1.32.1", "nginx": "nginx:1.27"}
 
@@ -95,7 +96,7 @@ class Workload:
         """The command line of a replica."""
         server = ["tritonserver"] if "tritonserver" in self.image else ["tritonnb", "serve", "--http-address=0.0.0.0"]
         foreign = [] if "tritonserver" in self.image else ["--http-allow-foreign=true"]
-        repository = _MOUNT if self.claim[0] else self.repository
+        repository = MOUNT if self.claim[0] else self.repository
         return [*server, f"--model-repository={repository}", *foreign, *self.arguments]
 
 
@@ -119,7 +120,7 @@ def kubernetes(workload: Workload) -> list[Json]:
         "image": workload.image,
         "command": workload.command,
         "resources": workload.resources,
-        "mounts": [_mount(_MOUNT, path)] if claim else None,
+        "mounts": [_mount(MOUNT, path)] if claim else None,
         "volumes": [_volume(claim)] if claim else None,
         # The proxy has to see the pods, not one virtual address.
         "cluster_ip": "None" if workload.sequence_header else None,

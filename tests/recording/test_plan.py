@@ -1,0 +1,146 @@
+"""Plans: how many replicas and instances, with which configuration, satisfy a constraint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+import tritonnb as tnb
+from tritonnb.recording.constraint import Constraint
+from tritonnb.recording.plan import GROUP
+from tritonnb.recording.prediction import rate_of, resampled_arrivals
+
+CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+#: A batch takes 5 ms and 1 ms per row, so one instance serves at most 8 / 13 ms = 615 rows/s.
+SERVICE = tnb.jittered(tnb.linear(per_row_ms=1, base_ms=5), sigma=0.1)
+#: Only the number of replicas is open.
+FIXED: dict[str, Any] = {
+    "count": [1], "max_queue_delay_microseconds": [0], "max_batch_size": [8], "preferred_batch_size": [[]],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recording() -> tnb.Recording:
+    return tnb.simulate(CONFIG, tnb.poisson(450, 4, seed=1), SERVICE, seed=1)
+
+
+@pytest.mark.parametrize("rate", [150, 1500])
+def test_the_plan_satisfies_the_constraint_and_fewer_replicas_do_not(recording: tnb.Recording, rate: float) -> None:
+    plan = recording.twin().plan("p99 < 40 ms", rate=rate, **FIXED)
+    constraint = Constraint("p99 < 40 ms")
+
+    def holds(replicas: int) -> bool:
+        kept = tnb.simulate(
+            CONFIG, tnb.poisson(rate, 4000 / rate, seed=9), SERVICE, replicas=replicas, keep="latencies", seed=9
+        )
+        return constraint.holds(kept.latency_ns / 1e6)
+
+    assert holds(plan.best.replicas)
+    assert plan.best.replicas == 1 or not holds(plan.best.replicas - 2 or 1)
+    assert plan.highest_rate >= rate
+    assert plan.runner_up is None
+
+
+@pytest.mark.parametrize(
+    ("constraint", "spare", "holds_after_loss"), [("p99 < 40 ms", 0, False), ("p99 < 40 ms", 2, True)]
+)
+def test_the_loss_of_a_replica_is_predicted(
+    recording: tnb.Recording, constraint: str, spare: int, holds_after_loss: bool
+) -> None:
+    plan = recording.twin().plan(constraint, rate=1200, spare=spare, **FIXED)
+    assert plan.holds_after_loss == holds_after_loss
+    assert plan.after_loss is not None
+    assert plan.after_loss.utilization.value > plan.best.prediction.utilization.value
+    assert f"{plan.best.replicas} replicas" in plan.verdict()
+
+
+def test_a_plan_names_the_runner_up_the_margin_and_what_limits_the_rate(recording: tnb.Recording) -> None:
+    plan = recording.twin().plan("p99 < 60 ms", rate=1000, max_queue_delay_microseconds=[0], count=[1])
+    assert plan.runner_up is not None
+    assert plan.runner_up.edits != plan.best.edits
+    assert plan.best.cost <= plan.runner_up.cost
+    assert 0 <= plan.margin < 1
+    text = repr(plan)
+    for part in ("runner-up", "margin", "breaks first", "one replica lost", "replicas were not recorded", "% busy"):
+        assert part in text
+    assert plan.verdict() in plan._repr_html_().replace("&lt;", "<").replace("&#x27;", "'")
+
+
+def test_a_batch_size_or_an_instance_that_is_too_slow_is_not_chosen(recording: tnb.Recording) -> None:
+    twin = recording.twin()
+    tight = twin.plan("p99 < 18 ms", rate=400, max_queue_delay_microseconds=[0, 20_000], count=[1])
+    assert tight.best.config.dynamic_batching.max_queue_delay_microseconds == 0
+    sizes = twin.plan("p99 < 40 ms", rate=400, max_batch_size=[1, 8], max_queue_delay_microseconds=[0], count=[1])
+    assert sizes.best.config.max_batch_size == 8
+
+
+def test_more_traffic_never_needs_fewer_replicas(recording: tnb.Recording) -> None:
+    twin = recording.twin()
+    replicas = [twin.plan("p99 < 40 ms", rate=rate, **FIXED).best.replicas for rate in (50, 5_000, 500_000)]
+    assert replicas == sorted(replicas)
+    assert 500_000 / 615 <= replicas[-1] <= 500_000 / 615 / 0.8
+
+
+def test_a_group_stands_for_many_replicas(recording: tnb.Recording) -> None:
+    """The p99 of a planned group differs little from that of all replicas, simulated together."""
+    twin = recording.twin()
+    plan = twin.plan("p99 < 40 ms", rate=20_000, **FIXED)
+    replicas, rate = plan.best.replicas, 20_000
+    arrivals = tnb.poisson(rate, 600 * replicas / rate, seed=2)
+    times = twin.times.resampled(2, round(arrivals[-1].time_us * 1000), replicas)
+    kept = tnb.simulate(CONFIG, arrivals, times, replicas=replicas, keep="latencies", seed=2)
+    late = kept.received_ns > 0.25 * kept.received_ns.max()
+    p99_ms = np.quantile(kept.latency_ns[late] / 1e6, 0.99)
+    assert replicas > 2 * GROUP
+    assert p99_ms == pytest.approx(plan.best.prediction.latency_p99_ms.value, rel=0.1)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1, 0.001])
+def test_a_share_of_the_arrivals_has_its_share_of_the_rate(recording: tnb.Recording, share: float) -> None:
+    recorded = recording.arrivals()
+    thinned = resampled_arrivals(recorded, 3, 0.5, share=share, count=4000)
+    times = [arrival.time_us for arrival in thinned]
+    assert times == sorted(times)
+    assert rate_of(thinned) == pytest.approx(2 * share * rate_of(recorded), rel=0.1)
+
+
+def test_a_plan_is_exported_for_triton_ray_and_kubernetes(recording: tnb.Recording, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    plan = recording.twin().plan("p99 < 40 ms", rate=1500, **FIXED | {"max_queue_delay_microseconds": [1000]})
+    target = plan.export(tmp_path, model_repository="pvc://claim/models")
+    written = text_format.Parse((target / "config.pbtxt").read_text(), pb.ModelConfig())
+    assert written.dynamic_batching.max_queue_delay_microseconds == 1000
+    [ray] = yaml.safe_load_all((tmp_path / "ray.yaml").read_text())
+    assert ray["applications"][0]["args"] == {"model_repository": "/models", "replicas": plan.best.replicas}
+    deployment = next(iter(yaml.safe_load_all((tmp_path / "kubernetes.yaml").read_text())))
+    assert deployment["spec"]["replicas"] == plan.best.replicas
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"constraint": "p99 < 1 ms", "rate": 10}, "expected a combination with p99 < 1 ms, got none of "),
+        ({"constraint": "fast", "rate": 10}, "constraint expected bounds such as"),
+        ({"constraint": "p99 < 50 ms", "rate": 0}, "rate must be positive, got 0"),
+        ({"constraint": "p99 < 50 ms", "rate": 10, "spare": -1}, "spare expected a number of replicas of at least 0"),
+        ({"constraint": "p99 < 50 ms", "rate": 10, "colour": [1]}, "no field 'colour'"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(recording: tnb.Recording, arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(tnb.TritonError, match=complaint):
+        recording.twin().plan(**arguments)
+
+
+def test_sequences_and_short_recordings_are_refused() -> None:
+    sequences = tnb.simulate(
+        "max_batch_size: 2 sequence_batching { }", tnb.sequences([20, 20], every_ms=10), tnb.fixed(2)
+    )
+    with pytest.raises(tnb.TritonError, match="at least 40 independent requests, got one of sequences"):
+        sequences.twin().plan("p99 < 50 ms", rate=10)
+    with pytest.raises(tnb.TritonError, match="at least 40 independent requests, got one of 1 requests"):
+        tnb.simulate(CONFIG, [(0, 1)], SERVICE).twin().plan("p99 < 50 ms", rate=10)

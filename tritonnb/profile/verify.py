@@ -1,0 +1,215 @@
+"""`Twin.verify`: compare a prediction with what a server does under the predicted configuration."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tritonnb.client.model import Model
+from tritonnb.core.accessors import extensible
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.model_config.diff import replaced
+from tritonnb.profile.examples import Inputs, Shapes
+from tritonnb.profile.load import config_of, find_model, load
+from tritonnb.profile.notebook_wait import wait
+from tritonnb.profile.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
+from tritonnb.profile.workload import LoadOptions
+from tritonnb.recording.prediction import SHARE, Figures, Prediction, Range
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.summary import columns_of
+from tritonnb.recording.twin import Twin
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.simulation.arrivals import Arrival, as_arrivals
+from tritonnb.simulation.run import instance_count
+
+#: Requests for each instance before the measurement, since the first executions of an instance take longer.
+_WARM_UP = 4
+#: The figures that a server is compared in.
+COMPARED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size")
+#: The fields of a configuration that a twin simulates.
+_SIMULATED = {"max_batch_size", "dynamic_batching", "sequence_batching", "instance_group"}
+
+
+@extensible
+@dataclass(frozen=True)
+class Verification:
+    """A prediction beside what the server did; see `Twin.verify`.
+
+    Attributes
+    ----------
+    edits : dict
+        The edited fields of the configuration.
+    prediction : Prediction
+    measured : dict of str to float
+        By the names of the prediction's figures.
+    trial : Trial
+        The load: its latencies at the client, failed requests, and the recording.
+    by_server : bool
+        Whether the latencies are those in a recording of the server, as in the twin's. Otherwise they are the client's
+        and contain the way to the server.
+    """
+
+    plot: ClassVar[Callable[..., Any]]
+
+    edits: dict[str, Any]
+    prediction: Prediction
+    measured: dict[str, float]
+    trial: Trial
+    by_server: bool
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """The relative error of each predicted value: 0.1 if it is 10 % too high."""
+        return {name: self._range(name).value / value - 1 for name, value in self.measured.items() if value}
+
+    @property
+    def outside(self) -> list[str]:
+        """The figures that lie outside their range."""
+        return [name for name, value in self.measured.items() if value not in self._range(name)]
+
+    def verdict(self) -> str:
+        """Summarize the comparison in one sentence."""
+        name, error = max(self.errors.items(), key=lambda item: abs(item[1]))
+        inside = len(self.measured) - len(self.outside)
+        text = f"{inside} of {len(self.measured)} figures within the range; largest error {error:+.0%} ({name})."
+        failed = f" {self.trial.refused} requests failed." if self.trial.refused else ""
+        return text + failed + ("" if self.by_server else " Measured by the client, with the way to the server.")
+
+    def _range(self, name: str) -> Range:
+        value: Range = getattr(self.prediction, name)
+        return value
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        outside, errors = self.outside, self.errors
+        return [
+            (name, str(self._range(name)), f"{value:.2f}", f"{errors.get(name, np.nan):+.0%}",
+             "outside" if name in outside else "within")
+            for name, value in self.measured.items()
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        head = ("", f"predicted ({SHARE:.0%} of the simulations)", "measured", "error", "range")
+        lines = [f"{a:<16}  {b:>34}  {c:>10}  {d:>6}  {e}" for a, b, c, d, e in (head, *self._rows())]
+        return "\n".join([self.verdict(), *lines, *self.prediction.remarks])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("", "predicted", "measured", "error", "range"))
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows())
+        remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in self.prediction.remarks)
+        return (
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><ul>{remarks}</ul>"
+        )
+
+
+@with_short_traceback
+def verify(
+    twin: Twin,
+    model: Model | str,
+    *,
+    rate: float | None = None,
+    arrivals: Iterable[Arrival | tuple[float, int]] | None = None,
+    inputs: Inputs = "random",
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    **edits: Any,
+) -> Verification:
+    """Apply a configuration to a running model, send it the recorded arrivals, and compare with the prediction.
+
+    The configuration that the model has now is restored at the end, even after an error or an interrupt. The model runs
+    with the scheduling, the instances and the batch size that were predicted; all else stays as it is.
+
+    Parameters
+    ----------
+    model : ModelHandle, RemoteModelHandle or str
+        ``server["NAME"]``, ``tnb.connect(URL)["NAME"]``, or a URL as for `load`. Another server must have been started
+        with explicit model control. Its latencies are read from its traces, if this process can read those, and
+        otherwise measured by the client.
+    rate, arrivals, seed
+        As for `Twin.predict`; by default the recorded arrivals.
+    inputs, shapes
+        As for `load`.
+    **edits
+        As for `Twin.predict`.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    InvalidArgumentError
+        As of `Twin.predict`, or if no request succeeds.
+    UnsupportedError
+        If another server does not accept configurations.
+
+    Examples
+    --------
+    >>> import time, tritonnb as tnb
+    >>> server = tnb.serve(port=0)
+    >>> @server.model(max_batch_size=4, dynamic_batching={})
+    ... def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...     time.sleep(0.002)
+    ...     return X
+    >>> recording = tnb.load(server["sleeps"], rate=100, arrivals="poisson", requests=60).wait().recording
+    >>> result = recording.twin().verify(server["sleeps"], max_queue_delay_microseconds=2000)
+    >>> sorted(result.measured)
+    ['latency_p50_ms', 'latency_p95_ms', 'latency_p99_ms', 'mean_batch_size', 'throughput']
+    >>> server["sleeps"].config.dynamic_batching.max_queue_delay_microseconds
+    0
+    >>> server.stop()
+    """
+    sent = twin.arrivals(rate) if arrivals is None else list(as_arrivals(arrivals))
+    prediction = twin.predict(rate=rate, arrivals=None if arrivals is None else sent, seed=seed, **edits)
+    target, stopping = find_model(model), Event()
+    config = replaced(config_of(target), twin.edited(edits), _SIMULATED)
+    options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
+
+    def measure() -> tuple[Trial, Recording | None]:
+        with restored(target):
+            apply_config(target, config)
+            instances = instance_count(config)
+            warm_up: LoadOptions = {**options, "clients": instances, "requests": _WARM_UP * instances}
+            wait_for_load(load(target, **warm_up), stopping)
+            run = partial(run_live_trial, target, {**options, "arrivals": sent}, None, stopping, dict(edits), config)
+            return _recorded_trial(model, run, len({arrival.rows for arrival in sent}) > 1)
+
+    # An interrupt stops the load. Leaving the block waits for the thread, which restores the configuration.
+    with ThreadPoolExecutor(1, "tritonnb-verify") as worker:
+        progress = f"verify: {len(sent)} requests in {sent[-1].time_us / 1e6:.0f} s"
+        trial, recording = wait(worker.submit(measure), None, lambda: progress, stopping.set)
+    if not len(trial.latencies_ms):
+        raise InvalidArgumentError(f"model '{target.name}': verify expected requests that succeed, but all failed")
+    measured = _client_figures(trial) if recording is None else _server_figures(recording)
+    return Verification(dict(edits), prediction, measured, trial, recording is not None)
+
+
+def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
+    """Run a trial; return it, and the recording of another server if this process can read its traces."""
+    trial = traced = None
+    if not isinstance(model, str | ModelHandle):
+        with suppress(TritonError), model.server.record(model.name, rows=rows) as traced:
+            trial = run()
+    trial = run() if trial is None else trial
+    recording = trial.recording or traced
+    return trial, recording if recording is not None and recording.requests else None
+
+
+def _server_figures(recording: Recording) -> dict[str, float]:
+    figures = Figures.from_columns(columns_of(recording), len(recording.instances))
+    return {name: getattr(figures, name) for name in COMPARED}
+
+
+def _client_figures(trial: Trial) -> dict[str, float]:
+    p50_ms, p95_ms, p99_ms = map(float, np.quantile(trial.latencies_ms, [0.5, 0.95, 0.99]))
+    values = (p50_ms, p95_ms, p99_ms, trial.rate, trial.mean_batch_size)
+    return dict(zip(COMPARED, values, strict=True))

@@ -1,0 +1,213 @@
+"""Predictions of a twin: the figures of simulations, with their range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.recording.latencies import latencies_from_columns
+from tritonnb.recording.learned_times import PIECES, LearnedTimes
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.engine import Columns
+from tritonnb.simulation.run import instance_count, run
+
+#: A range contains this share of the simulations.
+SHARE = 0.9
+#: What is predicted.
+FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A predicted value: the median of the simulations, and the range of 90 % of them."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_values(cls, values: Sequence[float]) -> Range:
+        """Return the range of simulated values."""
+        low, value, high = np.quantile(values, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2])
+        return cls(float(value), float(low), float(high))
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The prediction of a twin; see `Twin.predict`.
+
+    Attributes
+    ----------
+    latency_p50_ms, latency_p95_ms, latency_p99_ms : Range
+    throughput : Range
+        Requests per second.
+    mean_batch_size : Range
+        Rows.
+    utilization : Range
+        Share (0 to 1) of the time in which instances are busy.
+    remarks : tuple of str
+        What was not recorded and so is extrapolated, and what the p99 rests on.
+    """
+
+    latency_p50_ms: Range
+    latency_p95_ms: Range
+    latency_p99_ms: Range
+    throughput: Range
+    mean_batch_size: Range
+    utilization: Range
+    remarks: tuple[str, ...]
+
+    @classmethod
+    def from_runs(cls, runs: Sequence[Figures], remarks: Sequence[str] = ()) -> Prediction:
+        """Return the ranges of simulations."""
+        ranges = {name: Range.from_values([getattr(one, name) for one in runs]) for name in FIGURES}
+        return cls(**ranges, remarks=tuple(remarks))
+
+    def __repr__(self) -> str:
+        lines = [f"{name:<16} {getattr(self, name)}" for name in FIGURES]
+        return "\n".join([f"{'':<16} median ({SHARE:.0%} of the simulations)", *lines, *self.remarks])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Figures:
+    """The figures of one run, simulated or recorded: those of `Prediction`.
+
+    Attributes
+    ----------
+    latencies_ms : numpy.ndarray of float64
+        Of the requests that ran.
+    refused : int
+        Number of requests that did not run.
+    largest : int
+        Rows of the largest batch.
+    """
+
+    latencies_ms: npt.NDArray[np.float64]
+    latency_p50_ms: float
+    latency_p95_ms: float
+    latency_p99_ms: float
+    throughput: float
+    mean_batch_size: float
+    utilization: float
+    refused: int
+    largest: int
+
+    @classmethod
+    def from_columns(cls, columns: Columns, instances: int, settled: float = 0.0) -> Figures:
+        """Return the figures of a run.
+
+        Parameters
+        ----------
+        columns : Columns
+            Of at least one request.
+        instances : int
+        settled : float, optional
+            The latencies of this share (0 to 1) of the requests, the first ones, do not count: queues fill first.
+        """
+        kept = latencies_from_columns(columns)
+        last = kept.last[int(settled * len(kept.last)) :]
+        latencies_ms = kept.latency_ns[last] / 1e6
+        p50_ms, p95_ms, p99_ms = map(float, np.quantile(latencies_ms, [0.5, 0.95, 0.99]))
+        elapsed_ns = max(1, int(kept.end_ns.max() - kept.received_ns.min()))
+        return cls(
+            latencies_ms,
+            p50_ms,
+            p95_ms,
+            p99_ms,
+            throughput=len(kept.last) / elapsed_ns * 1e9,
+            mean_batch_size=int(kept.rows.sum()) / len(kept.end_ns),
+            utilization=int((kept.end_ns - kept.start_ns).sum()) / elapsed_ns / instances,
+            refused=columns.refused,
+            largest=int(kept.batch_size.max()),
+        )
+
+
+def simulated_figures(
+    config: pb.ModelConfig,
+    arrivals: list[Arrival],
+    times: LearnedTimes,
+    seed: int,
+    *,
+    settled: float = 0.0,
+    **options: Any,
+) -> Figures:
+    """Simulate arrivals with resampled execution times.
+
+    Parameters
+    ----------
+    config, arrivals, times, seed
+        As for `run`; the seed resamples the times.
+    settled : float, optional
+        As for `Figures.from_columns`.
+    **options
+        ``replicas`` and ``router``, as for `run`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If all requests are refused.
+    """
+    columns, replicas = Columns(), options.get("replicas", 1)
+    span_ns = round(arrivals[-1].time_us * 1000) + 1
+    run(config, arrivals, times.resampled(seed, span_ns, replicas), seed, columns=columns, **options)
+    if not columns.serials:
+        raise InvalidArgumentError("predict expected requests that run, but all are refused")
+    return Figures.from_columns(columns, instance_count(config) * replicas, settled)
+
+
+def resampled_arrivals(
+    recorded: Sequence[Arrival], seed: int, scale: float, *, share: float = 1.0, count: int | None = None
+) -> list[Arrival]:
+    """Return arrivals made of random pieces of recorded ones; few of them, and sequences, stay as they are.
+
+    Parameters
+    ----------
+    recorded : sequence of Arrival
+    seed : int
+    scale : float
+        Factor of the times.
+    share : float, optional
+        Each arrival is kept with this probability: what one of several servers gets.
+    count : int, optional
+        How many to return; by default as many as were recorded.
+    """
+    if len(recorded) < 2 * PIECES or any(arrival.sequence_id for arrival in recorded):
+        return [at(arrival, arrival.time_us * scale) for arrival in recorded]
+    rng = np.random.default_rng(seed)
+    size = len(recorded) if count is None else count
+    index = np.arange(size) if share >= 1 else np.cumsum(rng.geometric(share, size)) - 1
+    bounds = len(recorded) * np.arange(PIECES + 1) // PIECES
+    times_us = np.array([arrival.time_us for arrival in recorded])
+    firsts, sizes = times_us[bounds[:-1]], np.diff(bounds)
+    spans = times_us[bounds[1:] - 1] - firsts + (times_us[-1] - times_us[0]) / (len(recorded) - 1)
+    pieces = rng.integers(PIECES, size=index[-1] // sizes.min() + 1)
+    ends, begins_us = np.cumsum(sizes[pieces]), np.cumsum(spans[pieces]) - spans[pieces]
+    number = np.searchsorted(ends, index, "right")
+    piece = pieces[number]
+    place = bounds[piece] + index - (ends[number] - sizes[piece])
+    when_us = (begins_us[number] + times_us[place] - firsts[piece]) * scale
+    return [at(recorded[i], time_us) for i, time_us in zip(place.tolist(), when_us.tolist(), strict=True)]
+
+
+def at(arrival: Arrival, time_us: float) -> Arrival:
+    """Return the arrival at another time."""
+    cancel_us = None if arrival.cancel_us is None else time_us + arrival.cancel_us - arrival.time_us
+    return replace(arrival, time_us=time_us, cancel_us=cancel_us)
+
+
+def rate_of(arrivals: Sequence[Arrival]) -> float:
+    """Return the arrivals per second; 0 if all of them arrive at once."""
+    span_us = arrivals[-1].time_us - arrivals[0].time_us
+    return (len(arrivals) - 1) / span_us * 1e6 if span_us else 0.0

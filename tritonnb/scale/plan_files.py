@@ -1,0 +1,65 @@
+"""`Plan.export`: the files that carry out a plan, for Triton, Ray Serve and Kubernetes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.profile.export import export as export_model
+from tritonnb.recording.plan import Plan
+from tritonnb.scale.manifests import MOUNT, Workload, kubernetes, serve_config
+from tritonnb.scale.yaml import write_documents
+from tritonnb.server.model_handle import ModelHandle
+
+
+@with_short_traceback
+def export(
+    plan: Plan,
+    directory: str | os.PathLike[str],
+    *,
+    model: ModelHandle | None = None,
+    model_repository: str = "pvc://models",
+) -> Path:
+    """Write the planned configuration and replicas to a directory; needs PyYAML.
+
+    Parameters
+    ----------
+    directory : path
+        Created if it does not exist. It is a model repository, with *ray.yaml* for ``serve deploy`` and
+        *kubernetes.yaml* for ``kubectl apply``.
+    model : ModelHandle, optional
+        The model, whose files are copied; by default only its *config.pbtxt* is written.
+    model_repository : str, optional
+        Where pods find the repository: ``pvc://CLAIM/PATH``, ``s3://…``, ``gs://…`` or ``as://…``. Nodes of Ray find
+        that of a claim at */models*.
+
+    Returns
+    -------
+    pathlib.Path
+        The model's directory.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the URI is not one that pods can read, or the model has no files.
+    UnsupportedError
+        If PyYAML is not installed.
+
+    Examples
+    --------
+    >>> plan = recording.twin().plan("p99 < 50 ms", rate=10_000)  # doctest: +SKIP
+    >>> plan.export("planned", model_repository="s3://bucket/models")  # doctest: +SKIP
+    """
+    best, folder = plan.best, Path(directory).expanduser()
+    workload = Workload(model_repository, plan.model, best.replicas)
+    on_nodes = MOUNT if workload.claim[0] else model_repository
+    files = {
+        "kubernetes.yaml": kubernetes(workload),
+        "ray.yaml": [serve_config(on_nodes, plan.model, replicas=best.replicas)],
+    }
+    texts = {name: write_documents(documents) for name, documents in files.items()}
+    target = export_model(model or plan.model, best.config, folder)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return target
