@@ -1,4 +1,4 @@
-"""Attributes that upper packages add to recordings, results and handles: class, name and provider."""
+"""Attributes that higher layers add to recordings, results and handles: class, name and provider."""
 
 from __future__ import annotations
 

@@ -70,10 +70,10 @@ class ServerCalls(Protocol):
         """Cancel a request whose responses are no longer needed."""
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model, as the load API does; raises `TritonError` if that fails."""
+        """Load a model, as the load API does; raise `TritonError` if that fails."""
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model, as the unload API does; raises `TritonError` if that fails."""
+        """Unload a model, as the unload API does; raise `TritonError` if that fails."""
 
     def is_model_ready(self, name: str, version: int) -> bool:
         """Return whether a model version is ready; -1 is the newest version."""

@@ -126,7 +126,7 @@ class V2Client(ABC):
 
     @abstractmethod
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
-        """Change trace settings; None clears one. Returns the settings."""
+        """Change trace settings and return them; None clears a setting."""
 
     @abstractmethod
     def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
@@ -153,7 +153,7 @@ class V2HttpClient(V2Client):
         return config
 
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
-        """Change trace settings; None clears one. Returns the settings."""
+        """Change trace settings and return them; None clears a setting."""
         path = f"{model_path(model) if model else ''}/trace/setting"
         settings: Json = self._call("TraceSetting", path, dict(changes) or None)
         return settings
@@ -214,7 +214,7 @@ class V2GrpcClient(V2Client):
         return pb.ModelConfig.FromString(response.config.SerializeToString())
 
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
-        """Change trace settings; None clears one. Returns the settings."""
+        """Change trace settings and return them; None clears a setting."""
         settings = {name: {"value": _values(value)} for name, value in changes.items()}
         response = self._message("TraceSetting", settings=settings, model_name=model)
         return {

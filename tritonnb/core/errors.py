@@ -255,7 +255,7 @@ def error_message(error: BaseException) -> str:
 
 
 def strip_traceback(error: E) -> E:
-    """Remove traceback, cause and context of an error that is going to be stored; returns the error.
+    """Remove traceback, cause and context of an error that is going to be stored; return the error.
 
     The frames of a traceback refer to requests and tensors. Stored in a response, which these frames refer to, they
     would form a reference cycle, and only the garbage collector would free the tensors.

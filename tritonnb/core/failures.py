@@ -23,7 +23,7 @@ _PUBLIC_METHODS = {"__call__", "__getitem__", "__getattr__", "__setattr__", "__e
 
 
 def frames_to_notes(error: E) -> E:
-    """Replace the traceback of an exception of user code by a note, so that it can be stored; returns the exception.
+    """Replace the traceback of an exception of user code by a note, so that it can be stored; return the exception.
 
     The frames of a traceback keep tensors alive until the garbage collector runs. It becomes the ``model_error`` of a
     `TritonError`.

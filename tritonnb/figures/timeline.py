@@ -102,7 +102,7 @@ def _lane(
     base: float,
     colours: Mapping[int, str],
 ) -> bool:
-    """Draw the lane of an instance; returns whether labels are abbreviated."""
+    """Draw the lane of an instance; return whether labels are abbreviated."""
     full, preferred = rec.sizes_of(instance)
     ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
@@ -139,7 +139,7 @@ def _lane(
 def _label(
     ax: Axes, fits: Callable[[str, float, float], bool], batch: Batch, left: float, right: float, top: float
 ) -> bool:
-    """Label a batch if there is room; returns whether the label is abbreviated."""
+    """Label a batch if there is room; return whether the label is abbreviated."""
     requests = len(batch.requests)
     short = f"{requests}/{batch.size}"
     for text in (f"{pluralize(requests, 'request')}, {pluralize(batch.size, 'row')}", short):

@@ -35,7 +35,7 @@ def held_out() -> _Examples:
 
 
 def train(path: Path) -> float:
-    """Train the network and write it to a file; returns the accuracy on the held-out images."""
+    """Train the network and write it to a file; return the accuracy on the held-out images."""
     import torch
     from torch import nn
 

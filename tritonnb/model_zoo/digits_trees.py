@@ -24,7 +24,7 @@ OPTIONS = {
 
 
 def train(path: Path) -> float:
-    """Train the trees and write them to a file; returns the accuracy on the held-out images.
+    """Train the trees and write them to a file; return the accuracy on the held-out images.
 
     Raises
     ------

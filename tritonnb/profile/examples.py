@@ -93,7 +93,7 @@ def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Exam
 
 
 def _checked(spec: ModelSpec, inputs: Mapping[str, npt.ArrayLike]) -> Tensors:
-    """Validate an example; returns the arrays as the model receives them."""
+    """Validate an example; return the arrays as the model receives them."""
     request = make_request(spec, -1, inputs.tensors_for(spec) if isinstance(inputs, Prompt) else inputs)
     arrays = {name: tensor.array for name, tensor in request.inputs.items()}
     RequestValidator(spec).check(request)

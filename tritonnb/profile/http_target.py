@@ -220,7 +220,7 @@ class HttpClient:
         )
 
     async def post(self, head: bytes, body: bytes, on_data: Callable[[bytes], object] | None = None) -> Response:
-        """Send a request; returns status and body of its response.
+        """Send a request; return status and body of its response.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The trace settings of the models of a server: change them for a while, and find and clear what was left on.
+"""The trace settings of the models of a server: change them for a while, and find and clear leftover settings.
 
 A model has the server's settings until it gets its own; the value None resets a setting to the server's.
 """

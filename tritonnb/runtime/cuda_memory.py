@@ -72,7 +72,7 @@ class CudaMemory:
         return part
 
     def release(self) -> bool:
-        """Close the allocation, unless a request uses a part of it; returns whether it was closed.
+        """Close the allocation, unless a request uses a part of it; return whether it was closed.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class CudaRegion:
         return self.memory.part(offset, byte_size)
 
     def release(self) -> bool:
-        """Close the region, unless a request uses it; returns whether it was closed."""
+        """Close the region, unless a request uses it; return whether it was closed."""
         return self.memory.release()
 
     def to_dict(self) -> dict[str, str | int]:

@@ -321,7 +321,7 @@ class Engine:
         return effect
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model; returns before it is closed. An unknown name is ignored, as on Triton.
+        """Unload a model, and return before it is closed. An unknown name is ignored, as on Triton.
 
         With ``unload_dependents`` the models of an ensemble's steps are also unloaded, except those that were loaded
         by name or that another ensemble uses.

@@ -147,7 +147,7 @@ class Coordinator:
     # --- replicas -----------------------------------------------------------------------------
 
     def report(self, report: ReplicaReport) -> Mapping[int, DeploymentChange]:
-        """Return a replica reports its state; returns the changes that it has not applied, by number."""
+        """Record the state of a replica; return the changes that it has not applied, by number."""
         now = self._clock()
         self._reports[report.replica] = now, report
         self.sequences.report(report.replica, report.live, now)

@@ -156,7 +156,7 @@ class Dispatcher:
     # --- one replica --------------------------------------------------------------------------
 
     async def call(self, sequence: SequenceRequest | None, method: str, *arguments: Any) -> Any:
-        """Send a request to the replica of its sequence, or to the least loaded one; returns the response.
+        """Send a request to the replica of its sequence, or to the least loaded one; return the response.
 
         Raises
         ------

@@ -37,7 +37,7 @@ class ResponseOrder:
         self._delayed[request] = []
 
     def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
-        """Add a response; returns the ``(request, response)`` pairs to send now, in order.
+        """Add a response; return the ``(request, response)`` pairs to send now, in order.
 
         Responses of a request that was not added are sent immediately.
         """

@@ -215,7 +215,7 @@ class EnsembleRun:
         return number
 
     def put(self, arrival: TensorArrival, tensors: Mapping[str, object], iteration: int) -> list[EnsembleStep]:
-        """Add tensors, by their names at the source; returns the steps that can run now."""
+        """Add tensors, by their names at the source; return the steps that can run now."""
         values = self._values.get(iteration)
         if values is None:
             values = self._values[iteration] = {}

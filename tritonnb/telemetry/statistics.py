@@ -189,7 +189,7 @@ class ModelStatistics:
         self.compute.add_sums(event)
 
     def _batch(self, size: int) -> _Compute:
-        """Count an execution with this many rows; returns the statistics of that batch size."""
+        """Count an execution with this many rows; return the statistics of that batch size."""
         self.execution_count += 1
         self.last_inference_ms = time.time_ns() // 1_000_000
         batch = self.batches.get(size)

@@ -44,7 +44,7 @@ class Packer:
         self._has_written = False
 
     def add(self, tensor: Tensor) -> Place:
-        """Add a tensor; returns its place in the payload."""
+        """Add a tensor; return its place in the payload."""
         array = tensor.array
         raw = encode_bytes(array) if array.dtype.kind == "O" else None
         length = array.nbytes if raw is None else len(raw)

@@ -55,7 +55,7 @@ class NativeBatch:
         self._lock = threading.Lock()
 
     def add(self, writer: RequestWriter, index: int) -> int:
-        """Describe a request to the shim; returns its handle."""
+        """Describe a request to the shim; return its handle."""
         request, token = self._execution.requests[index], next(_tokens)
         handle, memory = writer.write(request, token)
         self._pending[token] = _Pending(index, memory, answered=False)

@@ -56,7 +56,7 @@ def shim_sources() -> list[Path]:
 
 
 def compile_shim(output: Path, flags: Sequence[str] = ()) -> str:
-    """Compile the shim; returns the compiler's warnings.
+    """Compile the shim; return the compiler's warnings.
 
     Raises
     ------

@@ -165,7 +165,7 @@ def _output(field: bytes) -> str:
 
 
 def _string(data: bytes, tag: int, at: int) -> tuple[str, int]:
-    """Read a string field; returns it, and where it ends."""
+    """Read a string field; return it and its end."""
     if data[at] != tag:
         raise NotPlainError
     length, start = _varint(data, at + 1, _LENGTH_BITS)
@@ -175,7 +175,7 @@ def _string(data: bytes, tag: int, at: int) -> tuple[str, int]:
 
 
 def _varint(data: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Read a number; returns it, and where it ends."""
+    """Read a number; return it and its end."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

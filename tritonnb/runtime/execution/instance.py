@@ -218,7 +218,7 @@ class Instance:
             )
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:
-        """Execute a batch without the scheduler, and wait; returns the error that ``execute`` raised."""
+        """Execute a batch without the scheduler, and wait; return the error that ``execute`` raised."""
         finished: asyncio.Future[TritonError | None] = self._loop.create_future()
         done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
         try:

@@ -73,7 +73,7 @@ class ResponseCache:
         return response
 
     def insert(self, key: Key, response: InferResponse) -> bool:
-        """Store a response unless it is too large; returns False if the key is already in the cache."""
+        """Store a response unless it is too large; return False if the key is already in the cache."""
         if key in self._responses:
             return False
         size = _packed_size(response)

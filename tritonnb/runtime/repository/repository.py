@@ -137,7 +137,7 @@ class ModelRepository:
         model.files = loaded_files
 
     async def _change_instances(self, model: RepositoryModel, source: ModelSource, versions: Sequence[int]) -> bool:
-        """Change the instances of versions that are served; returns False if an instance could not be created."""
+        """Change the instances of versions that are served; return False if an instance could not be created."""
         async with model.lock:
             assert model.source is not None
             served = [self.table.get(source.name, version) for version in versions]

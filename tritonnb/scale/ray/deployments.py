@@ -34,7 +34,7 @@ _REPORT_S = 1.0
 
 
 class CoordinatorDeployment:
-    """The deployment with one replica that holds what the others share."""
+    """The deployment with one replica that holds the shared state of the others."""
 
     def __init__(self) -> None:
         self._state = Coordinator()

@@ -203,7 +203,7 @@ class RequestParser:
                 rest = None
 
     def _parse(self, data: bytes, from_line: bool) -> bytes | None:
-        """Feed httptools; returns the bytes that remain to be fed, None if there are none."""
+        """Feed httptools; return the bytes that remain to be fed, None if there are none."""
         heads, before = self.heads, self.heads + self._parts
         self._size = len(data)
         remaining: bytes | None = None
