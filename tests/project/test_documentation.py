@@ -83,6 +83,13 @@ def test_installation_page_names_every_optional_extra() -> None:
     assert named == set(project["optional-dependencies"])
 
 
+@pytest.mark.parametrize(
+    "term", ["dynamic batcher", "queue delay", "correlation ID", "instance group", "`sequence_id`"]
+)
+def test_glossary_has_tritons_term_for_the_search_of_the_site(term: str) -> None:
+    assert f"\n{term}\n" in (ROOT / "docs/glossary.md").read_text("utf-8")
+
+
 def test_version_is_written_once() -> None:
     assert "version" not in (ROOT / "CITATION.cff").read_text().replace("cff-version", "")
     pyproject = (ROOT / "pyproject.toml").read_text()
