@@ -10,7 +10,7 @@ from typing import Any, cast
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import NotFoundError
+from tritonnb.core.errors import NotFoundError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.endpoint import HttpEndpoint
 from tritonnb.endpoints.http.options import HttpOptions
@@ -57,6 +57,9 @@ class Echo:
             self.held.put_nowait(request)
         else:
             self.answer(request)
+
+    def report_refusal(self, error: TritonError) -> None:
+        pass
 
     def answer(self, request: InferRequest) -> None:
         tensor = request.inputs["X"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
 from tritonnb.core.packed_events import pack
@@ -21,7 +25,7 @@ LIMITED = """name: "m" max_batch_size: 4
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(port=0) as server:
+    with Server(port=0, grpc_port=0) as server:
 
         @server.model(max_batch_size=8)
         def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
@@ -72,6 +76,52 @@ def test_failed_requests_are_in_tiles_charts_and_list(server: Server) -> None:
     assert (errors["value"], errors["level"], errors["note"]) == ("0.6", "error", "75 % of the requests failed")
     assert (model["errors"], model["problem"]) == (numbers["errors"], errors["note"])
     assert sum(monitor.series("fails")["errors"]) == 3
+    monitor.close()
+
+
+def post(route: str, body: bytes) -> Callable[[Server], None]:
+    def send(server: Server) -> None:
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/fails/{route}", body).close()
+
+    return send
+
+
+def call_over_grpc(server: Server) -> None:
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        client.infer("fails", [grpcclient.InferInput("Y", [1, 1], "FP32").set_data_from_numpy(np.ones((1, 1), "f"))])
+
+
+#: Requests that are refused before they reach the scheduler.
+INVALID: list[Callable[[Server], Any]] = [
+    lambda server: server["fails"](X=[[1.0, 2.0]]),
+    post("infer", b"{"),
+    post("infer", b'{"inputs": [{"name": "Y", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}'),
+    post("generate", b"{"),
+    call_over_grpc,
+]
+
+
+def test_requests_refused_before_the_queue_are_lost_requests_in_every_view(server: Server) -> None:
+    monitor, view = ServerMonitor(server), server["fails"].watch()
+    with server.record() as rec:
+        for call in INVALID:
+            with pytest.raises((tnb.TritonError, urllib.error.HTTPError, InferenceServerException)):
+                call(server)
+        server["fails"](X=[[1.0]])
+    while not sum(monitor.series("fails")["n"]):  # the last request
+        monitor.update()
+    (tile,) = (tile for tile in monitor.tiles("fails") if tile["label"] == "errors")
+    assert rec.summary()["refused"] == len(rec.refused) == len(INVALID)
+    assert sum(monitor.series("fails")["errors"]) == len(INVALID)
+    assert (tile["value"], tile["level"]) == ("1", "error")
+    assert tile["note"].startswith("83 % of the requests were refused: ")
+    assert len(tile["note"]) < 200
+    assert monitor.models()[0]["problem"] == tile["note"]
+    view.refresh_last_state()
+    assert view.history["counts"]["requests"] == 1 + view.history["counts"]["refused"] == 1 + len(INVALID)
+    assert view.history["depth"] == 0
+    assert server["fails"].stats()["inference_stats"]["fail"]["count"] == 0  # as Triton
+    view.close()
     monitor.close()
 
 

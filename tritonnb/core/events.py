@@ -47,7 +47,8 @@ class RequestRefused:
     """A request will not run.
 
     ``counted_as`` is its failure reason in the statistics (``REJECTED``, ``CANCELED``, ``OTHER``), or
-    empty if Triton does not count it because it never entered the queue.
+    empty if Triton does not count it because it never entered the queue. A request that is invalid, and so was not
+    offered to the scheduler, has no `RequestArrived`; its ``size`` is 1.
     """
 
     time_ns: int

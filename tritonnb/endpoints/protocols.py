@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec
@@ -36,6 +37,9 @@ class InferenceModel(ResponseModel, Protocol):
 
     def submit(self, request: InferRequest, trace: Trace | None = None, /) -> None:
         """Queue the request."""
+
+    def report_refusal(self, error: TritonError, /) -> None:
+        """Report a request to the model that cannot be read."""
 
 
 class Models(Protocol):

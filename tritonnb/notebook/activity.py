@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import repeat, starmap
+from textwrap import shorten
 from weakref import WeakKeyDictionary
 
 from tritonnb.core.errors import TritonError
@@ -34,6 +35,8 @@ _ARRIVED = RequestArrived.__name__
 _KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit, RequestRefused)}
 #: A queue grows if in the last seconds this many requests more have come than were answered, and this share of them.
 _GROWTH, _GROWTH_SHARE = 20, 0.1
+#: Characters of the reason why requests were refused.
+_LONGEST_REASON = 140
 
 
 class EventQueue:
@@ -109,7 +112,7 @@ class Activity:
             counters.add_refusal(event.time_ns)
             messages = self._refusals.setdefault(event.model, deque(maxlen=100))
             reason = event.message.partition("] ")[2] if event.message.startswith("[request id:") else event.message
-            messages.append((self.number_at(event.time_ns), reason or "cancelled"))
+            messages.append((self.number_at(event.time_ns), shorten(reason, _LONGEST_REASON) or "cancelled"))
         elif isinstance(event, EnsembleExecuted) and event.failed:
             counters.add_failure(event.time_ns)
         elif isinstance(event, CacheHit | EnsembleExecuted):

@@ -249,9 +249,11 @@ class BatchTracker:
         event: Any = unpack(packed)
         self.counts.refused += 1
         arrived = self._waiting.pop(event.serial, None)
-        if arrived is not None or self._earlier:
+        if arrived is not None or (self._earlier and event.counted_as):
             self._earlier -= arrived is None
             self._depth.change(event.time_ns, -1, self._counters)
+        elif not event.counted_as:
+            self.counts.requests += 1  # it was refused before it could wait
         self._refusals.append((event, arrived))
 
     def _batch_sent(self, packed: Packed) -> None:

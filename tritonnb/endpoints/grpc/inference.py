@@ -16,6 +16,7 @@ from tritonnb.endpoints.grpc.plain_request import PlainRequest
 from tritonnb.endpoints.protocols import InferenceEngine, InferenceModel
 from tritonnb.endpoints.request_rules import check_forwarded, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
@@ -84,15 +85,12 @@ class Inference:
             If the request is refused at once.
         """
         served = engine.table.get(message.model_name, version_number(message.model_version))
-        if served.decoupled and not streaming:
-            raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
         self = cls(served, message, on_response)
-        if isinstance(message, PlainRequest):
-            read = message.to_infer_request(served.spec, served.version, self._responded)
-        else:
-            self.wants_empty_final = streaming and wants_empty_final(message)
-            read = read_request(message, served.spec, served.version, engine.shared_memory, self._responded)
-        self.request, self._response_format = read
+        try:
+            self._read(engine.shared_memory, streaming)
+        except TritonError as error:
+            served.report_refusal(error)
+            raise
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         try:
             if headers:
@@ -108,6 +106,17 @@ class Inference:
             self._release()
             raise
         return self
+
+    def _read(self, shared_memory: SharedMemory, streaming: bool) -> None:
+        served, message = self._served, self.message
+        if served.decoupled and not streaming:
+            raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
+        if isinstance(message, PlainRequest):
+            read = message.to_infer_request(served.spec, served.version, self._responded)
+        else:
+            self.wants_empty_final = streaming and wants_empty_final(message)
+            read = read_request(message, served.spec, served.version, shared_memory, self._responded)
+        self.request, self._response_format = read
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
         """Serialize the ``ModelInferResponse`` of a response, in parts of which none is a copy of a large tensor.

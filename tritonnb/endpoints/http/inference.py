@@ -22,7 +22,7 @@ from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_reader import RequestReader, header_length
 from tritonnb.endpoints.http.routes import OPENAI_PATHS, V2_ROUTES, routed_path
 from tritonnb.endpoints.http.transport.exchange import LARGE_BODY, Exchange, LightHeaders, MessageDelegate
-from tritonnb.endpoints.protocols import Models, ResponseModel
+from tritonnb.endpoints.protocols import InferenceModel, Models
 from tritonnb.endpoints.request_rules import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.models.validation import IncompleteStringError
@@ -126,7 +126,7 @@ class Inference:
         self._head = head
         self._exchange = exchange
         self._received_ns = received_ns
-        self._served: ResponseModel | None = None
+        self._served: InferenceModel | None = None
         self._request: InferRequest | None = None
         self._response_format: ResponseFormat | None = None
         self._trace: Trace | None = None
@@ -172,7 +172,9 @@ class Inference:
             self._exchange.set_close_callback(self._cancel)
             served.submit(request, self._trace)
         except TritonError as error:
-            log_failed("" if self._request is None else self._request.id, error)
+            if request is None and self._served is not None:
+                self._served.report_refusal(error)
+            log_failed("" if request is None else request.id, error)
             self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
         except Exception as error:
             failure = _log_unexpected(error)

@@ -14,7 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import CacheHit, CacheMiss, Event, RequestRefused
 from tritonnb.core.json_types import ModelMetadata, TensorMetadata
 from tritonnb.core.messages import InferRequest, InferResponse, RequestHandler, RequestTrace, Respond
 from tritonnb.model_config.model_files import model_file
@@ -210,7 +211,11 @@ class ServedModel:
     def _accept(self, request: InferRequest) -> None:
         """Validate and number a request, and pass it to the driver."""
         if not request.checked:
-            self.check(request)
+            try:
+                self.check(request)
+            except TritonError as error:
+                self.report_refusal(error)
+                raise
         request.model_name = self.name
         request.model_version = self.version
         request.accepted_by = self.driver
@@ -219,6 +224,11 @@ class ServedModel:
             request.received_ns = now
         request.serial = next(_serials)
         self.driver.accept(request, now)
+
+    def report_refusal(self, error: TritonError) -> None:
+        """Emit the event of a request that is refused before it is offered to the scheduler."""
+        now = time.monotonic_ns()
+        self.emit(RequestRefused(now, self.name, self.version, next(_serials), 1, now, error.message, ""))
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
         """Pass a response on; after the final one the request is no longer in flight."""

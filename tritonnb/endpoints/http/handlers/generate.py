@@ -186,19 +186,26 @@ class GenerateHandler(Handler):
 
     async def post(self, model: str, version: str | None = None) -> None:
         """Run an inference; the status is that of the first response."""
-        self._served = self.engine.model(model, version_number(version))
-        if self.request.headers.get("Content-Encoding", "identity") != "identity":
-            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        served = self._served = self.engine.model(model, version_number(version))
         if self.engine.tracer.active:
             self._trace = self.engine.tracer.sample(model, self.request.headers)
-        request = self._request = read_generate_request(
-            self._served.spec, self._served.version, self.request.body, self.max_input_size, self._on_response
-        )
-        self._served.submit(request, self._trace)
+        try:
+            request = self._request = self._read(served)
+        except TritonError as error:
+            served.report_refusal(error)
+            raise
+        served.submit(request, self._trace)
         try:
             await (self._stream(request) if self._streaming else self._respond_once(request))
         except StreamClosedError:  # the client has disconnected, which may not have been reported yet
             self.on_connection_close()
+
+    def _read(self, served: ServedModel) -> InferRequest:
+        if self.request.headers.get("Content-Encoding", "identity") != "identity":
+            raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        return read_generate_request(
+            served.spec, served.version, self.request.body, self.max_input_size, self._on_response
+        )
 
     def on_connection_close(self) -> None:
         """Called when the client has disconnected (Tornado's interface)."""
