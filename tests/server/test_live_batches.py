@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.events import BatchSent
 from tritonnb.server.server import Server
 
 THIRD = 100
@@ -72,3 +73,29 @@ def test_simulated_batches_equal_the_expected_ones(
         if seen == batches:
             break
     assert seen == batches
+
+
+def test_a_reason_says_by_how_much_a_batch_was_sent_late() -> None:
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 20_000})
+        def timed(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X
+
+        def hold_loop() -> None:
+            until = time.monotonic() + 0.06
+            while time.monotonic() < until:
+                pass
+
+        async def call_while_python_is_busy() -> None:
+            call = asyncio.create_task(server["timed"].infer_async(X=np.ones((1, 1), np.float32)))
+            await asyncio.sleep(0)
+            server.call(hold_loop)
+            await call
+
+        with server.record() as rec:
+            asyncio.run(call_while_python_is_busy())
+    (sent,) = (event for event in rec.events if isinstance(event, BatchSent))
+    (request,) = rec.requests
+    assert sent.facts["waited_ns"] + sent.facts["late_ns"] == pytest.approx(sent.time_ns - request.queued_ns, abs=1e5)
+    assert rec.batches[0].why.endswith(" later, because Python was busy")

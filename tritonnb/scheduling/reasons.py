@@ -88,7 +88,7 @@ def explain(reason: Reason) -> str:
     """
     facts = reason.facts
     cause = _CAUSES[reason.rule](facts)
-    words = f"{_batch(facts)}: {cause}{_dispatch(facts)}" if "requests" in facts else cause
+    words = f"{_batch(facts)}: {cause}{_dispatch(facts)}{_lateness(facts)}" if "requests" in facts else cause
     return f"{words} (inferred)" if facts.get("inferred") else words
 
 
@@ -126,6 +126,12 @@ def _dispatch(facts: Facts) -> str:
     if idle:
         return f"{words}; {instance} idle for {_ms(idle)}"
     return f"{words}; {instance} {'just became free' if facts.get('has_run', True) else 'idle from the start'}"
+
+
+def _lateness(facts: Facts) -> str:
+    """Describe by how much the server's event loop carried out a decision later than it was due."""
+    late = facts.get("late_ns", 0)
+    return f"; sent {_ms(late)} later, because Python was busy" if late else ""
 
 
 #: Descriptions of passes that were not triggered by an arrival or the delay.

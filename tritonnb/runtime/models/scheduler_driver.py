@@ -40,6 +40,9 @@ from tritonnb.scheduling.from_config import make_scheduler, reconfigure_schedule
 from tritonnb.scheduling.instances import RateLimiter
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
+#: By how much a timer must be late for the reason of a batch to say so, in ns.
+_LATE_NS = 1_000_000
+
 
 class SchedulerDriver:
     """Drives the scheduler of a served model.
@@ -376,7 +379,13 @@ class SchedulerDriver:
     def _wake_if_due(self, now: int) -> None:
         """Pass due timeouts to the scheduler with the times at which they were due, since timers fire late."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
-            self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
+            due = max(due, self._last_ns)
+            decisions = self.scheduler.wake(due)
+            if now - due >= _LATE_NS:
+                for decision in decisions:
+                    if type(decision) is Execute:
+                        decision.reason.facts["late_ns"] = now - due
+            self._carry_out(decisions, now)
         self._last_ns = now
 
     def _wake(self) -> None:
