@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -74,6 +74,15 @@ def test_priority_colours_are_distinguishable_and_ordered_by_contrast(theme: str
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
+@pytest.mark.parametrize(("levels", "expected"), [(1, 1), (2, 3), (3, 1.9), (5, 1.2)])
+def test_few_priorities_differ_more_in_lightness(theme: str, levels: int, expected: float) -> None:
+    shown = [palette.priority(level, levels) for level in range(1, levels + 1)]
+    if theme == "dark":
+        shown = [palette.DARK[colour] for colour in shown]
+    assert min([contrast(*pair) for pair in pairwise(shown)], default=1) >= expected
+
+
+@pytest.mark.parametrize("theme", BACKGROUNDS)
 def test_priority_colours_differ_from_other_colours_of_the_picture(theme: str) -> None:
     themed, levels = colours(theme), palette.themes()[theme]["priorities"]
     differences = {
@@ -111,4 +120,4 @@ def test_style_sheet_has_the_colours_of_both_themes() -> None:
 
 def test_colours_repeat_after_the_last_one() -> None:
     assert palette.series(7) == palette.series(0)
-    assert [palette.priority(level) for level in (0, 1, 9)] == [palette.PRIORITIES[at] for at in (0, 0, -1)]
+    assert [palette.priority(level, 9) for level in (0, 1, 9)] == [palette.PRIORITIES[at] for at in (0, 0, -1)]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 QUEUE, INPUT, COMPUTE, OUTPUT = "#2A1C84", "#31939E", "#0072B2", "#DB6D01"
 #: Refused and failed requests; the selected object and the cursor; null requests; limits of the configuration.
 REFUSAL, SELECTION, NULL, LIMIT = "#B91F0D", "#7B4053", "#767676", "#121F00"
-#: Priority levels from 1, in the order of lightness; lower priorities have the last colour.
+#: Priority levels, in the order of lightness: `priority` spreads those of a model over them.
 PRIORITIES = ("#0F0F0F", "#3C2D2D", "#5A3C2D", "#875A4B", "#A57869")
 #: Distinguish requests, sequences and other items of a series; their order has no meaning.
 SERIES = ("#5372BE", "#5D2B3C", "#D95E35", "#42908E", "#3A3BA3", "#6D220A", "#AB7866")
@@ -43,9 +43,14 @@ def series(number: int) -> str:
     return SERIES[number % len(SERIES)]
 
 
-def priority(level: int) -> str:
-    """Return the colour of a priority level, from 1."""
-    return PRIORITIES[min(max(level, 1), len(PRIORITIES)) - 1]
+def priority(level: int, levels: int) -> str:
+    """Return the colour of a priority level, from 1, of a model with so many: few levels differ more in lightness.
+
+    Levels beyond the number of colours have the last one.
+    """
+    last = min(max(levels, 2), len(PRIORITIES)) - 1
+    at = min(max(level, 1) - 1, last)
+    return PRIORITIES[round(at * (len(PRIORITIES) - 1) / last)]
 
 
 def tint(colour: str, share: float = 0.5) -> str:

@@ -220,9 +220,13 @@ def _depth_band(ax: Axes, scale: TimeScale, waits: list[Wait], base: float) -> d
 
 def _priority_colours(rec: Recording, waits: list[Wait]) -> dict[int, str]:
     """Return a colour for each priority, if there are several; requests without one have the default level."""
-    default = max([config.dynamic_batching.default_priority_level for config in rec.configs.values()], default=0)
+    batchers = [config.dynamic_batching for config in rec.configs.values()]
+    default = max([batcher.default_priority_level for batcher in batchers], default=0)
     levels = {wait.priority: wait.priority or default for wait in waits if not wait.refused}
-    return {level: priority(levels[level]) for level in sorted(levels)} if len(set(levels.values())) > 1 else {}
+    if len(set(levels.values())) < 2:
+        return {}
+    count = max([batcher.priority_levels for batcher in batchers] + list(levels.values()))
+    return {level: priority(levels[level], count) for level in sorted(levels)}
 
 
 def _legend(rec: Recording, has_short_labels: bool) -> str:

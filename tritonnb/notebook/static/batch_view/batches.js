@@ -1,7 +1,7 @@
 // Draws the lanes of instances with their batches.
 
 import { drawGhosts } from "./ghosts.js";
-import { LABELS, TOP, isFocus, requestColour, waitColour } from "./layout.js";
+import { LABELS, TOP, isFocus, requestColour, requestLabel, waitColour } from "./layout.js";
 import { drawGeneration, idleTargets } from "./static_batch.js";
 import { formatMs, pluralize } from "./words.js";
 
@@ -97,7 +97,7 @@ function slicesOf(frame, batch, height, width) {
   const rows = batch.members.reduce((sum, member) => sum + (member ? member.rows : 1), 0);
   const slices = batch.members.map((member) =>
     member
-      ? [member, (height * member.rows) / rows, requestColour(frame, member), member.label]
+      ? [member, (height * member.rows) / rows, requestColour(frame, member), requestLabel(frame.timeline, member)]
       : [null, height / rows, null, ""]);
   if (((height / rows >= 3 || batch.generated) && width >= 5) || slices.length <= 1) return slices;
   const heights = new Map();

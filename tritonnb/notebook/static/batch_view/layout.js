@@ -73,12 +73,20 @@ function gutterWidth(surface, timeline) {
 
 const seriesColour = (theme, number) => theme.series[number % theme.series.length];
 
-const priorityColour = (theme, level) => theme.priorities[Math.min(Math.max(level, 1), theme.priorities.length) - 1];
+// Few levels are spread over the colours, so that they differ more in lightness.
+function priorityColour({ priorities }, level, levels) {
+  const last = Math.min(Math.max(levels, 2), priorities.length) - 1;
+  const at = Math.min(Math.max(level, 1) - 1, last);
+  return priorities[Math.round((at * (priorities.length - 1)) / last)];
+}
+
+// The name of a request in the picture.
+const requestLabel = ({ meta }, { label, priority }) => (meta.priorities ? `P${priority} · ${label}` : label);
 
 // By priority if the model has priorities; a few requests have a colour each.
 function requestColour({ surface, timeline }, { label, priority }) {
   const { theme } = surface;
-  if (timeline.meta.priorities) return priorityColour(theme, priority);
+  if (timeline.meta.priorities) return priorityColour(theme, priority, timeline.meta.priorities);
   if (timeline.counts.requests > COLOURED_REQUESTS) return theme.compute;
   return seriesColour(theme, timeline.colourNumber(`request ${label}`));
 }
@@ -110,4 +118,4 @@ function niceRows(rows) {
 
 export { AXIS, BACKLOG, BAND, GAP, LABELS, RIGHT, TOP };
 export { Scale, gutterWidth, heightOf, lanesOf, layoutOf, maximum, niceRows };
-export { isFocus, priorityColour, requestColour, sequenceColour, waitColour };
+export { isFocus, priorityColour, requestColour, requestLabel, sequenceColour, waitColour };

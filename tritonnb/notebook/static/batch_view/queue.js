@@ -1,6 +1,6 @@
 // Draws the waiting requests: a line for each, from its arrival until it is sent or refused.
 
-import { isFocus, maximum, waitColour } from "./layout.js";
+import { isFocus, maximum, requestLabel, waitColour } from "./layout.js";
 
 function drawQueue(frame, top) {
   const { timeline, scale, layout, batches, end } = frame;
@@ -20,7 +20,7 @@ function drawQueue(frame, top) {
 }
 
 function drawWaits(frame, waits, top) {
-  const { surface, scale, selected, focus, targets, queueStep: step } = frame;
+  const { surface, timeline, scale, selected, focus, targets, queueStep: step } = frame;
   const byColour = new Map(); // colour -> [lines, begins]
   const rows = new Map(); // queue row -> [begin, end, label]
   for (const [member, until, batch] of waits) {
@@ -42,7 +42,7 @@ function drawWaits(frame, waits, top) {
       frame.focusLines.push([[[begin, y], [end, y]], { stroke: surface.theme.selection, line: 4 }]);
     }
     if (!rows.has(row)) rows.set(row, []);
-    rows.get(row).push([begin, end, member.label, y]);
+    rows.get(row).push([begin, end, requestLabel(timeline, member), y]);
   }
   const lengths = waits.map(([member, until]) => scale.clamp(until) - scale.clamp(member.queued));
   const median = lengths.sort((one, other) => one - other)[lengths.length >> 1] ?? 0;
