@@ -372,3 +372,14 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
+
+
+def test_the_error_of_an_action_is_gone_with_the_text_that_it_was_about(editor: ConfigEditor) -> None:
+    valid = editor.text
+    editor.text = valid.replace("max_batch_size: 8", "max_batch_size: }")
+    with pytest.raises(TritonError):
+        editor.apply()
+    assert editor.status["level"] == "error"
+    editor.text = valid
+    editor.settle()
+    assert (editor.status["outcome"], editor.status["level"]) == ("", "")

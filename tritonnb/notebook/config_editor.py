@@ -46,9 +46,7 @@ _APPLIED = {
 }
 
 _COMPLETED = "Nothing to apply: without a batcher in the text, the model or its backend enables dynamic_batching."
-
 _FAILED = "The model failed to load and is not served: correct its configuration and apply it."
-
 _UNLOADED = "The model has been unloaded: this is its last configuration. Load the model again to apply another one."
 
 #: The open editors.
@@ -127,6 +125,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._not_saved: str | None = None
+        self._error = ""  # of the last action that failed
         self._running_text = text_of(self._running, self._file.text, self._checked)
         status = {"busy": "", "outcome": "", "level": "", "outside": False, "loaded": True, "ended": False}
         super().__init__(
@@ -223,7 +222,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
             try:
                 future.set_result(job())
             except Exception as error:
-                self._show_outcome("error", str(error))
+                self._show_error(error)
                 future.set_exception(error)
 
         if not self._worker.submit(run):
@@ -256,6 +255,8 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         text = self.text
         if self.report.get("text") != text:
             self.report = self._report(text)
+            if self.status["outcome"] == self._error:  # it was about the text before
+                self._show_outcome("", "")
 
     def _draft(self) -> pb.ModelConfig | None:
         """Return the edited configuration if it could be applied and differs from the running one."""
@@ -351,6 +352,10 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _show_outcome(self, level: str, outcome: str) -> None:
         self.status = {**self.status, "outcome": outcome, "level": level}
 
+    def _show_error(self, error: Exception) -> None:
+        self._error = str(error)
+        self._show_outcome("error", self._error)
+
     def _report(self, text: str) -> Json:
         return report_on(text, self._checked, self._model().name, self._running, self._running_text, self._failure)
 
@@ -385,14 +390,11 @@ def _on_message(editor: ConfigEditor, content: Json, buffers: Any) -> None:
         try:
             editor.set_field(content["path"], content["value"])
         except (ConfigSyntaxError, TypeError, ValueError, KeyError) as error:
-            editor._show_outcome("error", str(error))
+            editor._show_error(error)
     elif action in _ACTIONS:
         editor._submit(_ACTIONS[action].__get__(editor))
 
 
 _ACTIONS: dict[str, Callable[[ConfigEditor], Any]] = {
-    "apply": ConfigEditor._apply,
-    "revert": ConfigEditor._revert,
-    "save": ConfigEditor._save,
-    "take_file": ConfigEditor._take_file,
+    name: getattr(ConfigEditor, f"_{name}") for name in ("apply", "revert", "save", "take_file")
 }
