@@ -223,6 +223,25 @@ def test_recording_opens_in_the_same_view() -> None:
     assert view.svg().startswith("<svg role=")
     assert rec.plot.alt("timeline") in view.svg()
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
+    assert rec.view() is view
+    view.close()
+    assert rec.view() is not view
+
+
+def test_view_without_an_output_sends_nothing_until_it_is_displayed_again(
+    server: Server, watched: tuple[LiveBatchView, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, sent = watched
+    monkeypatch.setattr(live_batch_view, "_ABSENT_S", 0.01)
+    for in_sight in (True, None):
+        view._handle_custom_msg({"view": "one", "in_sight": in_sight}, [])
+    server["double"](X=[[1]])
+    while not view._session.quiet:
+        pass
+    assert not view.refresh_last_state()
+    assert all(delivery["counts"]["requests"] == 0 for delivery in sent)
+    view._handle_custom_msg({"view": "another", "in_sight": True}, [])
+    assert view.history["counts"]["requests"] == 1
 
 
 def test_recording_shows_everything_that_was_refused() -> None:
@@ -266,10 +285,10 @@ def test_history_holds_events_at_the_end_of_a_cell_unless_a_browser_shows_the_vi
     server: Server, watched: tuple[LiveBatchView, list[Any]]
 ) -> None:
     view, _ = watched
-    view._in_sight = {"one": True}
     server["double"](X=[[1]])
-    assert not view.refresh_last_state()
-    view._in_sight = {}
     assert view.refresh_last_state()
     assert len(view.history["batches"]["n"]) == 1
     assert not view.refresh_last_state()  # no request since
+    server["double"](X=[[1]])
+    view._handle_custom_msg({"view": "one", "in_sight": True}, [])
+    assert not view.refresh_last_state()

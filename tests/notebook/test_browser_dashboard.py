@@ -102,7 +102,7 @@ def test_applied_configuration_is_marked_and_charts_are_read_with_the_keyboard(
     page: NotebookPage, dashboard: Any
 ) -> None:
     page.execute("c = server['digits'].config; c.dynamic_batching.max_queue_delay_microseconds = 900; c.apply()")
-    dashboard.get_by_role("listitem").filter(has_text="max_queue_delay_microseconds: 500 → 900").wait_for()
+    dashboard.get_by_role("row").filter(has_text="max_queue_delay_microseconds: 500 → 900").wait_for()
     charts = dashboard.get_by_role("group", name="Charts over time")
     charts.focus()
     page.browser_page.keyboard.press("ArrowLeft")

@@ -10,13 +10,15 @@ from google.protobuf import text_format
 
 from tests.notebook.browser import ROOT
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.dashboard import Graph
+from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.widget_files import stylesheet
 from tritonnb.recording.ensemble_graph import ensemble_graph
 
 OPEN = """async ([source, graph]) => {
   const { default: widget } = await import(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
-  const model = { get: () => graph, on: () => {}, off: () => {} };
+  window.messages = [];
+  const send = (message) => window.messages.push(message);
+  const model = { get: () => graph, on: () => {}, off: () => {}, send };
   widget.render({ model, el: document.getElementById("root") });
 }"""
 RECTANGLES = """() => [...document.querySelectorAll(".tnb-box")].map((node) => {
@@ -76,4 +78,16 @@ def test_graph_follows_its_width(browser: Any) -> None:
     page.wait_for_function("document.querySelector('.tnb-graph svg').getBoundingClientRect().width < 500")
     page.set_viewport_size({"width": 1300, "height": 900})
     page.wait_for_function("document.querySelector('.tnb-graph svg').getBoundingClientRect().width > 900")
+    page.close()
+
+
+def test_a_step_is_selected_with_a_click_and_with_the_keyboard(browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
+    page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])
+    names = page.get_by_role("button").evaluate_all("(nodes) => nodes.map(({ dataset }) => dataset.name)")
+    page.get_by_role("button").nth(0).click()
+    page.get_by_role("button").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.messages") == [{"select": name} for name in names[:2]]
     page.close()

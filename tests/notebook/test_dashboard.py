@@ -94,7 +94,7 @@ def test_dashboard_follows_the_server(server: Server, dashboard: Dashboard) -> N
     statistics = Parts(dashboard).tab("Statistics")
     assert "No request has been executed yet" in statistics.value
     server["add_sub"](INPUTS)
-    until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
+    until(statistics, "value", lambda: "1 row of 1 request in 1 execution:" in statistics.value)
 
 
 @pytest.mark.slow
@@ -115,11 +115,18 @@ def test_tiles_charts_and_list_count_what_was_executed(server: Server, dashboard
 @pytest.mark.slow
 def test_applied_configuration_is_marked_in_the_charts(server: Server, dashboard: Dashboard) -> None:
     charts = Parts(dashboard).tab("Live").children[-1]
+    server["add_sub"](INPUTS)
+    until(charts, "recent", lambda: charts.recent["n"] == 1)
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 500
     config.apply()
-    until(charts, "marks", lambda: bool(charts.marks))
-    assert charts.marks[0]["text"] == "dynamic_batching.max_queue_delay_microseconds: 0 → 500"
+    until(charts, "periods", lambda: len(charts.periods) == 2)
+    while not charts.periods[1]["n"]:
+        server["add_sub"](INPUTS)
+    before, after = charts.periods
+    assert (before["text"], after["text"]) == ("before", "dynamic_batching.max_queue_delay_microseconds: 0 → 500")
+    assert before["n"] == 1
+    assert min(before["p50_ms"], after["p99_ms"]) > 0
 
 
 def test_dashboard_follows_the_list_of_models(server: Server, dashboard: Dashboard) -> None:
@@ -167,7 +174,33 @@ def test_ensemble_is_a_graph_with_the_numbers_of_each_step(tmp_path: Path) -> No
         server["twice"](A=[[1.0, 2, 3, 4]], B=[[1.0, 1, 1, 1]])
         until(graph, "graph", lambda: "compute" in graph.graph["nodes"][1]["texts"][-1])
         assert "add_sub: queue" in graph.graph["description"]
+        graph._handle_custom_msg({"select": "add_sub"}, [])
+        models = Parts(dashboard).models
+        until(models, "shown", lambda: models.shown == "add_sub")
         dashboard.close()
+
+
+@pytest.mark.slow
+def test_watching_an_ensemble_shows_its_graph_and_the_batches_of_a_step(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    (tmp_path / "twice" / "1").mkdir(parents=True)
+    (tmp_path / "twice" / "config.pbtxt").write_text(TWICE)
+    with Server(tmp_path, port=0) as server:
+        view = server["twice"].watch()
+        _, graph = view.children
+        with server.record() as rec:
+            server["twice"](A=[[1.0, 2, 3, 4]], B=[[1.0, 1, 1, 1]])
+        until(graph, "graph", lambda: "compute" in graph.graph["nodes"][1]["texts"][-1])
+        graph._handle_custom_msg({"select": "add_sub"}, [])
+        until(view, "children", lambda: len(view.children) == 3)
+        step = view.children[2]
+        assert isinstance(step, LiveBatchView)
+        view.close()
+        assert step.live
+        step.close()
+        rec.to_html(tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert page.index("Graph of the ensemble twice") < page.index('<section aria-label="add_sub"')
 
 
 TWICE = """

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import html
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anywidget
 import ipywidgets as widgets
 import traitlets
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.events import BatchSent, Event, RequestArrived
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
@@ -26,10 +27,18 @@ from tritonnb.notebook.worker import LatestOnlyWorker
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 
+#: The views of recordings, and the events that they show.
+_open_views: WeakKeyDictionary[Recording, tuple[list[Event], BatchView]] = WeakKeyDictionary()
+
 
 @with_short_traceback
 def view(recording: Recording) -> BatchView:
     """Open the recording in the widget of `ModelHandle.watch`, to step, zoom and export.
+
+    Returns
+    -------
+    BatchView
+        Every call returns the same widget until it is closed.
 
     Raises
     ------
@@ -43,6 +52,14 @@ def view(recording: Recording) -> BatchView:
     >>> view = recording.view()
     """
     recording.require_every_request("view()")
+    events, shown = _open_views.get(recording, (None, None))
+    if shown is None or shown.comm is None or events is not recording.events:  # closed, or of a recording in progress
+        shown = _new_view(recording)
+        _open_views[recording] = recording.events, shown
+    return shown
+
+
+def _new_view(recording: Recording) -> BatchView:
     selected = of_one_model(recording)
     return BatchView(recorded_history(selected), selected)
 
@@ -160,7 +177,7 @@ def compare(comparison: Comparison) -> ComparisonView:
     """
     runs = (comparison.before, comparison.after)
     until = max((end - begin) * TICKS // 1_000_000 for begin, end in (run.span_ns for run in runs))
-    views = [view(run) for run in runs]
+    views = [_new_view(run) for run in runs]
     for shown, numbers in zip(views, comparison.changed_batches(), strict=True):
         batches = shown.history["batches"]
         differs = [number in numbers for number in batches.get("n", ())]

@@ -23,8 +23,9 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, open_editors
+from tritonnb.notebook.ensemble_view import Graph
 from tritonnb.notebook.html_reprs import model_card, server_card, server_title
-from tritonnb.notebook.live_batch_view import LiveBatchView, open_batch_views, watch
+from tritonnb.notebook.live_batch_view import LiveBatchView, open_batch_views, open_live_view
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
@@ -90,7 +91,8 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._server = server
         self._monitor = ServerMonitor(server)
         self._title, self._card, self._statistics = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self._models, self._tiles, self._charts, self._graph = ModelList(), Tiles(), Charts(), Graph()
+        self._models, self._tiles, self._charts = ModelList(), Tiles(), Charts()
+        self._graph = Graph(self._show_step)
         self._model: ModelHandle | None = None
         self._served = False
         self._editor: ConfigEditor | None = None
@@ -126,6 +128,10 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     def show(self, model: str) -> None:
         """Select a model."""
         self._models.selected = model
+
+    def _show_step(self, model: str) -> None:
+        if model in self._names:
+            self.show(model)
 
     def close(self) -> None:
         """Close the dashboard; the server and its models are not affected."""
@@ -230,7 +236,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         if self._charts.recent["n"]:
             self._busy_tiles = self._tiles.tiles
         self._charts.series = self._monitor.series(model.name)
-        self._charts.marks = self._monitor.marks(model.name)
+        self._charts.periods = self._monitor.periods(model.name)
         if self._graph in self._live.children:
             self._graph.graph = self._monitor.graph(model.name)
 
@@ -275,7 +281,7 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
             picture = self._graph
             self._graph.graph = self._monitor.graph(model.name)
         else:
-            picture = self._view = self._open_part(open_batch_views, watch)
+            picture = self._view = self._open_part(open_batch_views, open_live_view)
         self._show_activity(model)
         self._live.children = (traffic, picture, self._charts)
         self._served = True  # last: if the model is not available yet, the next poll tries again
@@ -340,18 +346,11 @@ class Charts(anywidget.AnyWidget):
         By interval: ``time`` (seconds since the epoch), ``rate``, ``errors``, ``p50_ms``, ``p99_ms``, ``n``, ``busy``.
     recent : dict
         The same of the last seconds together, as the tiles show them.
-    marks : list of dict
-        ``time`` and ``text`` of each applied configuration.
+    periods : list of dict
+        The applied configurations with their numbers: see `ServerMonitor.periods`.
     """
 
     _esm = javascript("charts")
     series = traitlets.Dict().tag(sync=True)
     recent = traitlets.Dict().tag(sync=True)
-    marks = traitlets.List(traitlets.Dict()).tag(sync=True)
-
-
-class Graph(anywidget.AnyWidget):
-    """The graph of an ensemble: ``nodes`` with their texts, ``edges``, and a ``description``."""
-
-    _esm = javascript("ensemble_graph")
-    graph = traitlets.Dict().tag(sync=True)
+    periods = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -22,6 +22,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.activity import EventQueue, ServerActivity
 from tritonnb.notebook.batch_tracker import MOST_BATCHES, MOST_PENDING, BatchTracker, Delta
 from tritonnb.notebook.batch_view import BatchView
+from tritonnb.notebook.ensemble_view import EnsembleView
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.view_encoding import DEPTH, MODEL, TIME
 from tritonnb.notebook.view_session import ViewSession
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 #: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
 _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
+#: The interval at which events are taken if no output shows the view any more.
+_ABSENT_S = 5.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events from which the last state is drawn.
 _RECENT = 2000
@@ -46,13 +49,13 @@ _FIGURE_SHARE = 0.01
 open_batch_views: OpenViews[LiveBatchView] = OpenViews()
 
 
-def watch(model: ModelHandle) -> LiveBatchView:
-    """Open a live view of the batches; for a stateful model, of its batch slots.
+def watch(model: ModelHandle) -> LiveBatchView | EnsembleView:
+    """Open a live view of the batches; for a stateful model, of its batch slots; for an ensemble, of its graph.
 
     Returns
     -------
-    LiveBatchView
-        A widget. Every call returns the same widget until it is closed.
+    LiveBatchView or EnsembleView
+        A widget. Of a model that is no ensemble, every call returns the same widget until it is closed.
 
     Examples
     --------
@@ -63,6 +66,13 @@ def watch(model: ModelHandle) -> LiveBatchView:
     ...         return X * 2
     ...     server["double"].watch().close()
     """
+    if model.config.HasField("ensemble_scheduling"):  # its steps have batches
+        return EnsembleView(model)
+    return open_live_view(model)
+
+
+def open_live_view(model: ModelHandle) -> LiveBatchView:
+    """Return the live view of a model that is no ensemble."""
     return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
 
 
@@ -87,6 +97,7 @@ class LiveBatchView(BatchView):
         self._busy = False
         self._flushed: object = None
         self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
+        self._was_displayed = False
         self.ended = threading.Event()
         super().__init__(self._session.history(self._session.now_ns), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
@@ -132,9 +143,9 @@ class LiveBatchView(BatchView):
     def refresh_last_state(self) -> bool:
         """Send and save in ``history`` what happened up to now; return whether anything did.
 
-        This is not necessary if a browser shows the view: then the view's thread does it between cells.
+        This is not necessary if a browser shows the view, or did: then the view's thread does it between cells.
         """
-        if self.is_displayed:
+        if self._was_displayed:
             return False
         if not self._server.alive:
             self.stop()  # the view's thread would send its last state after the cell, perhaps while the kernel exits
@@ -219,9 +230,24 @@ class LiveBatchView(BatchView):
     @property
     def _tick_s(self) -> float:
         """Seconds until the next delivery. A view out of sight gets some: the browser can report only between cells."""
+        if self._is_absent:
+            return _ABSENT_S
         if self._in_sight and not any(self._in_sight.values()):
             return _UNSEEN_S
         return _BUSY_S if self._busy else _TICK_S
+
+    @property
+    def _is_absent(self) -> bool:
+        """True if all outputs that showed the view were removed."""
+        return self._was_displayed and not self._in_sight
+
+    def _report_sight(self, output: str, in_sight: bool | None) -> None:
+        """Follow whether an output shows the view in sight; None if it was removed."""
+        if self._is_absent and in_sight is not None:
+            self._save_history()  # deliveries were not sent
+        outputs = {name: seen for name, seen in self._in_sight.items() if name != output}
+        self._in_sight = outputs if in_sight is None else {**outputs, output: in_sight}
+        self._was_displayed = True
 
     def _update(self) -> None:
         try:
@@ -250,11 +276,13 @@ class LiveBatchView(BatchView):
             is_new = "meta" in state or "recent" in state or (slots != before and now - sent_ns > _IDLE_NS)
             if is_new or not self._session.quiet:
                 undrawn = undrawn or not self._session.quiet
-                self.send({**self._delivery(), **state})
+                delivery = {**self._delivery(), **state}
+                if not self._is_absent:
+                    self.send(delivery)
                 batches, now = self._session.tracker.counts.batches, self._session.now_ns
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, unsaved = batches, now, True
-            elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
+            elif undrawn and not self._is_absent and now - sent_ns > _REST_NS and now > figure_ns:  # the model is idle
                 self.keep_last_state(at_once=True)
                 figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
                 undrawn = False
@@ -332,4 +360,4 @@ def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
     if "try" in content:
         view.send_a_few()
     if "in_sight" in content:
-        view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}
+        view._report_sight(str(content["view"]), content["in_sight"])

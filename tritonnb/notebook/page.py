@@ -19,7 +19,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchSent, RequestArrived
+from tritonnb.core.events import BatchSent, RequestArrived, StepSent
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
 from tritonnb.figures.palette import style_sheet
@@ -43,7 +43,8 @@ def to_html(rec: Recording, path: str | os.PathLike[str], *, title: str = "", re
     """Write the recording as one web page with its views, which needs neither a kernel nor a network.
 
     The page is for people who have neither the recording nor Python. The contents of the recording are shown as text
-    only: the page's security policy allows only its own script.
+    only: the page's security policy allows only its own script. The models of an ensemble are in the order of its
+    steps, below its graph.
 
     Parameters
     ----------
@@ -77,7 +78,10 @@ def _page(rec: Recording, title: str, remedies: int) -> str:
     if not models:
         raise InvalidArgumentError("to_html expected a recording with events of a model, got none")
     heading = html.escape(title or f"Recording of {', '.join(models)}")
-    sections = "\n".join(_section(rec.for_model(name), name, remedies) for name in models)
+    steps = list(dict.fromkeys(event.step_model for event in rec.events if isinstance(event, StepSent)))
+    models.sort(key=lambda name: steps.index(name) if name in steps else len(steps))
+    graph: list[str] = [rec.plot.graph()._repr_mimebundle_()["text/html"]] if rec.ensemble_requests else []
+    sections = "\n".join([*graph, *(_section(rec.for_model(name), name, remedies) for name in models)])
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"""<!DOCTYPE html>

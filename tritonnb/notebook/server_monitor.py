@@ -20,8 +20,8 @@ from tritonnb.simulation.run import instance_count
 
 #: Intervals without a request after which a model is idle.
 _IDLE = 3
-#: Applied configurations that are marked in charts.
-_MARKS = 20
+#: Applied configurations of a model that are listed.
+_PERIODS = 20
 #: Characters of a value in the description of a change.
 _VALUE = 60
 #: Intervals of the curve of a model in a list.
@@ -39,7 +39,7 @@ class ServerMonitor:
         self._activity = ServerActivity.follow(server)
         self._end = 0  # the number of the interval that is not over yet
         self._configs: dict[str, pb.ModelConfig] = {}
-        self._marks: dict[str, deque[Json]] = {}
+        self._periods: dict[str, deque[Json]] = {}
 
     def close(self) -> None:
         """Stop following."""
@@ -100,9 +100,24 @@ class ServerMonitor:
         """Return the numbers of a model over the last seconds: see `measures_of`."""
         return self._activity.recent(model, self._configs.get(model, pb.ModelConfig()))
 
-    def marks(self, model: str) -> list[Json]:
-        """Return when configurations were applied, and what changed; times in seconds since the epoch."""
-        return list(self._marks.get(model, ()))
+    def periods(self, model: str) -> list[Json]:
+        """Return the configurations of a model in the order in which they were applied; empty as long as none was.
+
+        Each has its ``time`` (seconds since the epoch), a ``text``, and the numbers of its time: ``n``, ``rate``,
+        ``errors``, ``p50_ms`` and ``p99_ms``. Of the first one, and of a long time, only the last seconds are counted.
+        """
+        periods = self._periods.get(model, ())
+        return [*list(periods)[:-1], {**periods[-1], **self._numbers_since(model, periods[-1])}] if periods else []
+
+    def _numbers_since(self, model: str, period: Json) -> Json:
+        """Return the numbers of the time since a configuration was applied, in whole intervals."""
+        end = self._activity.end
+        begin = -(-int((period["time"] - self._activity.begin_s) * 1e9) // INTERVAL_NS)
+        count = min(KEPT, end - begin)
+        if count <= 0:
+            return {"n": 0, "rate": None, "errors": None, "p50_ms": None, "p99_ms": None}
+        numbers = measures_of(self._activity.last(model, count), self._configs[model])
+        return {name: numbers[name] for name in ("n", "rate", "errors", "p50_ms", "p99_ms")}
 
     def graph(self, ensemble: str) -> Json:
         """Return the graph of an ensemble with the queue depth and the mean times of each step."""
@@ -138,8 +153,10 @@ class ServerMonitor:
         for name, config in configs.items():
             known = self._configs.get(name)
             if known is not None and known != config:
-                changes = describe_changes(known, config)
-                self._marks.setdefault(name, deque(maxlen=_MARKS)).append({"time": time.time(), "text": changes})
+                first = {"time": self._activity.begin_s, "text": "before"}
+                periods = self._periods.setdefault(name, deque([first], maxlen=_PERIODS))
+                periods[-1] |= self._numbers_since(name, periods[-1])
+                periods.append({"time": time.time(), "text": describe_changes(known, config)})
         self._configs = {name: copy.deepcopy(config) for name, config in configs.items()}
 
     def _model(self, name: str, state: str, failures: Mapping[str, str]) -> Json:

@@ -1,5 +1,6 @@
 // Three charts over the same time: throughput, latency percentiles on a logarithmic axis, and utilization.
-// A dashed line marks each applied configuration. The pointer, or the arrow keys, read the values of a moment.
+// A dashed line marks each applied configuration, which a table below compares. The pointer, or the arrow keys, read
+// the values of a moment.
 
 import { formatNumber, niceCeiling, pathOf } from "../shared/curves.js";
 import { connect, make, makeSvg } from "../shared/dom.js";
@@ -95,10 +96,20 @@ function createChart(chart) {
   } };
 }
 
+// The applied configurations, each with the numbers of the time until the next one.
+function periodRows(periods) {
+  if (!periods.length) return [];
+  const row = (tag, cells) => make("tr", {}, ...cells.map((cell) => make(tag, {}, cell)));
+  const head = ["", "since", "configuration", "requests/s", "lost/s", "p50 ms", "p99 ms", "n"];
+  const rows = periods.map(({ number, time, text, rate, errors, p50_ms: p50, p99_ms: p99, n }) =>
+    row("td", [String(number), clock(time), text, ...[rate, errors, p50, p99, n].map((value) => formatNumber(value))]));
+  return [make("thead", {}, row("th", head)), make("tbody", {}, ...rows)];
+}
+
 function render({ model, el }) {
   const charts = CHARTS.map(createChart);
   const note = make("p", { class: "tnb-note" });
-  const list = make("ol", { class: "tnb-marks", aria: { label: "Applied configurations" } });
+  const list = make("table", { class: "tnb-marks", aria: { label: "Applied configurations" } });
   const row = make("div", { class: "tnb-chart-row", tabIndex: 0, role: "group",
     aria: { label: "Charts over time; arrow keys read the values of a moment" } }, ...charts.map(({ node }) => node));
   let cursor = null;
@@ -110,15 +121,14 @@ function render({ model, el }) {
       return;
     }
     if (cursor !== null && cursor >= series.time.length) cursor = null;
-    const marks = model.get("marks").map((mark, index) => ({ ...mark, number: index + 1 }));
-    const shown = marks.filter(({ time }) => time >= series.time[0]);
+    const periods = model.get("periods").map((period, number) => ({ ...period, number }));
+    const shown = periods.filter(({ time, number }) => number && time >= series.time[0]);
     const recent = model.get("recent");
     for (const chart of charts) chart.draw(series, recent, shown, cursor);
     note.textContent = cursor === null
       ? `Numbers: last 5 s, n = ${(recent.n ?? 0).toLocaleString()}; curves: single seconds. Point at one to read it.`
       : `${clock(series.time[cursor])}: n = ${series.n[cursor].toLocaleString()} requests in this second.`;
-    list.replaceChildren(...shown.map(({ time, text, number }) =>
-      make("li", { value: number }, `${clock(time)} ${text}`)));
+    list.replaceChildren(...periodRows(periods));
   }
 
   function move(to) {
@@ -144,7 +154,7 @@ function render({ model, el }) {
 
   el.append(make("section", { class: "tnb-charts tnb-controls",
     aria: { label: "Throughput, latency and utilization over time" } }, row, note, list));
-  return connect(model, { "change:series": draw, "change:marks": draw }, el);
+  return connect(model, { "change:series": draw, "change:periods": draw }, el);
 }
 
 export default { render };

@@ -1,5 +1,6 @@
 // The graph of an ensemble: a box for each step with its queue and its times, arrows with the tensors between them.
-// From left to right where there is room, with shorter arrows if necessary; elsewhere from top to bottom.
+// From left to right where there is room, with shorter arrows if necessary; elsewhere from top to bottom. A step can be
+// selected: its model is shown.
 
 import { connect, make, makeSvg } from "../shared/dom.js";
 import { arrange } from "./arrange.js";
@@ -14,7 +15,9 @@ function drawNode(node, { x, y, width, height }, isLow) {
     makeSvg("text", { x: x + 10, y: y + 34 + index * 16, class: index ? "" : "tnb-queue-text" }, text));
   const bar = { class: "tnb-share", x, y: y + height - 5, width: width * node.share, height: 5 };
   const share = node.share > 0 ? [makeSvg("rect", bar)] : [];
-  return makeSvg("g", { class: `tnb-node ${node.step < 0 ? "tnb-end" : ""}` },
+  const button = { class: "tnb-node", tabindex: 0, role: "button", "data-name": node.label,
+    "aria-label": `${node.label}: ${texts.join(", ")}` };
+  return makeSvg("g", node.step < 0 ? { class: "tnb-node tnb-end" } : button,
     makeSvg("rect", { class: "tnb-box", x, y, width, height, rx: 5 }),
     makeSvg("text", { x: x + 10, y: y + 18, class: "tnb-name" }, node.label), ...lines, ...share);
 }
@@ -31,7 +34,7 @@ function draw(graph, room) {
   const { width, height, boxes, arrows, letters, isLow } = arrange(graph, room);
   const arrow = makeSvg("marker", { id: "tnb-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8,
     markerHeight: 8, orient: "auto" }, makeSvg("path", { class: "tnb-head", d: "M0,0 L8,4 L0,8 z" }));
-  return makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": description },
+  return makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": description },
     makeSvg("defs", {}, arrow), ...edges.flatMap(({ label }, index) => drawEdge(arrows[index], label, letters)),
     ...nodes.map((node, index) => drawNode(node, boxes[index], isLow)));
 }
@@ -41,8 +44,18 @@ function render({ model, el }) {
     aria: { label: "Ensemble graph" } });
   el.append(picture);
   const show = () => {
-    if (model.get("graph").nodes) picture.replaceChildren(draw(model.get("graph"), picture.clientWidth - 2 * PADDING));
+    if (!model.get("graph").nodes) return;
+    const focused = picture.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+    picture.replaceChildren(draw(model.get("graph"), picture.clientWidth - 2 * PADDING));
+    if (focused) picture.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
   };
+  const select = (event) => {
+    const name = event.target.closest("[data-name]")?.dataset.name;
+    if (!name || (event.type === "keydown" && event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault();
+    model.send({ select: name });
+  };
+  for (const kind of ["click", "keydown"]) picture.addEventListener(kind, select);
   let width = 0;
   const observer = new ResizeObserver(() => { // the height changes with what is drawn
     if (picture.clientWidth !== width) show();

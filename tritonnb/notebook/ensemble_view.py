@@ -1,0 +1,71 @@
+"""``server["ocr"].watch()`` of an ensemble: its graph, with the queue and the times of each step."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+
+from tritonnb.core.json_types import Json
+from tritonnb.notebook.polled_view import PolledView
+from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.notebook.widget_files import javascript, stylesheet
+from tritonnb.server.model_handle import ModelHandle
+
+
+class Graph(anywidget.AnyWidget):
+    """The graph of an ensemble: ``nodes`` with their texts, ``edges``, and a ``description``.
+
+    Parameters
+    ----------
+    select : callable
+        Called on the main thread with the model of a step that was clicked.
+    """
+
+    _esm = javascript("ensemble_graph")
+    _css = stylesheet("dashboard")
+    graph = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, select: Callable[[str], object]) -> None:
+        super().__init__()
+        self.on_msg(lambda graph, content, buffers: select(str(content.get("select", ""))))
+
+
+class EnsembleView(PolledView):
+    """The graph of a served ensemble, renewed every second; the batches of the step that was clicked are below it."""
+
+    def __init__(self, model: ModelHandle) -> None:
+        self._model = model
+        self._monitor = ServerMonitor(model.server)
+        self._monitor.update()
+        self._graph = Graph(lambda name: self._worker.submit(lambda: self._show_step(name)))
+        self._graph.graph = self._monitor.graph(model.name)
+        status = widgets.HTML(f"<b>{html.escape(model.name)}</b>: select a step to see its batches.")
+        super().__init__(f"tritonnb view {model.name}", status, [self._graph])
+
+    def refresh(self) -> None:
+        """Read the queues and the times of the steps; called on the thread of the view."""
+        if self._monitor.update():
+            self._graph.graph = self._monitor.graph(self._model.name)
+            self.keep_last_state()
+
+    def last_state(self) -> str:
+        """Return the graph in words as HTML."""
+        return f"<p>{html.escape(self._graph.graph['description'])}</p>"
+
+    def parts(self) -> Sequence[widgets.Widget]:
+        """Return the status and the graph; the views of steps are those of `ModelHandle.watch`."""
+        return [self.status, self._graph]
+
+    def close(self) -> None:
+        """Stop reading, and close the view."""
+        super().close()
+        self._monitor.close()
+
+    def _show_step(self, name: str) -> None:
+        steps: list[Json] = self._graph.graph["nodes"]
+        if any(node["label"] == name and node["step"] >= 0 for node in steps):
+            self.children = (self.status, self._graph, self._model.server[name].watch())
