@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import numpy as np
 import pytest
 
 import tritonnb as tnb
@@ -175,6 +176,28 @@ def test_description_of_a_time_refers_to_existing_data(view: ViewPage) -> None:
     assert "waiting, " in view.text("event")
 
 
+def test_a_selected_range_has_the_statistics_of_the_recording(view: ViewPage) -> None:
+    rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=3, seed=4), tnb.fixed(20))
+    view.open(rec.view().history, live=False)
+    view.run("Object.assign(view.window, { from: 500, span: 1000 })")
+    view.page.locator(".tnb-picture canvas").focus()
+    view.page.keyboard.press("r")
+    begin, end = (rec.span_ns[0] + round(ms * 1e6) for ms in (500, 1500))
+    ended = [request for request in rec.requests if begin <= request.exec_end_ns < end]
+    answered = [request.exec_end_ns - request.queued_ns for request in ended]
+    sent = [batch for batch in rec.batches if begin <= batch.sent_ns < end]
+    text = view.text("event")
+    assert text.startswith(f"1 s from 500.000 ms: {len(answered)} requests answered, p50 ")
+    p50, p99 = (float(value) for value in re.findall(r"p\d\d ([\d.]+) ms", text))
+    assert (p50, p99) == pytest.approx(tuple(np.percentile(answered, [50, 99]) / 1e6), abs=0.06)
+    assert f"{len(sent)} batches sent, {sum(batch.size for batch in sent) / len(sent):.1f} rows on average" in text
+    assert float(re.findall(r"busy ([\d.]+) %", text)[0]) == pytest.approx(100 * busy_share(rec, 500, 1500), abs=0.6)
+    view.run("(view.received.spans.length = 0, view.textUpdatedAt = -1e6, view.draw())")
+    assert f"{len(sent)} batches" in view.text("event")  # of the intervals
+    view.page.keyboard.press("Escape")
+    assert view.text("event") == ""
+
+
 def test_discarded_batches_are_drawn_as_columns(view: ViewPage) -> None:
     rec = traffic(200, 2.0)
     history, sent = deliveries(rec)
@@ -294,7 +317,10 @@ def test_legend_has_every_colour_of_requests(view: ViewPage) -> None:
     )
     assert sorted(used) == [1, 2, 3]
     for level in used:
-        assert f"priority {level}" in view.text("legend")
+        assert f"P{level}: priority {level}" in view.text("legend")
+    view.run("Object.assign(view.window, { from: 0, span: 60 })")
+    written = {text[:2] for text, *_ in view.labels() if " · " in text and text.startswith("P")}
+    assert written == {"P1", "P2", "P3"}
 
 
 @pytest.mark.parametrize("dark", [False, True])

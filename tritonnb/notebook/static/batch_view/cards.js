@@ -24,28 +24,28 @@ function describeTarget(timeline, frame, target, time) {
     column: () => describeInterval(timeline, frame.columns.level, time, target),
     depth: () => (frame.columns
       ? describeInterval(timeline, frame.columns.level, time)
-      : [`${timeline.depthAt(time)} waiting`, formatTime(time)]),
-    batch: () => describeBatch(target.batch),
+      : [`${timeline.depthAt(time)} waiting`, formatTime(time, timeline)]),
+    batch: () => describeBatch(timeline, target.batch),
     request: () => describeRequest(timeline, target),
     null: () => [`null request in slot ${target.slot} of ${target.batch.instance}`,
       "no request of the sequence in this slot was ready when the batch was sent"],
     budget: () => describeBudget(timeline, target.batch),
     refusal: () => [`request ${target.refusal.label} was refused`, target.refusal.message,
       `waited ${formatMs(target.refusal.refused - target.refusal.queued)} ms`],
-    occupancy: () => describeOccupancy(target.held),
+    occupancy: () => describeOccupancy(timeline, target.held),
     idle: () => describeIdle(target),
   };
   return describe[target.kind]();
 }
 
-function describeBatch(batch) {
+function describeBatch(timeline, batch) {
   const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
   const members = batch.members.filter(Boolean);
   const labels = members.slice(0, 6).map(({ label }) => label).join(", ");
   return [
     `batch ${batch.n}: ${pluralize(batch.rows, "row")}, ${pluralize(batch.requests, "request")}`,
     batch.why,
-    `sent ${formatTime(batch.sent)}; oldest waited ${formatMs(batch.sent - batch.oldest)} ms; ${times}`,
+    `sent ${formatTime(batch.sent, timeline)}; oldest waited ${formatMs(batch.sent - batch.oldest)} ms; ${times}`,
     `requests ${labels}${members.length > 6 ? " …" : ""}; ${batch.depth} left waiting`,
   ];
 }
@@ -54,10 +54,10 @@ function describeRequest(timeline, { request, batch }) {
   const { label, rows, priority, sequence, queued } = request;
   const of = sequence ? ` of sequence ${sequence}${flagNames(timeline.meta, request)}` : "";
   const title = `request ${label}${of}: ${pluralize(rows, "row")}${priority ? `, priority ${priority}` : ""}`;
-  if (!batch) return [title, `arrived ${formatTime(queued)}; still waiting`];
+  if (!batch) return [title, `arrived ${formatTime(queued, timeline)}; still waiting`];
   const times = batch.end === null ? "still running" : `ran ${formatMs(batch.end - batch.start)} ms`;
   return [
-    title, `arrived ${formatTime(queued)}; waited ${formatMs(batch.sent - queued)} ms; ${times}`,
+    title, `arrived ${formatTime(queued, timeline)}; waited ${formatMs(batch.sent - queued)} ms; ${times}`,
     `in batch ${batch.n} of ${pluralize(batch.rows, "row")} on ${batch.instance}: ${batch.why}`,
   ];
 }
@@ -68,10 +68,12 @@ function describeBudget(timeline, batch) {
   return [`${waited} of ${delay} ms of max_queue_delay used when batch ${batch.n} was sent`, batch.why];
 }
 
-function describeOccupancy({ sequence, instance, slot, arrived, assigned, released, executed, ended_by: endedBy }) {
-  const end = released === null ? "" : ` to ${formatTime(released)} (${endedBy === "idle" ? "idle timeout" : "END"})`;
+function describeOccupancy(timeline, held) {
+  const { sequence, instance, slot, arrived, assigned, released, executed, ended_by: endedBy } = held;
+  const cause = endedBy === "idle" ? "idle timeout" : "END";
+  const end = released === null ? "" : ` to ${formatTime(released, timeline)} (${cause})`;
   const lines = [
-    `sequence ${sequence} in slot ${slot} of ${instance}`, `from ${formatTime(assigned)}${end}`,
+    `sequence ${sequence} in slot ${slot} of ${instance}`, `from ${formatTime(assigned, timeline)}${end}`,
     `${pluralize(executed, "request")} executed`,
   ];
   if (assigned > arrived) lines.push(`waited ${formatDuration(assigned - arrived)} in the backlog`);
@@ -102,7 +104,7 @@ function batchDetails(timeline, batch) {
 
 function phases({ start, input, output, end }) {
   if (end === null) return "still running";
-  const parts = `in ${formatMs(input - start)} + infer ${formatMs(output - input)} + out ${formatMs(end - output)}`;
+  const parts = `in ${formatMs(input - start)} + compute ${formatMs(output - input)} + out ${formatMs(end - output)}`;
   return `${parts} = ${formatMs(end - start)} ms`;
 }
 

@@ -134,20 +134,20 @@ function drawColumnWaits(frame, bottom, used) {
   surface.lines(longest, { stroke: surface.theme.queue, line: 1.5 });
 }
 
-// What the columns at a time have counted, in words; of one instance or slot, or of all instances.
-function describeInterval(timeline, level, time, lane = {}) {
+// What the columns from one time to another have counted, in words; of one instance or slot, or of all instances.
+function describeInterval(timeline, level, time, lane = {}, until = time) {
   const { counters } = timeline;
-  const index = counters.indexAt(time, level);
+  const [index, last] = [time, until].map((at) => counters.indexAt(at, level));
   const begin = index * counters.widthOf(level);
-  const end = Math.min(begin + counters.widthOf(level), Math.max(timeline.now, begin));
-  const title = `${formatLength(counters.widthOf(level))} from ${formatTime(begin)}`;
+  const end = Math.min((last + 1) * counters.widthOf(level), Math.max(timeline.now, begin));
+  const title = `${formatLength((last + 1 - index) * counters.widthOf(level))} from ${formatTime(begin, timeline)}`;
   if (timeline.isUnknown(time)) return [title, "these deliveries were not received"];
   if (counters.beginOf(level) > time) return [title, "no longer kept"];
   const length = Math.max(1e-9, end - begin);
   const lines = lane.slot
-    ? [describeSlot(counters.slots.get(lane.slot)?.total(level, index, index), length)]
-    : describeLanes(timeline, level, index, begin, end, lane.instance ? [lane.instance] : timeline.instances);
-  const queue = counters.queue.total(level, index, index);
+    ? [describeSlot(counters.slots.get(lane.slot)?.total(level, index, last), length)]
+    : describeLanes(timeline, { level, index, last, begin, end }, lane.instance ? [lane.instance] : timeline.instances);
+  const queue = counters.queue.total(level, index, last);
   if (!queue) return [title, ...lines, "nothing waited"];
   const waited = Math.min(queue.depth, queue.waited / 1e6 / length);
   lines.push(`${waited.toFixed(1)} waiting on average, at most ${queue.depth}`);
@@ -156,8 +156,8 @@ function describeInterval(timeline, level, time, lane = {}) {
   return [title, ...lines];
 }
 
-function describeLanes(timeline, level, index, begin, end, instances) {
-  const totals = instances.map((name) => timeline.counters.lanes.get(name)?.total(level, index, index));
+function describeLanes(timeline, { level, index, last, begin, end }, instances) {
+  const totals = instances.map((name) => timeline.counters.lanes.get(name)?.total(level, index, last));
   const busy = instances.reduce((sum, name, at) => sum + busyTime(timeline, name, totals[at], begin, end), 0);
   const known = totals.filter(Boolean);
   const add = (name) => known.reduce((sum, values) => sum + values[name], 0);

@@ -5,7 +5,7 @@ import { columnLevel, drawColumnDepth, drawColumnLanes, drawColumnWaits } from "
 import { AXIS, BAND, LABELS, Scale, TOP, gutterWidth, lanesOf, layoutOf, maximum, niceRows } from "./layout.js";
 import { drawQueue } from "./queue.js";
 import { drawBacklog, drawSlots } from "./slots.js";
-import { formatDuration, formatLength, pluralize } from "./words.js";
+import { formatDuration, formatLength, pluralize, usesSeconds } from "./words.js";
 
 const WIDE = 4; // px: a batch that is so wide is drawn, narrower ones are columns
 const STILL_WIDE = 3; // px: if batches were drawn before
@@ -70,9 +70,13 @@ function drawTimeline(surface, timeline, shown) {
     if (!timeline.sequences && timeline.meta.delay) drawDelayBudget(frame);
     drawUnknown(frame);
     for (const [points, style] of frame.focusLines) surface.path(points, style);
-    if (shown.cursor !== null) {
-      const x = scale.x(shown.cursor);
-      surface.line(x, 0, x, surface.height - AXIS, { stroke: surface.theme.selection, line: 1.5 });
+    const style = { stroke: surface.theme.selection, line: 1.5 };
+    for (const time of shown.range ?? (shown.cursor === null ? [] : [shown.cursor])) {
+      surface.line(scale.x(time), 0, scale.x(time), surface.height - AXIS, style);
+    }
+    if (shown.range) {
+      const [left, right] = shown.range.map((time) => scale.clamp(time));
+      surface.rect(left, 0, right - left, surface.height - AXIS, { fill: surface.theme.selection, alpha: 0.12 });
     }
   });
   drawAxis(frame);
@@ -218,14 +222,14 @@ function drawUnknown({ surface, timeline, scale, columns }) {
   }
 }
 
-function drawAxis({ surface, scale, columns }) {
+function drawAxis({ surface, timeline, scale, columns }) {
   const y = surface.height - AXIS;
   const { line, faint } = surface.theme;
   surface.line(scale.left, y, scale.right, y, { stroke: line });
   const minimum = scale.span / Math.max(2, scale.width / 110);
   const power = 10 ** Math.floor(Math.log10(minimum));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= minimum);
-  const seconds = scale.to >= 10000;
+  const seconds = usesSeconds(timeline);
   const digits = Math.max(0, -Math.floor(Math.log10(seconds ? step / 1000 : step)));
   for (let time = Math.max(0, Math.ceil(scale.from / step) * step); time <= scale.to; time += step) {
     const x = scale.x(time);

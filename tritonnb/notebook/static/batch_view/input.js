@@ -2,7 +2,7 @@
 
 const KEYS = {
   " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none",
-  w: "in", s: "out", a: "left", d: "right", p: "pin", c: "columns",
+  w: "in", s: "out", a: "left", d: "right", p: "pin", c: "columns", r: "range",
 };
 const WHEEL_STEP = 1.25;
 
@@ -28,11 +28,11 @@ function listenToWheel(canvas, { zoom, pan }) {
   }, { passive: false });
 }
 
-// Dragging pans, a click selects; the position of the pointer goes to `point`.
-function listenToPointer(canvas, { drag, click, point }) {
+// Dragging pans, and selects a time range with Shift; a click selects; the position of the pointer goes to `point`.
+function listenToPointer(canvas, { drag, range, click, point }) {
   let start = null;
   canvas.addEventListener("pointerdown", (event) => {
-    start = { x: event.offsetX, moved: false };
+    start = { x: event.offsetX, moved: false, selects: event.shiftKey };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -41,7 +41,8 @@ function listenToPointer(canvas, { drag, click, point }) {
       return;
     }
     if (!start.moved && Math.abs(event.offsetX - start.x) < 4) return;
-    drag(event.offsetX - start.x, !start.moved);
+    if (start.selects) range(start.x, event.offsetX);
+    else drag(event.offsetX - start.x, !start.moved);
     start.moved = true;
   });
   canvas.addEventListener("pointerleave", () => point(null));

@@ -20,7 +20,8 @@ function headline(timeline, { live, following, notice, frame, received }) {
   const { requests, batches, rows, nulls, refused, failed, cached } = timeline.counts;
   const mean = batches ? ((rows - nulls) / batches).toFixed(2) : "–";
   const facts = [
-    [requests, "requests"], [batches, "batches"], [mean, "rows in a batch (mean)"], [timeline.depth, "waiting"],
+    [requests, requests === 1 ? "request" : "requests"], [batches, batches === 1 ? "batch" : "batches"],
+    [mean, "rows in a batch (mean)"], [timeline.depth, "waiting"],
   ];
   if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
   if (refused) facts.push([refused, "refused", "tnb-lost"]);
@@ -39,7 +40,8 @@ function headline(timeline, { live, following, notice, frame, received }) {
     nodes.push(element("span", "tnb-life", `paused at ${(timeline.now / 1000).toFixed(1)} s${since}`));
   }
   if (!live && notice) nodes.push(element("span", "tnb-life", `${notice} This is its last picture.`));
-  else if (!live) nodes.push(note(timeline.meta.simulated ? "simulated" : "recorded"));
+  else if (!live && !timeline.meta.simulated) nodes.push(note("recorded"));
+  else if (!live && timeline.meta.model !== "simulated") nodes.push(note("simulated"));
   if (timeline.meta.note) nodes.push(element("span", "", timeline.meta.note));
   return [element("b", "tnb-model", timeline.meta.model ?? ""), ...nodes];
 }
@@ -73,7 +75,7 @@ function legend(timeline, theme, columns) {
     const last = theme.priorities.length;
     for (let level = 1; level <= Math.min(last, meta.priorities); level += 1) {
       const lower = level === last && meta.priorities > last ? " and lower" : "";
-      nodes.push(legendKey(priorityColour(theme, level), `priority ${level}${lower}`));
+      nodes.push(legendKey(priorityColour(theme, level, meta.priorities), `P${level}: priority ${level}${lower}`));
     }
   }
   return nodes;

@@ -4,8 +4,8 @@ const TEMPLATE = `
   <div class="tnb-head" aria-live="off"></div>
   <div class="tnb-tools" role="toolbar" aria-label="time">
     <button data-do="pause"></button>
-    <button data-do="back" title="previous event (left arrow)" aria-label="previous event">◀</button>
-    <button data-do="forward" title="next event (right arrow)" aria-label="next event">▶</button>
+    <button data-do="back" title="previous event (left arrow)" aria-label="previous event">‹</button>
+    <button data-do="forward" title="next event (right arrow)" aria-label="next event">›</button>
     <div class="tnb-minimap"><canvas tabindex="0" role="slider" aria-label="time shown"
       title="the whole time; the frame is what is shown below"></canvas></div>
     <button data-do="out" title="show more time (S, minus or wheel)" aria-label="show more time">−</button>
@@ -31,6 +31,7 @@ const TEMPLATE = `
   <div class="tnb-slots"></div>
   <div class="tnb-blame"></div>`;
 
-const HINT = "Click a batch for its reason; W, S and the wheel zoom, A, D and dragging pan, arrows step, space pauses.";
+const HINT = "Click a batch for its reason; W, S and the wheel zoom, A, D and dragging pan, arrows step, space " +
+  "pauses; R, or dragging with Shift, gives the statistics of a time range.";
 
 export { HINT, TEMPLATE };

@@ -1,10 +1,12 @@
 // The text around the picture: headline, legend, slots, what is at the cursor, and the controls.
 
 import { describeMoment } from "./cards.js";
+import { describeRange } from "./range.js";
 import { headline, legend, slotGrid } from "./panels.js";
 import { HINT } from "./template.js";
 import { formatTime } from "./words.js";
 
+const DESCRIPTION_INTERVAL = 10_000; // ms
 const contents = new WeakMap(); // what is in each element: the page is laid out again only if it changes
 
 function fill(element, nodes) {
@@ -20,8 +22,8 @@ function showText(view) {
   const time = cursor ?? Math.min(view.end, window.to);
   showControls(view, live);
   showEmpty(view, live);
-  view.canvas.setAttribute("aria-label", `${timeline.describe()} ${HINT}`);
   const following = live && window.follow;
+  describePicture(view, following);
   fill(part("head"), headline(timeline, { live, following, notice: view.model.get("notice"), frame, received }));
   fill(part("legend"), legend(timeline, theme, frame.columns));
   const isAtEnd = window.follow || window.to >= timeline.now - pace.lag;
@@ -29,7 +31,16 @@ function showText(view) {
   fill(part("slots"), timeline.sequences ? [slotGrid(timeline, theme, time, isNewest)] : []);
 }
 
-function showControls({ root, window: { follow, pinned, columns }, cursor, timeline, frame, eventIndex, part }, live) {
+// The name of the picture changes rarely while it follows: a screen reader reads every change.
+function describePicture(view, following) {
+  const now = performance.now();
+  if (following && now - (view.describedAt ?? -Infinity) < DESCRIPTION_INTERVAL) return;
+  view.describedAt = now;
+  view.canvas.setAttribute("aria-label", `${view.timeline.describe()} ${HINT}`);
+}
+
+function showControls(view, live) {
+  const { root, window: { follow, pinned, columns }, part } = view;
   const pause = root.querySelector('[data-do="pause"]');
   const action = follow && live ? "❚❚ pause" : live ? "● live" : "reset";
   if (pause.textContent !== action) pause.textContent = action;
@@ -38,7 +49,7 @@ function showControls({ root, window: { follow, pinned, columns }, cursor, timel
   const sums = root.querySelector('[data-do="columns"]');
   sums.setAttribute("aria-pressed", String(columns));
   sums.hidden = !live;
-  const text = cursor === null ? "" : `${formatTime(cursor)}: ${describeCursor(timeline, cursor, eventIndex, frame)}`;
+  const text = describeSelection(view);
   if (part("event").textContent !== text) Object.assign(part("event"), { textContent: text, title: text });
 }
 
@@ -54,9 +65,12 @@ function showEmpty({ received, model, part }, live) {
   button.hidden = !live;
 }
 
-function describeCursor(timeline, cursor, eventIndex, frame) {
+function describeSelection({ timeline, cursor, range, eventIndex, frame }) {
+  if (range) return describeRange(timeline, ...range);
+  if (cursor === null) return "";
   const event = timeline.events[eventIndex];
-  return event?.time === cursor ? event.text : describeMoment(timeline, cursor, frame?.columns);
+  const text = event?.time === cursor ? event.text : describeMoment(timeline, cursor, frame?.columns);
+  return `${formatTime(cursor, timeline)}: ${text}`;
 }
 
 export { showText };

@@ -33,7 +33,8 @@ class View {
     this.received = new Timeline(); // everything up to now
     this.timeline = this.received; // what is shown: a copy while the view is paused
     this.window = new TimeWindow(model.get("live"));
-    Object.assign(this, { cursor: null, selected: null, pointer: null, focus: null, frame: null, colours: null });
+    Object.assign(this, { cursor: null, selected: null, range: null });
+    Object.assign(this, { pointer: null, focus: null, frame: null, colours: null });
     this.pace = new Pace();
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
@@ -62,6 +63,7 @@ class View {
     });
     listenToPointer(this.canvas, {
       drag: (distance, first) => this.drag(distance, first),
+      range: (from, to) => this.selectRange(this.timeAt(Math.min(from, to)), this.timeAt(Math.max(from, to))),
       click: (point) => this.click(point),
       point: (point) => this.point(point),
     });
@@ -99,7 +101,7 @@ class View {
     this.draw();
   }
 
-  // The kernel sends less often to a view that cannot be seen.
+  // The kernel sends less often to a view that cannot be seen, and nothing to one whose output was removed (null).
   reportVisibility(inSight) {
     if (!this.model.get("live") || inSight === this.inSight) return;
     this.inSight = inSight;
@@ -191,7 +193,8 @@ class View {
       try: () => this.model.send({ try: true }),
       columns: () => { this.window.columns = !this.window.columns; },
       pin: () => { this.window.pinned = !this.window.pinned; },
-      none: () => Object.assign(this, { cursor: null, selected: null }),
+      range: () => this.selectRange(this.window.from, this.window.to),
+      none: () => Object.assign(this, { cursor: null, selected: null, range: null }),
       svg: () => this.save("svg", this.svg(), "image/svg+xml"),
       png: () => this.canvas.toBlob((blob) => download(`${this.fileName}.png`, blob)),
       trace: () => this.save("perfetto.json", perfettoTrace(this.timeline), "application/json"),
@@ -211,16 +214,20 @@ class View {
   }
 
   // The views of a comparison show the same time, and columns if one of them has to: the trait `moment` is linked in
-  // the browser.
+  // the browser. Several outputs of one widget are independent.
   shareMoment() {
     const { from, span, needsColumns: columns } = this.window;
     this.sharedColumns = columns;
-    this.model.set("moment", { from, span, cursor: this.cursor, columns, by: this.name });
+    this.model.set("moment", { from, span, cursor: this.cursor, columns, by: this.widget });
+  }
+
+  get widget() {
+    return this.model.model_id ?? this.name;
   }
 
   showMoment({ from, span, cursor, columns, by }) {
     const { window } = this;
-    if (from === undefined || by === this.name) return;
+    if (from === undefined || by === this.widget) return;
     if (from !== window.from || span !== window.span || cursor !== this.cursor) this.stopFollowing();
     Object.assign(window, { from, span, otherNeedsColumns: columns });
     this.cursor = cursor;
@@ -240,7 +247,7 @@ class View {
 
   resume() {
     const { window } = this;
-    Object.assign(this, { cursor: null, selected: null, timeline: this.received });
+    Object.assign(this, { cursor: null, selected: null, range: null, timeline: this.received });
     window.follow = this.model.get("live");
     window.pinned = false;
     window.release();
@@ -266,8 +273,15 @@ class View {
     });
   }
 
+  // What happened in a time range is described below the picture.
+  selectRange(from, to) {
+    this.stopFollowing();
+    Object.assign(this, { cursor: null, range: [Math.max(0, from), Math.min(this.timeline.end, to)] });
+    this.draw();
+  }
+
   moveCursor(time) {
-    this.cursor = time;
+    Object.assign(this, { cursor: time, range: null });
     if (time < this.window.from || time > this.window.to) this.window.from = time - this.window.span / 2;
   }
 
@@ -291,6 +305,7 @@ class View {
     this.canvas.focus({ preventScroll: true });
     this.stopFollowing();
     this.selected = target?.batch?.n ?? null;
+    this.range = null;
     if (this.selected === null) this.cursor = this.timeAt(point.x);
     else if (target.kind === "request") this.blamePanel.ask(this.selected, target.request.label);
     this.draw();
@@ -323,11 +338,11 @@ class View {
   }
 
   shown() {
-    const { cursor, selected, focus, end, ghost } = this;
+    const { cursor, selected, range, focus, end, ghost } = this;
     const now = performance.now();
     const live = this.model.get("live");
     const time = this.window.shown(this.timeline, this.drawnWidth, end, now);
-    return { ...time, end, cursor, selected, focus, live, ghost };
+    return { ...time, end, cursor, selected, range, focus, live, ghost };
   }
 
   svg() {
@@ -374,7 +389,7 @@ class View {
   }
 
   close() {
-    this.reportVisibility(false);
+    this.reportVisibility(null);
     this.closed = true;
     this.stopObserving();
     clearTimeout(this.silenceTimer);

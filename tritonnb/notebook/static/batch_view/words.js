@@ -15,8 +15,12 @@ function formatLength(time) {
   return time < 1000 ? `${short(time)} ms` : `${short(time / 1000)} s`;
 }
 
-const formatTime = (time) => (time >= 10_000 ? `${(time / 1000).toFixed(4)} s` : `${time.toFixed(3)} ms`);
+// All times of a timeline have the same unit.
+const usesSeconds = ({ now }) => now >= 10_000;
+
+const formatTime = (time, timeline) =>
+  (usesSeconds(timeline) ? `${(time / 1000).toFixed(4)} s` : `${time.toFixed(3)} ms`);
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
-export { formatDuration, formatLength, formatMs, formatTime, percent, pluralize };
+export { formatDuration, formatLength, formatMs, formatTime, percent, pluralize, usesSeconds };
