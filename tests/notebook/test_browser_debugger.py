@@ -47,7 +47,7 @@ def test_keyboard_steps_through_the_events(page: NotebookPage) -> None:
     panel.get_by_role("button", name="next event").focus()
     keyboard.press("F8")
     panel.get_by_text("1.000 ms: batch 1 of 2 rows sent to").wait_for()
-    view.locator(".tnb-fact", has_text="1 batches").wait_for()
+    view.locator(".tnb-fact", has_text="1 batch").wait_for()
     assert view.locator(".tnb-fact").first.inner_text() == "2 requests"
     keyboard.press("ArrowLeft")
     panel.get_by_text("1.000 ms: request 2 arrives").wait_for()

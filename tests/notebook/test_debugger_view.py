@@ -47,6 +47,7 @@ def test_breakpoints_are_added_reached_and_removed(view: DebuggerView) -> None:
     assert view.panel.breakpoints == ["batch < 4 and rule == 'preferred_size'"]
     view.perform({"action": "resume"})
     assert view.panel.state["position"] == 3
+    assert view.panel.state["message"] == "Stopped at breakpoint 1: batch < 4 and rule == 'preferred_size'"
     view.perform({"action": "remove", "condition": view.panel.breakpoints[0]})
     view.perform({"action": "resume"})
     assert view.panel.state["message"] == "No breakpoint was reached: this is the end."
@@ -58,6 +59,7 @@ def test_breakpoints_are_added_reached_and_removed(view: DebuggerView) -> None:
 def test_invalid_condition_is_a_message(view: DebuggerView) -> None:
     view.panel._handle_custom_msg({"action": "add", "condition": "bach < 4"}, [])
     assert "got 'bach'; did you mean 'batch'?" in view.panel.state["message"]
+    assert view.panel.state["error"]
     assert view.panel.breakpoints == []
     before = view.panel.state
     view.perform({"action": "unknown"})

@@ -123,11 +123,11 @@ def test_refusals_and_priorities_are_described() -> None:
     [
         (CONFIG, [(0, 1)], 3.1, "wait", "1 row, another 1.900 ms"),
         (CONFIG, [(0, 1)], 5, "delay_exceeded", "5.000 of 5.000 ms"),
-        (CONFIG, [(0, 1), (0, 1)], 0, "preferred_size", "2 of 2 rows"),
+        (CONFIG, [(0, 1), (0, 1)], 0, "preferred_size", "2 of exactly 2 rows"),
         (CONFIG, [(0, 1), (1, 4)], 1, "does_not_fit", "1 + 4 of 4 rows"),
         (CONFIG, [(0, 1), (1, 2)], 1, "overshoots_preferred", "1 + 2 of 2 rows"),
         ("max_batch_size: 4 dynamic_batching { }", [(0, 1)], 0, "no_delay", "0 ms"),
-        ("max_batch_size: 4 dynamic_batching { }", [(0, 4)], 0, "preferred_size", "4 of 4 rows"),
+        ("max_batch_size: 4 dynamic_batching { }", [(0, 4)], 0, "preferred_size", "4 of exactly 4 rows"),
         ("max_batch_size: 4", [(0, 2)], 0, "one_request", "2 rows of the first request"),
     ],
 )

@@ -16,6 +16,7 @@ import traitlets
 from tritonnb.core.errors import TritonError
 from tritonnb.core.json_types import Json
 from tritonnb.core.packed_events import pack
+from tritonnb.figures.palette import style_sheet
 from tritonnb.notebook.batch_view import BatchView
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import TICKS
@@ -34,17 +35,15 @@ class DebuggerPanel(anywidget.AnyWidget):
     Attributes
     ----------
     state : dict
-        ``position`` of ``total`` events, ``description``, ``quantities``, ``rules`` and a ``message``.
+        ``position`` of ``total`` events, ``description``, ``quantities``, ``rules``, and a ``message``, which may be an
+        ``error``.
     breakpoints : list of str
-    names : dict
-        What conditions may use, with their meanings.
     """
 
     _esm = STATIC / "debugger.js"
-    _css = STATIC / "debugger.css"
+    _css = style_sheet(".tnb-debugger") + (STATIC / "debugger.css").read_text("utf-8")
     state = traitlets.Dict().tag(sync=True)
     breakpoints = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    names = traitlets.Dict(dict(QUANTITIES)).tag(sync=True)
 
 
 def view(debugger: Debugger) -> DebuggerView:
@@ -86,8 +85,8 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         actions: dict[str, Callable[[], object]] = {
             "step": lambda: debugger.step() or "This is the last event.",
             "back": lambda: debugger.step(-1) or "This is the beginning.",
-            "resume": lambda: debugger.resume() or "No breakpoint was reached: this is the end.",
-            "reverse": lambda: debugger.reverse() or "No breakpoint was reached: this is the beginning.",
+            "resume": lambda: self._describe_stop(debugger.resume(), "end"),
+            "reverse": lambda: self._describe_stop(debugger.reverse(), "beginning"),
             "restart": debugger.restart,
             "add": lambda: debugger.add_breakpoint(condition),
             "remove": lambda: debugger.remove_breakpoint(condition),
@@ -98,23 +97,30 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             outcome = actions[content["action"]]()
             self._show_state(outcome if isinstance(outcome, str) else "")
         except TritonError as error:
-            self._show_state(error.message)
+            self._show_state(error.message, is_error=True)
 
     def last_state(self) -> str:
         """Return the event and the rules as HTML."""
         return f"<pre>{html.escape(repr(self._debugger))}</pre>"
 
-    def _show_state(self, message: str) -> None:
+    def _describe_stop(self, is_reached: bool, end: str) -> str:
+        if not is_reached:
+            return f"No breakpoint was reached: this is the {end}."
+        numbers = [str(number) for number, _ in self._debugger.reached]
+        return f"Stopped at breakpoint {', '.join(numbers)}: {self._debugger.reached[0][1]}"
+
+    def _show_state(self, message: str, *, is_error: bool = False) -> None:
         debugger, state = self._debugger, self._debugger.state
         self.panel.breakpoints = debugger.breakpoints
         self.panel.state = {
             "position": debugger.position,
             "total": len(debugger.events),
             "description": debugger.description,
-            "quantities": [[name, value, QUANTITIES[name]] for name, value in state.quantities.items()],
+            "quantities": [[name, state.quantities.get(name), meaning] for name, meaning in QUANTITIES.items()],
             "rules": [[row.rule, row.meaning, row.numbers, row.applies] for row in state.rules],
             "idle": bool(state.quantities.get("idle", 1)),
             "message": message,
+            "error": is_error,
         }
         self.picture.history = self._history()
         self.picture.moment = self._moment()

@@ -176,6 +176,12 @@ max_batch_size 4; instance 0 just became free
         """The conditions of `add_breakpoint`."""
         return [condition.text for condition in self._conditions]
 
+    @property
+    def reached(self) -> list[tuple[int, str]]:
+        """The breakpoints that the event satisfies: their numbers, from 1, and their conditions."""
+        quantities = self._quantities[self.position - 1] if self.position else {}
+        return [(number, holds.text) for number, holds in enumerate(self._conditions, 1) if holds(quantities)]
+
     def add_breakpoint(self, condition: str) -> None:
         """Stop `resume` and `reverse` at events that satisfy a condition.
 

@@ -299,7 +299,7 @@ def _batcher(rule: str, facts: Facts) -> dict[str, str]:
     largest = max(preferred, default=0)
     delay_rule = reasons.DELAY_EXCEEDED if delay_ns else reasons.NO_DELAY
     numbers = {
-        reasons.PREFERRED_SIZE: f"{rows} of {', '.join(map(str, preferred))} rows",
+        reasons.PREFERRED_SIZE: f"{rows} of exactly {' or '.join(map(str, preferred))} rows",
         reasons.OVERSHOOTS_PREFERRED: _with_next(rows, following, largest),
         reasons.FULL: f"{rows} of {largest} rows",
         reasons.DOES_NOT_FIT: _with_next(rows, following, facts["max_batch_size"]),

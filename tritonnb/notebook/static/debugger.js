@@ -1,9 +1,10 @@
-// The panel of a debugger: controls, the event, the quantities, the rule table and the breakpoints.
+// The panel of a debugger: controls, the event, the rule table, the breakpoints, and the quantities for them.
 
 const CONTROLS = [
-  ["restart", "|◀", "to the beginning (Home)"], ["reverse", "◀◀", "back to the breakpoint before (Shift+F8)"],
-  ["back", "◀", "previous event (left arrow)"], ["step", "▶", "next event (right arrow)"],
-  ["resume", "▶▶", "on to the next breakpoint (F8)"],
+  ["restart", "restart", "to the beginning (Home)"],
+  ["reverse", "‹ breakpoint", "back to the breakpoint before (Shift+F8)"],
+  ["back", "‹ event", "previous event (left arrow)"], ["step", "event ›", "next event (right arrow)"],
+  ["resume", "breakpoint ›", "on to the next breakpoint (F8)"],
 ];
 const KEYS = { Home: "restart", ArrowLeft: "back", ArrowRight: "step", F8: "resume", "Shift+F8": "reverse" };
 
@@ -33,9 +34,9 @@ class Panel {
     this.message.setAttribute("role", "status");
     this.rules = node("div", "tnb-rules");
     this.quantities = node("div", "tnb-quantities");
-    this.breakpoints = node("ul", "tnb-breakpoints");
-    root.append(this.toolbar(), this.event, node("div", "tnb-columns", this.rules, this.quantities), this.form(),
-      this.breakpoints, this.message);
+    this.breakpoints = node("ol", "tnb-breakpoints");
+    root.append(this.toolbar(), this.message, this.event, this.rules, this.form(), this.breakpoints,
+      node("details", "", node("summary", "", "quantities for breakpoints"), this.quantities));
     root.addEventListener("keydown", (event) => this.pressed(event));
     this.draw();
     this.drawBreakpoints();
@@ -58,20 +59,17 @@ class Panel {
   }
 
   form() {
-    const names = Object.entries(this.model.get("names"));
     const input = node("input", "");
     input.placeholder = "batch < 4 and queue > 2";
     input.setAttribute("aria-label", "condition of a breakpoint");
     const button = node("button", "", "Add breakpoint");
-    const help = node("details", "", node("summary", "", "quantities"),
-      table(["name", "meaning"], names.map(([name, meaning]) => ["", name, meaning])));
     const add = () => this.model.send({ action: "add", condition: input.value });
     button.addEventListener("click", add);
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") add();
     });
-    return node("div", "tnb-form", input, button, help);
+    return node("div", "tnb-form", input, button);
   }
 
   pressed(event) {
@@ -83,20 +81,20 @@ class Panel {
   }
 
   draw() {
-    const { position, total, description, quantities, rules, idle, message } = this.model.get("state");
+    const { position, total, description, quantities, rules, idle, message, error } = this.model.get("state");
     if (total === undefined) return;
     this.position.textContent = `event ${position} of ${total}`;
     this.event.textContent = description;
     this.message.textContent = message;
+    this.message.classList.toggle("tnb-error", error);
     const rows = rules.map(([rule, meaning, numbers, applies]) =>
       [applies ? "tnb-applies" : "", applies ? "▶" : "", rule, numbers, meaning]);
     const busy = "All instances are busy. The rules for the next batch:";
     const title = idle ? "The rules for the requests that wait:" : busy;
     this.rules.replaceChildren(...(rows.length
       ? [node("p", "", title), table(["", "rule", "now", "meaning"], rows)] : [node("p", "", "No request waits.")]));
-    this.quantities.replaceChildren(...(quantities.length
-      ? [node("p", "", "Quantities for breakpoints:"),
-        table(["name", "now"], quantities.map(([name, value]) => ["", name, formatted(value)]))] : []));
+    const values = quantities.map(([name, value, meaning]) => ["", name, formatted(value), meaning]);
+    this.quantities.replaceChildren(table(["name", "now", "meaning"], values));
   }
 
   drawBreakpoints() {
