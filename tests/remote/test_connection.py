@@ -366,7 +366,7 @@ def test_watch_without_traces_shows_differences_of_the_statistics(remote: tnb.Re
     view.refresh()
     assert "from differences of the statistics, without traces" in view.status.value
     assert "2×1" in view.table.value
-    assert "2 rows of 1 requests" in view.batch_sizes.value
+    assert "2 rows of 1 request " in view.batch_sizes.value
     view.close()
 
 

@@ -9,11 +9,12 @@ from itertools import pairwise
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, SELECTION
+from tritonnb.figures.palette import COMPUTE, GREY, INK, INPUT, OUTPUT, PAPER, SELECTION
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, duration, panels_above, strip_spines
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
+from tritonnb.telemetry.statistics_entry import SETTLED
 
 #: The number of batches of a size from which on its time is compared with others.
 ENOUGH = 20
@@ -97,18 +98,17 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
         return draw_empty(ax)
     sizes = [cost.size for cost in costs]
     width = 0.72 * min([right - left for left, right in pairwise(sizes)], default=1)
-    bottoms = [0.0] * len(costs)
-    for name, color in (("compute_input", INPUT), ("compute_infer", COMPUTE), ("compute_output", OUTPUT)):
-        part = [getattr(cost, name) for cost in costs]
-        ax.bar(sizes, part, bottom=bottoms, color=color, label=name.replace("_", " "), width=width)
-        bottoms = [low + high for low, high in zip(bottoms, part, strict=True)]
-    _spreads(ax, costs)
-    ax.set_ylabel(f"time per batch (ms,\n{average})", fontsize=8)
+    settled = [cost for cost in costs if cost.count >= SETTLED]
+    _times(ax, settled or costs, width)
+    _times(ax, [cost for cost in costs if settled and cost not in settled], width, hollow=True)
+    _spreads(ax, settled or costs)
+    ax.set_ylabel(f"time per batch (ms,\n{average}; hollow: n < {SETTLED})", fontsize=8)
     ax.set_xlabel("batch size (rows)", fontsize=8)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=24, integer=True))
     ax.set_xlim(min(sizes) - max(1, width), max(sizes) + max(1, width))
-    tops = [cost.spread_ms[1] if cost.spread_ms else cost.batch_ms for cost in costs]
-    ax.set_ylim(0, 1.3 * max([*tops, *bottoms]) or 1)
+    tops = [max(cost.batch_ms, cost.spread_ms[1] if cost.spread_ms else 0.0) for cost in settled or costs]
+    ax.set_ylim(0, 1.3 * max(tops) or 1)
+    _mark_higher(ax, [(cost.size, cost.batch_ms) for cost in costs])
     strip_spines(ax, keep="bottom left")
     total = sum(cost.count for cost in costs)
     above, top = panels_above(ax, (0.5, "time per row (ms)"), (0.4, f"batches (n = {total:,})"))
@@ -135,6 +135,23 @@ def describe_costs(costs: list[SizeCost]) -> str:
     )
 
 
+def _times(ax: Axes, costs: list[SizeCost], width: float, *, hollow: bool = False) -> None:
+    bottoms = [0.0] * len(costs)
+    for name, color in (("compute_input", INPUT), ("compute_infer", COMPUTE), ("compute_output", OUTPUT)):
+        part = [getattr(cost, name) for cost in costs]
+        style = {"fill": False, "edgecolor": color} if hollow else {"color": color, "label": name.replace("_", " ")}
+        ax.bar([cost.size for cost in costs], part, bottom=bottoms, width=width, **style)
+        bottoms = [low + high for low, high in zip(bottoms, part, strict=True)]
+
+
+def _mark_higher(ax: Axes, points: list[tuple[int, float]]) -> None:
+    """Write what is higher than the axis at its top."""
+    top = ax.get_ylim()[1]
+    for size, value in points:
+        if value > top:
+            ax.text(size, top, f"▲ {duration(value * 1e6)}", fontsize=7, ha="center", va="top", color=INK)
+
+
 def _spreads(ax: Axes, costs: list[SizeCost]) -> None:
     known = [(cost, cost.spread_ms) for cost in costs if cost.spread_ms is not None]
     if known:
@@ -146,7 +163,10 @@ def _row_times(above: Axes, costs: list[SizeCost]) -> None:
     """Draw the time per row, and the most efficient size if there are enough batches to tell."""
     sizes, times = [cost.size for cost in costs], [cost.row_ms for cost in costs]
     above.plot(sizes, times, color=GREY, marker="o", markersize=3.5)
-    above.set_ylim(0, 1.45 * max(times) or 1)
+    few = [cost for cost in costs if cost.count < SETTLED]
+    above.plot([cost.size for cost in few], [cost.row_ms for cost in few], "o", color=GREY, mfc=PAPER, markersize=3.5)
+    above.set_ylim(0, 1.45 * max([cost.row_ms for cost in costs if cost not in few] or times) or 1)
+    _mark_higher(above, list(zip(sizes, times, strict=True)))
     efficient = most_efficient_size(costs)
     if efficient is not None:
         label = f"most efficient from {pluralize(efficient.size, 'row')} (n = {efficient.count})"

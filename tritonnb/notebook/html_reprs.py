@@ -11,10 +11,11 @@ from tritonnb.figures.palette import COMPUTE, INPUT, OUTPUT
 from tritonnb.remote.text import CLOSED, findings_of, not_ready_text
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.from_config import describe_scheduling
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.server.index_text import models_of, state_text
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
-from tritonnb.telemetry.statistics_entry import DurationEntry, Part, StatisticsEntry, mean_ms
+from tritonnb.telemetry.statistics_entry import SETTLED, DurationEntry, Part, StatisticsEntry, mean_ms
 
 if TYPE_CHECKING:
     from tritonnb.remote.connection import Remote
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: The phases of an execution: statistics field, label and colour.
 PHASES: tuple[tuple[Part, str, str], ...] = (
     ("compute_input", "input", INPUT),
-    ("compute_infer", "infer", COMPUTE),
+    ("compute_infer", "compute", COMPUTE),
     ("compute_output", "output", OUTPUT),
 )
 _BAR_EM = 12
@@ -114,28 +115,32 @@ def statistics_card(stats: StatisticsEntry) -> str:
     success, queue = stats["inference_stats"]["success"], stats["inference_stats"]["queue"]
     failed = stats["inference_stats"]["fail"]["count"]
     lead = (
-        f"<p>{stats['inference_count']} rows of {success['count']} requests in {stats['execution_count']} executions: "
+        f"<p>{pluralize(stats['inference_count'], 'row')} of {pluralize(success['count'], 'request')} in "
+        f"{pluralize(stats['execution_count'], 'execution')}: "
         f"{mean_batch_text(stats)} rows on average. "
         f"A request took {_mean_ms(success)}, of which {_mean_ms(queue)} in the queue."
         f"{f' {failed} failed.' if failed else ''}</p>"
     )
     entries = stats["batch_stats"]
-    longest = max((sum(mean_ms(entry[key]) for key, _, _ in PHASES) for entry in entries), default=0.0)
+    # A mean of a few executions is hollow, and does not determine the scale.
+    counts = [entry["compute_infer"]["count"] for entry in entries]
+    totals = [sum(mean_ms(entry[key]) for key, _, _ in PHASES) for entry in entries]
+    settled = [total for total, count in zip(totals, counts, strict=True) if count >= SETTLED]
+    longest = max(settled or totals, default=0.0)
     rows = []
-    for entry in entries:
+    for entry, total, count in zip(entries, totals, counts, strict=True):
         parts = [mean_ms(entry[key]) for key, _, _ in PHASES]
-        total = sum(parts)
         rows.append(
             [
                 entry["batch_size"],
-                entry["compute_infer"]["count"],
+                count,
                 *(f"{part:.2f}" for part in parts),
                 f"{total / entry['batch_size']:.3f}" if entry["batch_size"] else "",
-                _Html(_bar(parts, longest)),
+                _Html(_bar(parts, longest, hollow=count < SETTLED)),
             ]
         )
     legend = " ".join(f"<span style='color:{colour}'>■</span> {name}" for _, name, colour in PHASES)
-    titles = ("batch size (rows)", "executions", "input ms", "infer ms", "output ms", "ms per row", _Html(legend))
+    titles = ("batch size (rows)", "executions", "input ms", "compute ms", "output ms", "ms per row", _Html(legend))
     return lead + (html_table(titles, rows) if rows else "")
 
 
@@ -164,13 +169,15 @@ def _is_number(cell: object) -> bool:
     return not isinstance(cell, _Html) and (cell in ("", "–") or str(cell).replace(".", "", 1).isdigit())
 
 
-def _bar(parts: Sequence[float], longest: float) -> str:
-    """Return a stacked bar, hidden from screen readers: the numbers are in the same row."""
+def _bar(parts: Sequence[float], longest: float, *, hollow: bool) -> str:
+    """Return a stacked bar, hidden from screen readers: the numbers are in the same row. A longer one ends in "…"."""
+    scale = max(longest, sum(parts)) or 1.0
+    style = "box-sizing:border-box;border:1px solid" if hollow else "background:"
     pieces = "".join(
-        f"<span style='display:inline-block;height:0.8em;width:{_BAR_EM * part / longest if longest else 0:.2f}em;"
-        f"background:{colour}'></span>"
+        f"<span style='display:inline-block;height:0.8em;width:{_BAR_EM * part / scale:.2f}em;{style} {colour}'></span>"
         for part, (_, _, colour) in zip(parts, PHASES, strict=True)
     )
+    pieces += " …" if scale > longest else ""
     return (
         f"<span aria-hidden='true' style='display:inline-block;min-width:{_BAR_EM}em;text-align:left'>{pieces}</span>"
     )

@@ -52,19 +52,33 @@ function latencyFigure({ curve, p50, p99, count }) {
     makeSvg("path", { d: path, class: "tnb-curve" }), ...percentiles);
 }
 
+// Where the bars of batch sizes are, on an axis of rows: the middle of each, their width, and whether it has a label.
+function placesOf(sizes) {
+  const numbers = sizes.map(([size]) => size);
+  const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
+  const step = (WIDTH - LEFT - RIGHT) / (most - least + 1);
+  let labelled = -Infinity;
+  return numbers.map((size) => {
+    const middle = LEFT + step * (size - least + 0.5);
+    const hasRoom = middle - labelled >= 14;
+    if (hasRoom) labelled = middle;
+    return { middle, width: Math.max(2, Math.min(46, step * 0.7)), hasRoom };
+  });
+}
+
 // For each batch size: the mean time in the queue and in the execution, and the number of batches.
 function sizeFigure(sizes) {
   const top = niceCeiling(Math.max(...sizes.map(([, , queue, compute]) => queue + compute))) || 1;
   const y = (ms) => HEIGHT - BOTTOM - (ms / top) * (HEIGHT - TOP - BOTTOM);
-  const step = (WIDTH - LEFT - RIGHT) / sizes.length;
-  const width = Math.min(46, step * 0.7);
+  const places = placesOf(sizes);
   const groups = sizes.flatMap(([size, count, queue, compute], index) => {
-    const left = LEFT + step * (index + 0.5) - width / 2;
+    const { middle, width, hasRoom } = places[index];
+    const left = middle - width / 2;
     const bar = (name, from, to) =>
       makeSvg("rect", { class: `tnb-bar-${name}`, x: left, width, y: y(to), height: y(from) - y(to) });
     const bars = [bar("compute", 0, compute), bar("queue", compute, compute + queue)];
     const group = makeSvg("g", {}, makeSvg("title", {}, describeSize([size, count, queue, compute])), ...bars);
-    return step < 14 && index % 2 ? [group] : [group, text(`${size}`, left + width / 2, HEIGHT - BOTTOM + 12)];
+    return hasRoom ? [group, text(`${size}`, middle, HEIGHT - BOTTOM + 12)] : [group];
   });
   const label = `Mean time of a request by batch size: ${sizes.map(describeSize).join("; ")}`;
   return frame(label, ...axes("rows of the batch", "ms", y, top, ""), ...groups);
@@ -73,12 +87,12 @@ function sizeFigure(sizes) {
 function countFigure(sizes) {
   const top = niceCeiling(Math.max(...sizes.map(([, count]) => count)));
   const y = (count) => HEIGHT - BOTTOM - (count / top) * (HEIGHT - TOP - BOTTOM);
-  const step = (WIDTH - LEFT - RIGHT) / sizes.length;
-  const width = Math.min(46, step * 0.7);
+  const places = placesOf(sizes);
   const bars = sizes.flatMap(([size, count], index) => {
-    const left = LEFT + step * (index + 0.5) - width / 2;
-    const bar = makeSvg("rect", { class: "tnb-bar-compute", x: left, width, y: y(count), height: y(0) - y(count) });
-    return step < 14 && index % 2 ? [bar] : [bar, text(`${size}`, left + width / 2, HEIGHT - BOTTOM + 12)];
+    const { middle, width, hasRoom } = places[index];
+    const box = { x: middle - width / 2, width, y: y(count), height: y(0) - y(count) };
+    const bar = makeSvg("rect", { class: "tnb-bar-compute", ...box });
+    return hasRoom ? [bar, text(`${size}`, middle, HEIGHT - BOTTOM + 12)] : [bar];
   });
   const label = `Batches by size: ${sizes.map(([size, count]) => `${count} of ${size} rows`).join(", ")}`;
   return frame(label, ...axes("rows of the batch", "batches", y, top, ""), ...bars);

@@ -54,7 +54,7 @@ function createResults(askBlame) {
     } else {
       model.state.history = history;
       const isChosen = view.window.pinned; // the user zoomed
-      Object.assign(view, { cursor: null, selected: null });
+      Object.assign(view, { cursor: null, selected: null, range: null });
       view.receive({ ...history, reset: true });
       if (!isChosen) view.showAll();
     }
