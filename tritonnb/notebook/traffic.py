@@ -34,6 +34,8 @@ from tritonnb.telemetry.quantiles import quantile
 #: The update interval, and the window of the rate and the latencies.
 _UPDATE_S, _WINDOW_S = 0.2, 2.0
 _BINS = 32
+#: Responses from which on percentiles are shown.
+_ENOUGH = 20
 _OPEN, _CLOSED = "open loop", "closed loop"
 _IDLE = "This panel sends no requests."
 
@@ -245,7 +247,8 @@ def measure(current: Load) -> dict[str, Any]:
         return {**totals, "rate": 0.0, "latency": None}
     seconds = max(1e-3, min(_WINDOW_S, (time.monotonic_ns() - int(responses[0, INTENDED])) / 1e9))
     latencies_ms = np.sort(succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6
-    return {**totals, "rate": len(succeeded) / seconds, "latency": describe_latencies(latencies_ms)}
+    described = describe_latencies(latencies_ms) if len(latencies_ms) >= _ENOUGH else {"n": len(latencies_ms)}
+    return {**totals, "rate": len(succeeded) / seconds, "latency": described}
 
 
 def describe_latencies(ordered_ms: npt.NDArray[np.float64]) -> dict[str, Any]:
@@ -281,7 +284,7 @@ def _in_words(status: Mapping[str, Any]) -> str:
         return str(status["outcome"])
     words = f"{status['sent']:,} sent, {status['in_flight']:,} in flight, {status['failed']:,} failed"
     latency = status["latency"]
-    if latency is None:
+    if latency is None or "p50_ms" not in latency:
         return words
     return (
         f"{words}; {status['rate']:,.0f} responses/s, latency p50 {latency['p50_ms']:.2f} ms, "

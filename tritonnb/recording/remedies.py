@@ -69,6 +69,8 @@ class Remedy:
     def __str__(self) -> str:
         edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
         part = "removes it" if self.removes else f"reduces it to {self.after_ns / 1e6:.3f} ms"
+        if self.latency_before_ns - self.latency_after_ns < (self.before_ns - self.after_ns) / 2:
+            part += ", but most of it becomes another cause"
         return (
             f"{edits} {part} (simulated: its latency {_change(self.latency_before_ns, self.latency_after_ns)}, "
             f"p99 of all {self.p99_before_ms:.3f} → {self.p99_after_ms:.3f} ms)"

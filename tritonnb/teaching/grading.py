@@ -20,8 +20,8 @@ def describe_sheet(worksheet: Worksheet) -> Json:
     Returns
     -------
     dict
-        ``question``, ``config``, ``detail`` (what is known about a request), and ``requests``: name, arrival in ms and
-        rows or flags of each.
+        ``question``, ``config``, ``detail`` (what is known about a request), ``requests``: name, arrival in ms and
+        rows or flags of each; and ``end_ms``, when the last execution ends.
     """
     head, rows = worksheet.table()
     return {
@@ -29,6 +29,7 @@ def describe_sheet(worksheet: Worksheet) -> Json:
         "config": worksheet.config,
         "detail": head[-1],
         "requests": [[name, float(ms), _detail(detail)] for name, ms, detail in rows],
+        "end_ms": max(batch.exec_end_ns for batch in worksheet.batches) / 1e6,
     }
 
 
@@ -46,8 +47,8 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
     Returns
     -------
     dict
-        ``text``; ``done``, whether the answer is correct; ``total`` number of batches; the ``batches`` to draw;
-        ``next_ms``, when the next one is sent, or None; ``end_ms``, when the last execution ends.
+        ``text``; ``done``, whether the answer is correct; ``total`` number of batches; the ``batches`` to draw; and
+        ``next_ms``, when the next one is sent, or None.
 
     Raises
     ------
@@ -69,7 +70,6 @@ def grade(worksheet: Worksheet, action: str, answer: Sequence[Sequence[str]]) ->
         "total": len(batches),
         "batches": [_describe(*pair) for pair in zip(batches[:shown], solution[:shown], strict=True)],
         "next_ms": batches[shown].sent_ns / 1e6 if shown < len(batches) else None,
-        "end_ms": max(batch.exec_end_ns for batch in batches) / 1e6,
     }
 
 

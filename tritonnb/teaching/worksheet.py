@@ -339,8 +339,9 @@ class Worksheet:
         )
 
     def _execution_text(self) -> str:
-        if not isinstance(self.execution_ms, Mapping):
-            return f"Every execution takes {self.execution_ms:g} ms, whatever its size."
+        known = self.execution_ms.values() if isinstance(self.execution_ms, Mapping) else [self.execution_ms]
+        if len(set(known)) == 1 or not isinstance(self.execution_ms, Mapping):
+            return f"Every execution takes {next(iter(known)):g} ms, whatever its size."
         times = [f"{ms:g} ms for {pluralize(rows, 'row')}" for rows, ms in sorted(self.execution_ms.items())]
         return f"An execution takes {', '.join(times)}, and proportionally between and beyond."
 

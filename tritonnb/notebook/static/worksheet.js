@@ -5,6 +5,7 @@ const KEYS_HELP = "Drag a request into a batch. With the keyboard: a digit puts 
   "the arrow keys move it to the batch before or after, Delete takes it back.";
 const ROW = 26;
 const GUTTER = 70;
+const TICK = 60; // px between two times of the axis, at least
 
 function node(tag, className, ...children) {
   const made = document.createElement(tag);
@@ -100,7 +101,7 @@ class WorksheetPage {
   }
 
   chip([name, ms, detail]) {
-    const made = node("button", "tnb-chip", node("b", "", name), ` ${detail}`);
+    const made = node("button", "tnb-chip", node("b", "", name), ` ${detail ? `${detail}, ` : ""}${ms} ms`);
     made.title = `request ${name} arrives at ${ms} ms`;
     made.draggable = true;
     made.dataset.name = name;
@@ -149,9 +150,9 @@ class WorksheetPage {
   }
 
   // Arrivals as marks; the batches that are known so far; the time at which the next one is sent.
-  drawPicture({ batches = [], next_ms: next = null, end_ms: end = 0 }) {
+  drawPicture({ batches = [], next_ms: next = null }) {
     const width = Math.max(300, this.root.clientWidth - 20);
-    const latest = Math.max(end, ...this.requests.map(([, ms]) => ms)) * 1.05 || 1;
+    const latest = this.model.get("sheet").end_ms * 1.02 || 1;
     const x = (ms) => GUTTER + (ms / latest) * (width - GUTTER - 16);
     const instances = [...new Set(batches.map(({ instance }) => instance))].sort();
     const height = ROW * (instances.length + 2) + 14;
@@ -176,10 +177,20 @@ class WorksheetPage {
       parts.push(shape("line", { x1: x(next), x2: x(next), y1: ROW, y2: height - 14, class: "tnb-next" }));
       parts.push(text("the next batch is sent", x(next) + 4, height - 20));
     }
-    parts.push(text("0 ms", GUTTER, height - 2), text(`${latest.toFixed(0)} ms`, width - 16, height - 2, "end"));
+    for (const ms of ticksUntil(latest, (width - GUTTER) / TICK)) {
+      parts.push(shape("line", { x1: x(ms), x2: x(ms), y1: height - 16, y2: height - 12, stroke: "currentColor" }));
+      parts.push(text(`${Number(ms.toFixed(3))} ms`, x(ms), height - 2, ms ? "middle" : "start"));
+    }
     const label = `${this.requests.length} arrivals, ${batches.length} batches are known`;
     this.picture.replaceChildren(shape("svg", { width, height, role: "img", "aria-label": label }, ...parts));
   }
+}
+
+// Round times from 0 on, at most so many.
+function ticksUntil(latest, most) {
+  const power = 10 ** Math.floor(Math.log10(latest / most));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((candidate) => latest / candidate <= most);
+  return Array.from({ length: Math.floor(latest / step) + 1 }, (_, index) => index * step);
 }
 
 const sameNames = (one, other) => one.length === other.length && one.every((name) => other.includes(name));

@@ -77,13 +77,16 @@ function measured(status) {
   const counts = `${status.sent.toLocaleString()} sent · ${status.in_flight.toLocaleString()} in flight · ` +
     `${status.failed.toLocaleString()} failed`;
   const { latency } = status;
+  const n = latency && `n = ${latency.n.toLocaleString()}, last 2 s`;
   if (!latency) return [make("span", {}, counts, " · no successful response in the last 2 s")];
   return [
     make("span", {}, counts),
     make("span", {}, make("b", {}, Math.round(status.rate).toLocaleString()), " responses/s"),
-    make("span", {}, "p50 ", make("b", {}, formatMs(latency.p50_ms)), " · p99 ",
-      make("b", {}, formatMs(latency.p99_ms)), ` (n = ${latency.n.toLocaleString()}, last 2 s)`),
-    drawLatencies(latency),
+    ...(latency.p50_ms === undefined ? [make("span", {}, `too few responses for percentiles (${n})`)] : [
+      make("span", {}, "seen by the client: p50 ", make("b", {}, formatMs(latency.p50_ms)), " · p99 ",
+        make("b", {}, formatMs(latency.p99_ms)), ` (${n})`),
+      drawLatencies(latency),
+    ]),
   ];
 }
 
@@ -98,7 +101,8 @@ function render({ model, el }) {
   };
   const change = (name, control) => {
     if (control.value !== "" && control.checkValidity()) set({ [name]: Number(control.value) });
-    else drawSettings();
+    else control.reportValidity(); // it says what is allowed, and nothing changes
+    control.setAttribute("aria-invalid", String(control.value === "" || !control.checkValidity()));
   };
 
   const { sequences, max_rows: maxRows, variable_inputs: variable, remote } = model.get("limits");
