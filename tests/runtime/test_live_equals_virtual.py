@@ -188,7 +188,9 @@ def decided(events: list[Event]) -> Decisions:
     """The decisions of the live engine, in the same form."""
     sent = [event for event in events if isinstance(event, BatchSent)]
     batches = [(int(batch.instance.split("_")[-1]), batch.members, batch.slots or ()) for batch in sent]
-    return batches, [(event.serial, _text(event.message)) for event in events if isinstance(event, RequestRefused)]
+    offered = {event.serial for event in events if isinstance(event, RequestArrived)}  # invalid ones are not
+    refused = [event for event in events if isinstance(event, RequestRefused) and event.serial in offered]
+    return batches, [(event.serial, _text(event.message)) for event in refused]
 
 
 def members(decision: Execute) -> tuple[int | None, ...]:
