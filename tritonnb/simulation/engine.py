@@ -83,10 +83,10 @@ class Columns:
         end_ns: int,
     ) -> None:
         """Add a batch of so many rows, null rows included."""
-        self.serials.extend(serials)
-        self.rows.extend(rows)
-        self.received.extend(received)
-        self.queued.extend(queued)
+        self.serials.fromlist(serials)
+        self.rows.fromlist(rows)
+        self.received.fromlist(received)
+        self.queued.fromlist(queued)
         self.starts.append(start_ns)
         self.ends.append(end_ns)
         self.requests.append(len(rows))
@@ -95,15 +95,19 @@ class Columns:
     def summary(self) -> dict[str, float]:
         """Return the key figures; `Recording.summary` documents keys and units."""
         last: dict[int, int] = {}  # the latency of each request at the end of its last execution
+        # Lists, whose items compiled code reads faster than those of arrays.
+        serials: list[int] = self.serials.tolist()
+        received: list[int] = self.received.tolist()
+        queued: list[int] = self.queued.tolist()
         position = shared_rows = longest_ns = 0
-        for index, count in enumerate(self.requests):
-            start_ns, end_ns = self.starts[index], self.ends[index]
-            for _ in range(count):
-                last[self.serials[position]] = end_ns - self.received[position]
-                longest_ns = max(longest_ns, start_ns - self.queued[position])
-                if count > 1:
-                    shared_rows += self.rows[position]
-                position += 1
+        for batch, count in enumerate(self.requests):
+            start_ns, end_ns, begin = self.starts[batch], self.ends[batch], position
+            position += count
+            for index in range(begin, position):
+                last[serials[index]] = end_ns - received[index]
+                longest_ns = max(longest_ns, start_ns - queued[index])
+            if count > 1:
+                shared_rows += sum(self.rows[begin:position])
         latencies_ms = [latency_ns / 1e6 for latency_ns in sorted(last.values())]
         rows, batches = sum(self.rows), len(self.starts)
         span_ns = max(self.ends) - min(self.received) if position else 0
@@ -245,7 +249,7 @@ class Simulation:
         self._serial = 0
         self._arrived: list[Event] = []  # as clients send them: the scheduler may give a request a correlation ID
         self._cancelled: list[Event] = []
-        self._source: Iterator[tuple[int, Arrival]] = iter(())
+        self._source: Iterator[tuple[int, int, Arrival]] = iter(())
         self._next: SimulatedRequest | None = None
         self._next_request: Callable[[int], None] | None = None
         self._replicas = [SimulatedReplica(self, scheduler, len(instances)) for scheduler in schedulers]
@@ -339,12 +343,11 @@ class Simulation:
             BatchExecuted(end, self.model, 1, number, instance, size, start, start, end, end, tuple(members))
         )
 
-    def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, Arrival]]:
-        """Return the arrivals by time, with their serials; an iterator is not read ahead if only numbers are kept."""
-        numbered = enumerate(as_arrivals(arrivals), 1)
+    def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
+        """Return times in ns, serials and arrivals by time; an iterator is not read ahead if only numbers are kept."""
         if self.columns is not None and isinstance(arrivals, Iterator):
-            return numbered
-        return iter(sorted(numbered, key=lambda entry: round(entry[1].time_us * 1000)))
+            return _with_times(arrivals)
+        return iter(sorted(_with_times(arrivals)))
 
     def _send_next(self) -> None:
         """Announce the next arrival to the clock."""
@@ -352,8 +355,7 @@ class Simulation:
         self.clock.arrival_ns = -1
         if entry is None:
             return
-        serial, arrival = entry
-        time_ns = round(arrival.time_us * 1000)
+        time_ns, serial, arrival = entry
         if time_ns < self.clock.now:
             raise InvalidArgumentError(
                 f"arrivals expected a list, or an iterator in the order of time, got {arrival.time_us:g} after "
@@ -396,3 +398,9 @@ class Simulation:
         if not request.responded:
             self._cancel(request)
         request.cancelled = True
+
+
+def _with_times(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
+    """Yield arrivals with their times in ns and their serials."""
+    for serial, arrival in enumerate(as_arrivals(arrivals), 1):
+        yield round(arrival.time_us * 1000), serial, arrival
