@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,9 +10,6 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain, pluralize
-
-#: An outlier takes at least this multiple of the median of its size, of which there are at least so many batches.
-LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,34 +221,11 @@ class Outlier(NamedTuple):
     ----------
     batch : Batch
     factor : float
-        Multiple of the median execution time of the batches of its size.
+        Multiple of the time that `LearnedTimes` expects.
     """
 
     batch: Batch
     factor: float
 
     def __str__(self) -> str:
-        return f"{self.factor:.{1 if self.factor < 9.95 else 0}f} times the median of its size"
-
-
-def find_outliers(batches: Iterable[Batch]) -> list[Outlier]:
-    """Return the outliers among the batches of one model.
-
-    Examples
-    --------
-    >>> from tritonnb import simulate, service_time
-    >>> times = iter([5, 5, 5, 5, 90])
-    >>> rec = simulate("max_batch_size: 1", [(n, 1) for n in range(5)], service_time(lambda _: next(times), unit="ms"))
-    >>> [(outlier.batch.number, str(outlier)) for outlier in find_outliers(rec.batches)]
-    [(5, '18 times the median of its size')]
-    """
-    by_size: defaultdict[int, list[Batch]] = defaultdict(list)
-    for batch in batches:
-        by_size[batch.size].append(batch)
-    outliers: list[Outlier] = []
-    for same in by_size.values():
-        median_ns = statistics.median(batch.compute_ns for batch in same)
-        if len(same) >= LEAST_BATCHES and median_ns:
-            candidates = (Outlier(batch, batch.compute_ns / median_ns) for batch in same)
-            outliers += [outlier for outlier in candidates if outlier.factor >= LEAST_FACTOR]
-    return outliers
+        return f"{self.factor:.{1 if self.factor < 9.95 else 0}f} times as long as expected"

@@ -83,7 +83,7 @@ class Blame:
     def outliers(self) -> Mapping[str, str]:
         """The unusually long executions that contribute to each cause, compared with others of their size.
 
-        An outlier takes at least 3 times the median of the batches of its size.
+        An outlier takes at least 3 times as long as `LearnedTimes` expects of its size.
         """
         remarks = {}
         for cause in _WITH_EXECUTIONS & self.parts.keys():

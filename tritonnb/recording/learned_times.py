@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tritonnb.core.events import RequestArrived
-from tritonnb.recording.batches import LEAST_BATCHES, LEAST_FACTOR
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
@@ -21,6 +20,8 @@ from tritonnb.simulation.service import Draw, Service, VaryingService, table
 if TYPE_CHECKING:
     from tritonnb.recording.recorded_events import RecordedEvents
 
+#: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
+LEAST_FACTOR, LEAST_BATCHES = 3.0, 5
 #: A resampled run consists of so many parts of the recording, so that slow phases and bursts stay together.
 PIECES = 20
 #: Begin and excess time of a stall, in ns.
@@ -49,6 +50,8 @@ class RecordedExecution:
         Instances of the server that were busy then, with this one.
     first : bool
         Whether it was the first one of its instance.
+    batch : int
+        Its number in the recording.
     """
 
     begin_ns: int
@@ -57,6 +60,7 @@ class RecordedExecution:
     dispatch_ns: int
     busy: int
     first: bool
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -108,17 +112,22 @@ class LearnedTimes(VaryingService):
         return self.function(rows) * slow.get(busy, slow[min(slow, key=lambda level: abs(level - busy))])
 
     @cached_property
-    def stalls(self) -> tuple[Stall, ...]:
-        """The begin and excess time in ns of executions that took `LEAST_FACTOR` times as long as expected."""
+    def outliers(self) -> tuple[tuple[RecordedExecution, float], ...]:
+        """The executions that took `LEAST_FACTOR` times as long as expected, with the expected times in ns."""
         known = [one for one in self.executions if not one.first]
-        excesses = ((one, self.expected_ns(one.rows, one.busy)) for one in known)
+        expected = ((one, self.expected_ns(one.rows, one.busy)) for one in known)
         return tuple(
             [
-                (one.begin_ns, round(one.time_ns - expected))
-                for one, expected in excesses
-                if len(known) >= LEAST_BATCHES and one.time_ns >= LEAST_FACTOR * expected > 0
+                (one, expected_ns)
+                for one, expected_ns in expected
+                if len(known) >= LEAST_BATCHES and one.time_ns >= LEAST_FACTOR * expected_ns > 0
             ]
         )
+
+    @cached_property
+    def stalls(self) -> tuple[Stall, ...]:
+        """The begin and excess time of the outliers, in ns."""
+        return tuple([(one.begin_ns, round(one.time_ns - expected_ns)) for one, expected_ns in self.outliers])
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
@@ -271,4 +280,4 @@ def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
         free[batch.instance] = batch.exec_end_ns
         dispatch_ns = batch.exec_start_ns - begin_ns
         time_ns = batch.exec_end_ns - begin_ns
-        yield RecordedExecution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first)
+        yield RecordedExecution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first, batch.number)

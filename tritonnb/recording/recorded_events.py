@@ -14,7 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import EnsembleExecuted, Event, RequestRefused, StepSent
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of, find_outliers
+from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
 from tritonnb.recording.generations import Generation, generations_of
 from tritonnb.recording.learned_times import LearnedTimes, executions_of
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
@@ -177,7 +177,10 @@ class RecordedEvents:
     @cached_property
     def outliers(self) -> list[Outlier]:
         """Batches that took much longer than others of their size, for a recording of one model."""
-        return find_outliers(self.batches)
+        by_number = {batch.number: batch for batch in self.batches}
+        executions = tuple(executions_of(self))
+        found = LearnedTimes(executions).outliers if executions else ()
+        return [Outlier(by_number[one.batch], one.time_ns / expected_ns) for one, expected_ns in found]
 
     @property
     def agreement(self) -> Agreement | None:

@@ -13,8 +13,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
-from tritonnb.recording.batches import LEAST_BATCHES
-from tritonnb.recording.learned_times import steepest
+from tritonnb.recording.learned_times import LEAST_BATCHES, steepest
 from tritonnb.recording.prediction import (
     Figures,
     Prediction,

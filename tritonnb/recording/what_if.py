@@ -97,7 +97,7 @@ def _recorded_steps(rec: Recording, generations: list[Generation]) -> list[tuple
     origin_ns = rec.origin_ns
     steps = [
         # Steps with a prompt are before all others: no simulated step takes exactly as long.
-        (RecordedExecution(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, first=prompts > 0), prompts)
+        (RecordedExecution(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, prompts > 0, 0), prompts)
         for rows, (begin, end), prompts in recorded
     ]
     return sorted(steps, key=lambda step: step[0].begin_ns)
