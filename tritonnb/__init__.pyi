@@ -28,8 +28,8 @@ from .profile.examples import prompts as prompts
 from .profile.load import load as load
 from .profile.result import LoadResult as LoadResult
 from .profile.running_load import Load as Load
+from .profile.running_sweep import Sweep as Sweep
 from .profile.service_times import service_times as service_times
-from .profile.sweep import Sweep as Sweep
 from .profile.sweep import sweep as sweep
 from .profile.sweep_result import SweepResult as SweepResult
 from .profile.theory import Theory as Theory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def test_live_scheduler_decides_as_in_virtual_time() -> None:
 
         grid: dict[str, Any] = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
         virtual = tnb.sweep(server["m"], arrivals=crowd, service=tnb.fixed(10), **grid).wait()
-        live = tnb.sweep(server["m"], arrivals=crowd, live=True, **grid).wait()
+        live = tnb.sweep(server["m"], arrivals=crowd, live="all", **grid).wait()
 
     def decisions(result: tnb.SweepResult) -> dict[str, list[tuple[int, str]]]:
         return {
@@ -194,13 +195,40 @@ def test_stopped_sweep_keeps_its_trials_and_restores_the_model(server: Server, m
         return tried(*args)
 
     monkeypatch.setattr("tritonnb.profile.trial.run_live_trial", until_the_third)
-    sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live=True))
+    sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live="all"))
     begun.set()
     result = sweeps[0].wait(60)
     sizes = [trial.edits["max_batch_size"] for trial in result.trials]
     assert 1 in sizes
     assert 4 not in sizes
     assert server["held"].config.text == before
+
+
+def test_only_the_promising_configurations_of_a_live_sweep_are_measured(server: Server) -> None:
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        time.sleep(0.004)
+        return X
+
+    result = tnb.sweep(
+        server["sleeps"], max_batch_size=[1, 2, 4, 8], count=[1, 2], clients=32, requests=320, live=True
+    ).wait()
+    measured = [trial.edits for trial in result.trials if not trial.predicted]
+    assert len(measured) == 2
+    assert result.best.edits == {"max_batch_size": 8, "count": 2}
+    assert [trial.predicted for trial in result.trials] == [False] * 2 + [True] * 6
+    assert f"Measured: {'; '.join(trial.edits_text() for trial in result.trials[:2])}" in result.verdict()
+    assert result.verdict().endswith("The other 6 were predicted.")
+    assert "predicted" in repr(result)
+    assert "predicted" in result.plot().alt
+
+
+def test_all_configurations_are_measured_if_none_satisfies_the_constraint(server: Server) -> None:
+    options: dict[str, Any] = {"count": [1, 2, 3], "rate": 200, "requests": 40, "live": True}
+    result = tnb.sweep(server["held"], constraint="p99 < 1 us", **options).wait()
+    assert [trial.predicted for trial in result.trials] == [False] * 3
+    result = tnb.sweep(server["held"], constraint="p99 < 10 s", **options).wait()
+    assert [trial.predicted for trial in result.trials] == [False] * 2 + [True]
 
 
 @pytest.mark.slow

@@ -65,12 +65,13 @@ def _style(sweep: SweepResult, trial: Trial) -> tuple[str, str]:
         return REFUSAL, "//"
     if trial is sweep.best:
         return SELECTION, ""
-    return (GREY if trial is sweep.running or trial.extrapolated else series(0)), ""
+    return (GREY if trial is sweep.running or trial.extrapolated or trial.predicted else series(0)), ""
 
 
 def _trial_text(trial: Trial) -> str:
     failed = "" if trial.meets else ", violates the constraint"
     failed += ", extrapolated" if trial.extrapolated else ""
+    failed += ", predicted" if trial.predicted else ""
     rate, size = f"{trial.rate:,.0f} requests/s", f"mean batch size {trial.mean_batch_size:.1f}"
     return f"{rate}, p99 {trial.percentile(99):.1f} ms, {size}{failed}"
 

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import html
 import math
-import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING
 
 from tritonnb.client.address import ModelAddress
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.failures import with_short_traceback, with_short_tracebacks
-from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.editable_config import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import AnyModel, config_of, find_model
-from tritonnb.profile.notebook_wait import UpdatedOutputs, wait
-from tritonnb.profile.service_times import measure_for
-from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
-from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
+from tritonnb.profile.running_sweep import Grid, RunTrial, Sweep, SweepPlan
+from tritonnb.profile.service_times import Measurement, measure_for
+from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by
+from tritonnb.profile.trial import MeasuredService, Trial
 from tritonnb.profile.workload import LoadOptions, WorkloadOptions, workload
 from tritonnb.recording.constraint import Constraint
 from tritonnb.server.model_handle import ModelHandle
@@ -38,13 +31,7 @@ from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-RunTrial = Callable[[dict[str, object], pb.ModelConfig], Trial]
-#: Edits, and the configuration with them.
-Grid = list[tuple[dict[str, object], pb.ModelConfig]]
+    pass
 
 
 @with_short_traceback
@@ -61,7 +48,7 @@ def sweep(
     sequence_length: int = 0,
     sequences: int = 4,
     service: Service | None = None,
-    live: bool = False,
+    live: bool | str = False,
     inputs: Inputs = "random",
     shapes: Shapes | None = None,
     seed: int = 0,
@@ -94,9 +81,11 @@ def sweep(
         By default measured, as by `service_times`, at the batch sizes that the configurations can form. If they allow
         larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
         measurement. If that is not possible, times are extrapolated, and such configurations are never the best.
-    live : bool, optional
-        Apply each configuration to the running model and measure a real load; the model is restored at the end. Another
-        server must have been started with explicit model control.
+    live : bool or str, optional
+        Apply configurations to the running model and measure a real load; the model is restored at the end. A recording
+        of the running configuration predicts the others, and only the most promising eighth of them is measured, at
+        least two: more if none of these satisfies the constraint. ``"all"`` measures all. Another server must have been
+        started with explicit model control; if it is not recorded, measured service times predict.
     **fields
         Fields of the configuration, as for `Recording.what_if`, each with a list of values:
         ``max_queue_delay_microseconds=[0, 1000]``, ``count=[1, 2]``, ``preferred_batch_size=[[4], [4, 8]]``.
@@ -161,17 +150,29 @@ def sweep(
     def begin(stopping: Event) -> SweepPlan:
         if live:
             run_trial = partial(trial.run_live_trial, target, sent, bound, stopping)
-            return SweepPlan([run_trial, run_trial])
+            is_predictable = live != "all" and (open_loop or not sequence_length)
+            return SweepPlan([run_trial, run_trial], rank=partial(rank, stopping=stopping) if is_predictable else None)
         if service is not None:
             return SweepPlan([trial_runner(MeasuredService(service), math.inf, stopping)])
-        request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        measurement = measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
+        measurement = measured(stopping)
         known = [MeasuredService(table(times), max(times)) for times in (measurement.times, *measurement.rounds)]
         return SweepPlan(
             [trial_runner(service_times, measurement.max_rate, stopping) for service_times in known],
             measurement.max_rate,
             measurement.times,
         )
+
+    def measured(stopping: Event) -> Measurement:
+        request_options: LoadOptions = {"inputs": inputs, "shapes": shapes, "seed": seed}
+        return measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
+
+    def rank(measured_trial: Trial, stopping: Event) -> list[Trial]:
+        """Predict the other configurations from a recording of the running one; the best first."""
+        recording = measured_trial.recording
+        times = table(measured(stopping).times) if recording is None or not recording.batches else recording.service()
+        predict = partial(trial.simulate_trial, arrivals_at(rate), MeasuredService(times), bound, seed)
+        predicted = [replace(predict(edits, config), predicted=True) for edits, config in grid[1:]]
+        return sorted(predicted, key=rank_by(by_rate))
 
     def trial_runner(known: MeasuredService, max_rate: float, stopping: Event) -> RunTrial:
         if fixed_arrivals is not None:
@@ -187,23 +188,6 @@ def sweep(
         )
 
     return Sweep(grid, begin, result, partial(trial.restored, target) if live else nullcontext)
-
-
-@dataclass(frozen=True)
-class SweepPlan:
-    """The way in which the configurations of a sweep are tried.
-
-    Attributes
-    ----------
-    runners : list of callable
-        The first one runs the trial of each configuration; the others repeat the running one, to measure the noise.
-    max_rate, service_times
-        As for `SweepResult`.
-    """
-
-    runners: list[RunTrial]
-    max_rate: float = math.inf
-    service_times: dict[int, float] = field(default_factory=dict)
 
 
 def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Grid:
@@ -232,162 +216,3 @@ def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Gr
 def _virtual_arrivals(traffic: WorkloadOptions, rate: float | None) -> Arrivals:
     options: WorkloadOptions = {**traffic, "rate": rate}
     return trial.virtual_arrivals(workload(**options))
-
-
-@with_short_tracebacks
-class Sweep:
-    """A running or finished sweep.
-
-    Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, and ``sweep.stop()`` to end it with the trials so
-    far. `result` can be read at any time; `apply`, `plot` and `export` wait for the end and do the same as those of
-    `SweepResult`.
-
-    Attributes
-    ----------
-    tried, total : int
-        Configurations tried so far, and in total.
-    """
-
-    def __init__(
-        self,
-        grid: Grid,
-        begin: Callable[[Event], SweepPlan],
-        make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
-        restored: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self.total = len(grid)
-        self._grid = grid  # the running configuration first
-        self._begin = begin
-        self._make_result = make_result
-        self._restored = restored
-        self._trials: list[Trial] = []
-        self._repeated: list[Trial] = []
-        self._plan = SweepPlan([])
-        self._stopping = Event()
-        self._outputs = UpdatedOutputs()
-        self._finished: Future[SweepResult] = Future()
-        self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
-        self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
-        atexit.register(self._stop_at_exit)
-        self._thread.start()
-
-    @property
-    def tried(self) -> int:
-        """Configurations tried so far."""
-        return len(self._trials)
-
-    @property
-    def done(self) -> bool:
-        """True if the sweep has finished."""
-        return self._finished.done()
-
-    @property
-    def result(self) -> SweepResult:
-        """The result so far.
-
-        Raises
-        ------
-        InvalidArgumentError
-            If no other configuration than the running one has been tried yet.
-        """
-        trials = list(self._trials)
-        if len(trials) < 2:
-            raise InvalidArgumentError(
-                "result expected at least one tried configuration, got none yet: wait for the sweep"
-            )
-        return self._make_result([trials[0], *self._repeated], trials[1:], self._plan)
-
-    def wait(self, timeout: float | None = None) -> SweepResult:
-        """Wait until the sweep has finished; a notebook shows its progress.
-
-        ``KeyboardInterrupt`` stops the sweep; the trials so far stay in `result`.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not finished by then; it keeps running.
-        """
-        return wait(self._finished, timeout, lambda: f"sweep: {self._progress()}", self.stop)
-
-    def __await__(self) -> Generator[object, None, SweepResult]:
-        return asyncio.wrap_future(self._finished).__await__()
-
-    @property
-    def best(self) -> Trial:
-        """`SweepResult.best`, after waiting for the end."""
-        return self.wait().best
-
-    def plot(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot`, after waiting for the end."""
-        figure: Figure = self.wait().plot(ax)
-        return figure
-
-    def plot_pareto(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot_pareto`, after waiting for the end."""
-        figure: Figure = self.wait().plot_pareto(ax)
-        return figure
-
-    def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot_throughput_latency`, after waiting for the end."""
-        figure: Figure = self.wait().plot_throughput_latency(ax)
-        return figure
-
-    def apply(self) -> str:
-        """`SweepResult.apply`, after waiting for the end."""
-        return self.wait().apply()
-
-    def export(self, repository: str | os.PathLike[str]) -> Path:
-        """`SweepResult.export`, after waiting for the end."""
-        return self.wait().export(repository)
-
-    def stop(self) -> None:
-        """Start no further trials, without waiting for the current one; a second call has no effect."""
-        self._stopping.set()
-
-    def _progress(self) -> str:
-        progress = f"{self.tried} of {self.total} configurations tried"
-        return f"{progress}; {trial_text(self._trials[-1])}" if self._trials else progress
-
-    def __repr__(self) -> str:
-        return repr(self.result) if self.done else f"<Sweep: {self._progress()}>"
-
-    def _repr_html_(self) -> str:
-        return self.result._repr_html_() if self.done else html.escape(self._progress())
-
-    def _ipython_display_(self) -> None:
-        self._outputs.show(self._repr_html_(), repr(self), update=not self.done)
-
-    def _run(self) -> None:
-        try:
-            self._try()
-            result = self.result
-        except BaseException as error:
-            self._outputs.update(html.escape(f"sweep failed: {error}"), f"<Sweep: failed: {error}>")
-            self._finished.set_exception(error)
-        else:
-            self._outputs.update(result._repr_html_(), repr(result))
-            self._finished.set_result(result)
-        finally:
-            atexit.unregister(self._stop_at_exit)
-
-    def _try(self) -> None:
-        with suppress(StoppedError), self._restored():
-            self._plan = self._begin(self._stopping)
-            run_trial, *repetitions = self._plan.runners
-            for edits, config in self._grid:
-                if self._stopping.is_set():
-                    return
-                self._trials.append(run_trial(edits, config))
-                self._outputs.update(html.escape(self._progress()), repr(self))
-                while repetitions and not self._stopping.is_set():  # the first one is the running configuration
-                    self._repeated.append(repetitions.pop()(edits, config))
-
-    def _stop_at_exit(self) -> None:
-        """End a sweep, and let it restore the model, before Python exits."""
-        self.stop()
-        self._thread.join()

@@ -102,8 +102,9 @@ class SweepResult:
 
     @property
     def _first(self) -> Trial:
-        """The best of the other configurations; an extrapolated one only if all are."""
-        return next((trial for trial in self.trials if trial.meets and not trial.extrapolated), self.trials[0])
+        """The best of the other configurations; an extrapolated or predicted one only if all are."""
+        known = (trial for trial in self.trials if not (trial.extrapolated or trial.predicted))
+        return next((trial for trial in known if trial.meets), self.trials[0])
 
     def _is_better(self, other: Trial) -> bool:
         """Return whether it is better than the running configuration by more than the noise."""
@@ -196,6 +197,7 @@ class SweepResult:
         count = len(self.trials)
         if not first.meets:
             none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
+            none += self._predicted()
             return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
         limit = (
             f" This server is limited to about {self.max_rate:.0f} requests/s."
@@ -210,7 +212,7 @@ class SweepResult:
         else:
             text = f"Keep the running configuration: {trial_text(self.running)}. The best of {count} others is within "
             text += f"the measurement noise of {self.noise:.0%}: {trial_text(first)}."
-        return f"{text}{limit}{self._unmeasured()}"
+        return f"{text}{limit}{self._unmeasured()}{self._predicted()}"
 
     @property
     def remark(self) -> str:
@@ -232,6 +234,11 @@ class SweepResult:
             f"extrapolated: {'; '.join(beyond)}."
         )
 
+    def _predicted(self) -> str:
+        measured = [trial.edits_text() for trial in self.trials if not trial.predicted]
+        others = len(self.trials) - len(measured)
+        return f" Measured: {'; '.join(measured)}. The other {others} were predicted." if others else ""
+
     def to_pandas(self) -> pandas.DataFrame:
         """Return one row for each other configuration, the best first.
 
@@ -250,8 +257,9 @@ class SweepResult:
     def _cells(self) -> list[list[str]]:
         rows = [trial.row() for trial in [*self.trials, self.running]]
         names = [*self.trials[0].edits, *(name for name in rows[-1])]
-        if not any(trial.extrapolated for trial in self.trials):
-            names.remove("extrapolated")
+        for name in ("extrapolated", "predicted"):
+            if not any(getattr(trial, name) for trial in self.trials):
+                names.remove(name)
         shown = [[_show(row.get(name, "running")) for name in names] for row in rows]
         return [[name.replace("_", " ") for name in names], *shown]
 
@@ -286,11 +294,12 @@ def _show(value: object) -> str:
 
 
 def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
-    """Return a sort key: the best trial first, and of equal ones the one with fewer instances."""
+    """Return a sort key: measured trials first, then the best, and of equal ones the one with fewer instances."""
 
     def rank(trial: Trial) -> tuple[float, ...]:
         p99_ms = trial.percentile(99) if len(trial.latencies_ms) else math.inf
         return (
+            trial.predicted,
             not trial.meets,
             trial.extrapolated,
             -trial.rate if by_rate else p99_ms,

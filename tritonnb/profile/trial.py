@@ -69,6 +69,8 @@ class Trial:
         Whether it formed larger batches than were measured, so that its numbers are extrapolated.
     counted_batch_size : float
         The mean batch size by the statistics of another server.
+    predicted : bool
+        Whether a sweep of live trials predicted it instead of measuring it.
     """
 
     edits: dict[str, object]
@@ -80,6 +82,7 @@ class Trial:
     recording: Recording | None
     extrapolated: bool = False
     counted_batch_size: float = math.nan
+    predicted: bool = False
 
     @property
     def mean_batch_size(self) -> float:
@@ -100,6 +103,7 @@ class Trial:
             "mean_batch_size": self.mean_batch_size,
             "meets": self.meets,
             "extrapolated": self.extrapolated,
+            "predicted": self.predicted,
         }
 
     def edits_text(self) -> str:
