@@ -83,7 +83,7 @@ LISTED = {
     "model_zoo/tiny_gpt.py": {"torch.set_num_threads"},
     "notebook/live_batch_view.py": {"atexit.register"},
     "notebook/worker.py": {"atexit.register"},
-    "profile/sweep.py": {"atexit.register"},
+    "profile/running_sweep.py": {"atexit.register"},
     "simulation/run.py": {"gc.disable", "gc.enable"},
 }
 

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -72,13 +72,13 @@ class Sweep:
         grid: Grid,
         begin: Callable[[Event], SweepPlan],
         make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
-        restored: Callable[[], AbstractContextManager[None]],
+        restored: Callable[[], AbstractContextManager[None]] | None,
     ) -> None:
         self.total = len(grid)
         self._grid = grid  # the running configuration first
         self._begin = begin
         self._make_result = make_result
-        self._restored = restored
+        self._restored = restored or nullcontext
         self._trials: list[Trial] = []
         self._repeated: list[Trial] = []
         self._plan = SweepPlan([])
@@ -87,7 +87,8 @@ class Sweep:
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         self._thread = Thread(target=self._run, name="tritonnb-sweep", daemon=True)
-        atexit.register(self._stop_at_exit)
+        if restored is not None:
+            atexit.register(self._stop_at_exit)
         self._thread.start()
 
     @property

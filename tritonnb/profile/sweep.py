@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -187,7 +186,7 @@ def sweep(
             target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    return Sweep(grid, begin, result, partial(trial.restored, target) if live else nullcontext)
+    return Sweep(grid, begin, result, partial(trial.restored, target) if live else None)
 
 
 def _grid(model: ModelHandle | ModelAddress, fields: Mapping[str, object]) -> Grid:
