@@ -149,7 +149,7 @@ def test_old_intervals_of_a_level_are_discarded() -> None:
     assert [at for at in range(9) if merged.at(at)] == [6, 7, 8]
 
 
-def test_dashboard_and_the_view_count_the_same() -> None:
+def test_dashboard_and_view_have_equal_counts() -> None:
     config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
     rec = tnb.simulate(config, tnb.poisson(300, 3, seed=1), tnb.linear(2, 1))
     begin, end = rec.span_ns

@@ -57,7 +57,7 @@ def test_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Server)
     assert answered(panel.load, server) is not second
 
 
-def test_limits_of_a_model_are_known(panel: Traffic, server: Server) -> None:
+def test_limits_of_a_model_are_read_from_its_configuration(panel: Traffic, server: Server) -> None:
     assert panel.limits == {"sequences": False, "remote": False, "max_rows": 8, "variable_inputs": []}
     assert server["accumulate"].traffic().limits["sequences"]
 
@@ -169,7 +169,7 @@ def test_last_numbers_are_kept_as_plain_html(panel: Traffic) -> None:
     assert "This panel sends no requests." in panel.last_state()
 
 
-def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server) -> None:
+def test_traffic_ends_when_its_server_stops(panel: Traffic, server: Server) -> None:
     panel.sending = True
     load = answered(panel.load, server)
     server.stop()

@@ -65,7 +65,7 @@ def test_given_examples_are_sent_in_turn_unchanged() -> None:
     assert taken == [[[1, 2]], [[3, 4], [5, 6]], [[1, 2]]]
 
 
-def test_rows_of_the_inputs_are_repeated_or_cut_to_the_number_of_rows() -> None:
+def test_input_rows_are_repeated_or_cut_to_the_number_of_rows() -> None:
     source = examples(ONE, {"X": [[1, 2], [3, 4]]}, {}, 0)
     assert source.next_example(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
     assert source.next_example(1)["X"].tolist() == [[1, 2]]

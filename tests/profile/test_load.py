@@ -360,7 +360,7 @@ def test_unused_instance_was_not_busy(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("grows", "says"), [(True, True), (False, False)])
-def test_server_is_overloaded_if_the_latency_grew_not_if_few_requests_came(grows: bool, says: bool) -> None:
+def test_overload_is_detected_by_growing_latency(grows: bool, says: bool) -> None:
     intended = np.arange(40) * 10**8
     latencies = np.linspace(5e7, 4e9, 40) if grows else np.full(40, 7e7)
     responses = np.zeros((40, COLUMNS), np.int64)

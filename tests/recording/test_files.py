@@ -91,7 +91,7 @@ def test_only_events_are_created_from_a_file(name: str | None) -> None:
         event_of(json.loads(json.dumps({"event": name})))
 
 
-def test_text_in_the_place_of_a_number_is_refused(tmp_path: Path) -> None:
+def test_text_instead_of_a_number_is_refused(tmp_path: Path) -> None:
     rec = tnb.simulate(CONFIG, tnb.sequences([1], every_ms=1), tnb.fixed(1))
     rec.save(tmp_path / "rec.jsonl")
     text = (tmp_path / "rec.jsonl").read_text().replace('"size": 1', '"size": "<img src=x onerror=alert(1)>"')

@@ -44,7 +44,7 @@ def test_slices_of_a_lane_are_nested_or_disjoint(rec: tnb.Recording) -> None:
             assert not crossing
 
 
-def test_every_wait_has_begin_and_end_and_refusals_are_marked(rec: tnb.Recording) -> None:
+def test_waits_have_begin_and_end_and_refusals_are_marked(rec: tnb.Recording) -> None:
     begun, ended = (phase(trace_events(rec), kind) for kind in "be")
     assert [event["id"] for event in begun] == [event["id"] for event in ended]
     assert all(first["ts"] <= last["ts"] for first, last in zip(begun, ended, strict=True))

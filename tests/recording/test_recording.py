@@ -93,7 +93,7 @@ def test_batch_started_before_the_recording_is_excluded() -> None:
     assert Recording([executed(7, 1)]).batches == []
 
 
-def test_refused_requests_are_kept_apart() -> None:
+def test_refused_requests_are_listed_separately() -> None:
     refused = RequestRefused(1, "m", 1, 1, 1, 0, "Request timeout expired", "REJECTED")
     assert Recording([refused]).refused == [refused]
 

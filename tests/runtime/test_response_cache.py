@@ -39,7 +39,7 @@ def test_order_of_inputs_outputs_and_parameters_does_not_change_the_key() -> Non
     assert key(X, id="1") == key(X, id="2")
 
 
-def test_everything_that_a_response_can_depend_on_changes_the_key() -> None:
+def test_cache_key_depends_on_all_inputs_of_a_response() -> None:
     texts = [Tensor("x", BYTES, np.array(strings, object)) for strings in ([b"ab", b"c"], [b"a", b"bc"])]
     questions = [
         key(X),

@@ -223,7 +223,7 @@ def test_ensemble_output_that_cannot_be_produced_is_an_error() -> None:
 
 
 @given(st.data())
-def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data: st.DataObject) -> None:
+def test_every_step_runs_once_and_tensors_are_freed_at_the_end(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     names = ["in", *(f"t{index}" for index in range(count))]
     steps = [

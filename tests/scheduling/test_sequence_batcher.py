@@ -164,7 +164,7 @@ def test_execution_starts_when_slots_and_backlog_hold_enough_requests() -> None:
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
 
 
-def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
+def test_backlog_requests_are_not_counted_for_slots() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_requests_to_start=2, min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 20), ("A2$", 30)))
     assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]

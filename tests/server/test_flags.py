@@ -85,7 +85,7 @@ def test_models_are_isolated_by_name_or_all(tmp_path: Path, flags: list[str], is
     assert server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))["isolate"] == isolate
 
 
-def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
+def test_obsolete_flags_are_accepted_with_a_warning(tmp_path: Path) -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]

@@ -168,7 +168,7 @@ def test_unloading_a_part_makes_its_ensembles_unavailable(server: Server) -> Non
     assert {entry["reason"] for entry in server.index() if entry["name"] == "both"} <= {"unloaded", ""}
 
 
-def test_every_model_is_loaded_at_start_with_a_star(repository: Path) -> None:
+def test_star_loads_every_model_at_start(repository: Path) -> None:
     with Server(repository, port=0, model_control_mode="explicit", load_models=["*"]) as server:
         assert ready(server) == ["both", "one", "ten"]
 

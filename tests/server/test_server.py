@@ -78,7 +78,7 @@ def test_recent_events_are_available_without_record(server: Server) -> None:
     assert recent.requests[-1].id == rec.requests[-1].id
 
 
-def test_many_threads_get_their_own_answers(server: Server) -> None:
+def test_many_threads_receive_their_own_responses(server: Server) -> None:
     wrong: list[int] = []
 
     def ask(k: int) -> None:
@@ -194,7 +194,7 @@ def test_change_of_scheduling_is_applied_in_place(server: Server) -> None:
     assert server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].shape == (1, 4)
 
 
-def test_any_other_change_reloads_the_model(server: Server) -> None:
+def test_other_changes_reload_the_model(server: Server) -> None:
     config = server["add_sub"].config
     assert list(config.dynamic_batching.preferred_batch_size) == [8]
     config.max_batch_size = 4

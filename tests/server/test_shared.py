@@ -298,7 +298,7 @@ def test_instance_with_higher_priority_number_runs_less_often_as_on_triton(write
     assert taken == "000000001000001000001000001000"
 
 
-def test_model_that_needs_more_resources_than_exist_does_not_load(write_model: Write) -> None:
+def test_model_that_needs_too_many_resources_fails_to_load(write_model: Write) -> None:
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)
     options: dict[str, Any] = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}

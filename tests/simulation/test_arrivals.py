@@ -91,7 +91,7 @@ def test_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
         Arrival(ms=wrong)
 
 
-def test_pairs_of_time_and_rows_are_arrivals() -> None:
+def test_pairs_of_time_and_rows_are_accepted_as_arrivals() -> None:
     assert list(as_arrivals([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):

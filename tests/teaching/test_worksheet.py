@@ -195,7 +195,7 @@ def test_invalid_exercise_is_refused_on_creation(
         tnb.Worksheet(config, arrivals, execution_ms)  # type: ignore[arg-type]
 
 
-def test_pairs_of_time_and_rows_are_arrivals_sorted_by_time() -> None:
+def test_pairs_of_time_and_rows_become_sorted_arrivals() -> None:
     sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)  # type: ignore[list-item]
     assert sheet.arrivals == (tnb.Arrival(ms=0), tnb.Arrival(ms=3, rows=2))
     assert sheet.solution == [["A"], ["B"]]

@@ -279,7 +279,7 @@ def test_unrelated_settings_keep_the_remaining_trace_count() -> None:
     assert traced.for_model("m").options.count == 2
 
 
-def test_used_up_trace_count_accepts_only_another_count_or_no_level() -> None:
+def test_exhausted_trace_count_accepts_only_a_new_count_or_no_level() -> None:
     traced = settings(file="f", rate=1, levels=STAMPS)
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
         traced.update("", {"count": 0})

@@ -252,7 +252,7 @@ class BackendModelInstance(ABC):
         return True
 
     def finalize(self) -> None:
-        """Free what `initialize` allocated; join threads that the instance started."""
+        """Free the resources of `initialize`; join threads that the instance started."""
 
 
 class BackendModel(ABC):
@@ -278,14 +278,14 @@ class BackendModel(ABC):
         self.context = context
 
     def initialize(self) -> None:
-        """Load what the instances share; if this raises an exception, the model fails to load."""
+        """Load the data that instances share; if this raises an exception, the model fails to load."""
 
     @abstractmethod
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """Create an instance; its ``initialize`` is called later, on its own thread."""
 
     def finalize(self) -> None:
-        """Free what `initialize` allocated."""
+        """Free the resources of `initialize`."""
 
 
 class Backend(ABC):

@@ -148,7 +148,7 @@ class FunctionInstance(BackendModelInstance):
         self._coroutines = CoroutineRunner()
 
     def execute(self, execution: Execution) -> None:
-        """Gather the batch, call the function, and scatter what it returns."""
+        """Gather the batch, call the function, and scatter its results."""
         arrays = {name: self._gather(execution, tensor) for name, tensor in self._spec.inputs.items()}
         execution.compute_started()
         returned = self._function(**{name: array for name, array in arrays.items() if array is not None})

@@ -170,7 +170,7 @@ class OpenVinoInstance(BackendModelInstance):
 
 
 def _check_config(context: ModelContext) -> None:
-    """Refuse what Triton's OpenVINO backend does not pass to the model."""
+    """Refuse tensors that Triton's OpenVINO backend does not pass to the model."""
     sequences = context.config.sequence_batching
     kinds = {
         "control_input": [control.name for control in sequences.control_input],

@@ -202,7 +202,7 @@ class TorchInstance(BackendModelInstance):
             torch.cuda.empty_cache()
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Size of the module's parameters and buffers; reported once if instances share them."""
+        """Return the size of the module's parameters and buffers; reported once if instances share them."""
         if not self._model.is_first_report(self._module):
             return {}
         tensors = (*self._module.parameters(), *self._module.buffers())

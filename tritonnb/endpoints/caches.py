@@ -1,4 +1,4 @@
-"""A bounded cache for what many requests repeat: heads, header blocks, and JSON."""
+"""A bounded cache for repeated parts of requests: heads, header blocks, and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effects of requests on a server, which decide what several servers behind one address do with them."""
+"""The effects of requests on a server, by which several servers behind one address handle them."""
 
 from __future__ import annotations
 

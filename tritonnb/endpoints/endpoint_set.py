@@ -96,7 +96,7 @@ class ListenOptions:
             require_options(name, getattr(self, name), kind)
 
     def on_free_ports(self, others: Endpoints) -> ListenOptions:
-        """Return the same options, with any free port in place of those that another server uses."""
+        """Return the same options, with free ports instead of those that another server uses."""
         endpoints = (others.http, others.grpc, others.metrics, others.openai)
         used = {endpoint.port for endpoint in endpoints if endpoint is not None}
 

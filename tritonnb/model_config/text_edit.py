@@ -247,7 +247,7 @@ class _Edits:
 
 
 def _comments(text: bytes) -> list[tuple[int, int]]:
-    """Start and end of each comment: a ``#`` between two tokens, up to the end of the line."""
+    """Return the start and end of each comment: a ``#`` between two tokens, up to the end of the line."""
     spans: list[tuple[int, int]] = []
     tokenizer, at = Tokenizer(text), 0
     while True:

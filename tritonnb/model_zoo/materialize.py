@@ -43,7 +43,7 @@ class _GeneratedFile:
         return self.path.partition("/")[0]
 
     def missing(self, error: ImportError) -> str:
-        """Describe what is not installed, and how to install it."""
+        """Describe missing packages, and how to install them."""
         return f"{error.name} is not installed: {self.install or f'pip install {error.name}'}"
 
 

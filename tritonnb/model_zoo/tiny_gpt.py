@@ -90,7 +90,7 @@ def state_of(path: Path) -> str:
 
 
 def recipe() -> str:
-    """Return what the weights depend on: the network, the training, and the library that has the text."""
+    """Return the inputs of the weights: the network, the training, and the library with the text."""
     parameters = (SEED, STEPS, WINDOW, BATCH, LEARNING_RATE, sorted(_SKIPPED), _LONGEST)
     training = [inspect.getsource(function) for function in (_train, documents, _documents_of, _tokens)]
     content = _network_path().read_text("utf-8") + "".join(training) + repr(parameters)
@@ -194,7 +194,7 @@ def _network_path() -> Path:
 
 
 def _cache_directory() -> Path:
-    """Return the directory in which programs of this user keep what can be made again."""
+    """Return the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritonnb"
 
 

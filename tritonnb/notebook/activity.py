@@ -179,7 +179,7 @@ class ServerActivity:
         return stream.recent.copy()
 
     def update(self) -> int:
-        """Count what happened; return the number of the interval that is not over yet."""
+        """Count the new events; return the number of the current interval."""
         with self._lock:
             self._activity.fold(self._events.take_events())
             self.end = self._activity.number_at(time.monotonic_ns())

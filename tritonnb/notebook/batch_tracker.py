@@ -183,7 +183,7 @@ class BatchTracker:
             self._follow(packed)
 
     def take_changes(self, now_ns: int) -> Delta:
-        """Return and forget what is new."""
+        """Return the changes since the last call."""
         self.catch_up()
         counters, self._counters = self._counters, self._new_counters()
         for refusal, _ in self._refusals:

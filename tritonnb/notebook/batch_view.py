@@ -118,11 +118,11 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"
 
     def recording(self) -> Recording | None:
-        """Return what is shown as a recording, or None if there is none."""
+        """Return the displayed recording, or None if there is none."""
         return self._recording
 
     def svg(self) -> str:
-        """Return a static figure of what is shown, for print and for notebooks that are opened without a kernel."""
+        """Return a static figure of the display, for print and for notebooks without a kernel."""
         recording = self.recording()
         if recording is None or not recording.batches:
             return ""

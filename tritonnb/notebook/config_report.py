@@ -1,4 +1,4 @@
-"""The report on an edited configuration: problems, form, effect of applying it, and difference to what is running."""
+"""The report on an edited configuration: problems, form, effect of applying it, and difference from the running one."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self._worker.start()
 
     def refresh(self) -> None:
-        """Read what is shown; called on the thread of the view."""
+        """Read the data to show; called on the thread of the view."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class RemoteBatchView(PolledView):
         return recording_of(list(self._events.requests), {self.name: self._config}, 1)
 
     def refresh(self) -> None:
-        """Show what has been received; the view does so every second."""
+        """Show the received data; the view does so every second."""
         if time.monotonic() - self._renewed_s > _RENEWAL_S:
             self._server.update_trace_settings(_TRACED, self.name)
             self._renewed_s = time.monotonic()
@@ -133,11 +133,11 @@ class RemoteBatchView(PolledView):
         self._settings.close()
 
     def last_state(self) -> str:
-        """Return what is shown as HTML."""
+        """Return the displayed data as HTML."""
         return f"<p>{self.status.value}</p>{'' if self.batches is None else self.batches.last_state()}"
 
     def refresh_last_state(self) -> bool:
-        """Show what has been received; return whether there is anything new."""
+        """Show the received data; return whether there is anything new."""
         before = self.status.value
         self.refresh()
         return bool(self.status.value != before)
@@ -184,7 +184,7 @@ class StatisticsView(PolledView):
         self.keep_last_state()
 
     def last_state(self) -> str:
-        """Return what is shown as HTML."""
+        """Return the displayed data as HTML."""
         return f"<p>{self.status.value}</p>{self.table.value}{self.batch_sizes.value}"
 
 

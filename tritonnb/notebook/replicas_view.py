@@ -85,7 +85,7 @@ class ReplicasView(PolledView):
         return (self.status, self.replicas, self.sequences, self.models, self._tabs)
 
     def last_state(self) -> str:
-        """Return what is shown as HTML."""
+        """Return the displayed data as HTML."""
         return f"<p>{self.status.value}</p>{self.replicas.value}{self.sequences.value}"
 
     def _row(self, replica: Mapping[str, Any], counts: _Counts | None, seconds: float) -> list[Any]:

@@ -46,7 +46,7 @@ class ServerMonitor:
         self._activity.close()
 
     def update(self) -> bool:
-        """Count what happened; return whether another interval is over."""
+        """Count the new events; return whether another interval is complete."""
         end = self._activity.update()
         self._follow_configs()
         is_over, self._end = end != self._end, end
@@ -101,10 +101,10 @@ class ServerMonitor:
         return self._activity.recent(model, self._configs.get(model, pb.ModelConfig()))
 
     def periods(self, model: str) -> list[Json]:
-        """Return the configurations of a model in the order in which they were applied; empty as long as none was.
+        """Return the configurations of a model in the order of application; empty if there is none.
 
         Each has its ``time`` (seconds since the epoch), a ``text``, and the numbers of its time: ``n``, ``rate``,
-        ``errors``, ``p50_ms`` and ``p99_ms``. Of the first one, and of a long time, only the last seconds are counted.
+        ``errors``, ``p50_ms`` and ``p99_ms``. For the first one, and for long times, only the last seconds count.
         """
         periods = self._periods.get(model, ())
         return [*list(periods)[:-1], {**periods[-1], **self._numbers_since(model, periods[-1])}] if periods else []

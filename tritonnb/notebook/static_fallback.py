@@ -50,16 +50,16 @@ class StaticFallback:
         """Do nothing: ipywidgets refers to open widgets, so this one was closed or its creation failed."""
 
     def last_state(self) -> str:
-        """Return what the widget shows as HTML without scripts."""
+        """Return the contents of the widget as HTML without scripts."""
         raise NotImplementedError
 
     def last_data(self) -> dict[str, str]:
-        """Return what the widget shows by MIME type: HTML, text, and PNG if it is a figure."""
+        """Return the contents of the widget by MIME type: HTML, text, and PNG if it is a figure."""
         state = self.last_state()
         return {"text/html": state, "text/plain": as_text(state)}
 
     def refresh_last_state(self) -> bool:
-        """Update what `last_state` reads at the end of a cell; return False if that is not necessary."""
+        """Update the data of `last_state` at the end of a cell; return False if that is not necessary."""
         return True
 
     def keep_last_state(self, at_once: bool = False) -> None:

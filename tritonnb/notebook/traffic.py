@@ -145,7 +145,7 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
     # --- user input ---------------------------------------------------------------------------
 
     def _follow_settings(self, change: object) -> None:
-        """Start, restart or stop the load, if what is wanted differs from what runs."""
+        """Start, restart or stop the load if the settings differ from the running load."""
         with self._following:
             try:
                 self._switch(self._load_options() if self.sending else None)

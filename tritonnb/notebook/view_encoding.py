@@ -129,7 +129,7 @@ class ViewEncoder:
         return batch.encoded
 
     def execution(self, batch: DrawnBatch) -> Encoded:
-        """Encode when a batch was executed, how many requests failed, and what they generated: `EXECUTION_FIELDS`."""
+        """Encode the execution of a batch, its failed requests, and its generated tokens: `EXECUTION_FIELDS`."""
         packed, ticks = batch.executed, self.ticks
         if packed is None:
             return [None, None, None, None, 0, None]

@@ -150,7 +150,7 @@ class ViewSession:
         self.tracker.fold(events)
 
     def replay(self, events: Sequence[Packed]) -> None:
-        """Follow events of the past, in order, as if the view had been open then."""
+        """Process past events, in order, as if the view had been open at that time."""
         recent = max(0, len(events) - _REPLAYED)
         parts = [events[:recent], *(events[at : at + MOST_BATCHES] for at in range(recent, len(events), MOST_BATCHES))]
         for part in filter(None, parts):
@@ -158,7 +158,7 @@ class ViewSession:
             self.flush(max(packed[TIME] for packed in part))
 
     def flush(self, now_ns: int) -> Json:
-        """Return what is new since the last delivery, as a delivery."""
+        """Return the changes since the last delivery, as a delivery."""
         return self.encode(self.tracker.take_changes(now_ns))
 
     def encode(self, changes: Delta) -> Json:
@@ -302,7 +302,7 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
 
 
 def recorded_history(recording: Recording) -> Json:
-    """Return what a view of a recording of one model shows: see `BatchView`."""
+    """Return the data of a view of a recording of one model: see `BatchView`."""
     model = recording.events[0].model
     begin, end = recording.span_ns
     config = recording.configs.get(model, pb.ModelConfig())

@@ -16,7 +16,7 @@ _EXPORT = re.compile(r"^export (?:default )?\{[^}]*\};\n", re.MULTILINE)
 
 
 def javascript(widget: str) -> str:
-    """Return the module of a widget: *static/<widget>/view.js* and what it imports."""
+    """Return the module of a widget: *static/<widget>/view.js* and its imports."""
     return join_modules(STATIC / widget / "view.js")
 
 

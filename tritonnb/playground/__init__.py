@@ -1,1 +1,1 @@
-"""The simulator as a web page: what the page runs in the browser. `docs.sitegen.playground` builds it."""
+"""The simulator as a web page: its code in the browser. `docs.sitegen.playground` builds it."""

@@ -162,7 +162,7 @@ class Session:
 
 
 def _checked(config: pb.ModelConfig) -> pb.ModelConfig:
-    """Check what the simulation uses; a configuration may lack its inputs and outputs."""
+    """Check the parts that the simulation uses; a configuration may lack its inputs and outputs."""
     check_scheduling(config)
     return config
 

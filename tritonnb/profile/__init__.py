@@ -1,1 +1,1 @@
-"""Traffic on a model and what it measures: loads, and sweeps over configurations."""
+"""Traffic for measurements of a model: loads, and sweeps over configurations."""

@@ -74,7 +74,7 @@ class UpdatedOutputs:
             self._handles.append(handle)
 
     def update(self, html: str, text: str) -> None:
-        """Replace what the outputs show; may be called on any thread."""
+        """Replace the contents of the outputs; may be called on any thread."""
         for handle in list(self._handles):
             handle.update({"text/html": html, "text/plain": text}, raw=True)
 

@@ -226,7 +226,7 @@ def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
 
 @contextmanager
 def restored(model: ModelHandle | ModelAddress) -> Iterator[None]:
-    """Restore the configuration of a running model at the end of a block, whatever happens in it."""
+    """Restore the configuration of a running model at the end of a block, even after an error."""
     config = config_of(model)
     try:
         yield

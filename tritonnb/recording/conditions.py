@@ -165,5 +165,5 @@ def _calculated(calculate: Callable[[float, float], float], left: Value, right: 
 
 
 def _truth(value: Value) -> bool | None:
-    """Return the truth of a part: only comparisons, and what is made of them, are true or false."""
+    """Return the truth of a part: only comparisons and their combinations are true or false."""
     return value if isinstance(value, bool) else None

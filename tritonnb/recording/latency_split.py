@@ -332,7 +332,7 @@ class LatencySplitter:
 
 
 def _cause_in_generation(cause: str, step: int) -> str:
-    """Return what the cause of a part of a step is for its generation."""
+    """Return the cause in a generation that corresponds to a cause in one of its steps."""
     if cause in _EXECUTION:
         return DECODE if step else PREFILL
     if not step:

@@ -160,7 +160,7 @@ class LearnedTimes(VaryingService):
         return Resampled(self, seed, span_ns, machines)
 
     def drawn(self, rng: random.Random, place: Callable[[int], int], count: int, stalls: Iterable[Stall]) -> Draw:
-        """Return times with a factor of one of ``count`` executions, the first of which ``place(now_ns)`` chooses."""
+        """Return a function of varying times, with factors of ``count`` executions from ``place(now_ns)`` on."""
         _, factors = self.factors
         waiting = deque(stalls)
 

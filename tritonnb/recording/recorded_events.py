@@ -1,4 +1,4 @@
-"""The events of a period, and what is derived from them: the content of a `Recording`."""
+"""The events of a period, and the facts derived from them: the content of a `Recording`."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RecordedEvents:
 
     @property
     def instances(self) -> list[str]:
-        """Names of the instances that ran a batch, and of those that the configuration defines but that stayed idle."""
+        """The names of the instances that ran a batch, and of configured ones that stayed idle."""
         seen = {batch.instance for batch in self.batches}
         replicas = self.replicas
         for name, config in self.configs.items():

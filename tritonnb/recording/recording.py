@@ -267,7 +267,7 @@ class Recording(RecordedEvents):
         return pandas.DataFrame(batch_rows(self.batches))
 
     def remarks(self) -> list[str]:
-        """Explain how to read the numbers: whether they are simulated, and what is known about a trace."""
+        """Explain how to read the numbers: whether they are simulated, and facts about the trace."""
         return remarks_of(self)
 
     def __repr__(self) -> str:

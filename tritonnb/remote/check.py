@@ -67,7 +67,7 @@ def findings(remote: Remote, name: str | None = None) -> list[Finding]:
 
 
 def find_tracing(server: V2Client, models: Sequence[ModelAddress]) -> list[Finding]:
-    """Find what is traced: of all models, and of each that has its own trace settings; errors as `findings`."""
+    """Find active tracing, of all models and of models with their own settings; errors as `findings`."""
     shared = server.trace_settings()
     settings = _for_each(lambda model: server.trace_settings(model.name), models)
     texts = [describe_model_tracing(model.name, own, shared) for model, own in zip(models, settings, strict=True)]

@@ -31,7 +31,7 @@ class ChangedConfigs:
         self._restorations: dict[str, Callable[[], object]] = {}
 
     def add(self, name: str, restore: Callable[[], object]) -> bool:
-        """Remember what restores the configuration of a model, and return True; later calls for it return False."""
+        """Store a function that restores a model's configuration, and return True; later calls return False."""
         return self._restorations.setdefault(name, restore) is restore
 
     def keep(self, name: str) -> None:
@@ -54,7 +54,7 @@ class ChangedConfigs:
             raise UnavailableError(f"model '{name}': its configuration was not restored: {error.message}") from None
 
     def restore_all(self) -> list[TritonError]:
-        """Restore all configurations; return the errors of those that could not be restored."""
+        """Restore all configurations; return the errors."""
         failures: list[TritonError] = []
         for name in list(self._restorations):
             try:

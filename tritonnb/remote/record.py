@@ -99,7 +99,7 @@ class SpanReader:
         return list(self._requests)
 
     def explain_nothing(self) -> str:
-        """Explain why no request was traced, if the reason is known, and what to do."""
+        """Explain why no request was traced, if the reason is known, with a remedy."""
         url = self._receiver.url
         return f"no spans of them arrived at {url}: start the server with --trace-config opentelemetry,url={url}"
 
@@ -141,7 +141,7 @@ class TraceFileReader:
         return list(requests_of(entries))
 
     def explain_nothing(self) -> str:
-        """Explain why no request was traced, if the reason is known, and what to do."""
+        """Explain why no request was traced, if the reason is known, with a remedy."""
         reason = "; ".join(f"'{file}' cannot be read: {error}" for file, error in self._unreadable.items())
         reason = reason or f"nothing new is in '{self._path}' or '{self._path}.0', … on this machine"
         return (

@@ -289,7 +289,7 @@ def _order(config: pb.ModelConfig, batch: TracedBatch) -> int:
 
 
 def _taken(batches: Sequence[TracedBatch], delay_ns: int) -> list[int]:
-    """Return the earliest times when the instances took the batches: what came later may be in the next one."""
+    """Return the earliest times at which instances took batches: later requests may be in the next one."""
     taken: list[int] = []
     latest_ns = batches[-1].start_ns if batches else 0
     for batch in reversed(batches):

@@ -92,7 +92,7 @@ class _Reader:
         self._thread.start()
 
     def close(self) -> None:
-        """Read the last events; raises what failed in the thread."""
+        """Read the last events; raise the error of the thread, if any."""
         self._stop.set()
         self._thread.join()
         if self._failure is not None:

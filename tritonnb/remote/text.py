@@ -16,7 +16,7 @@ CLOSED = "the connection has been closed"
 
 
 def remote_text(remote: Remote) -> str:
-    """Return a server's address and version, its models with their states, and what `Remote.check` finds."""
+    """Return a server's address and version, its models with their states, and the findings of `Remote.check`."""
     if not remote.alive:
         return f"<Remote {remote.url}: {CLOSED}>"
     try:
@@ -42,7 +42,7 @@ def remote_model_text(model: RemoteModelHandle) -> str:
 
 
 def findings_of(remote: Remote) -> list[str]:
-    """Return what `Remote.check` finds; empty if the server does not permit it."""
+    """Return the findings of `Remote.check`; empty if the server does not permit it."""
     try:
         return remote.check()
     except TritonError:

@@ -78,7 +78,7 @@ def _restore(server: V2Client, changed: Sequence[tuple[str, Mapping[str, Any]]])
 
 
 def describe_server_tracing(settings: Mapping[str, Any]) -> str:
-    """Describe what a server traces of all models; empty if nothing."""
+    """Describe the tracing of all models; empty if there is none."""
     return f"every model is traced: {_extent(settings)}" if _is_tracing(settings) else ""
 
 

@@ -45,7 +45,7 @@ _DRAIN_POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Open:
-    """A recording that is open."""
+    """An open recording."""
 
     events: list[Packed] = field(default_factory=list)
     abandon: asyncio.TimerHandle | None = None
@@ -257,7 +257,7 @@ class Replica:
         return self._live_sequences()
 
     async def until_drained(self) -> None:
-        """Return when all sequences have ended; a replica that is to go is kept by this call."""
+        """Return when all sequences have ended; the call keeps a draining replica alive."""
         while self._live_sequences():
             await asyncio.sleep(_DRAIN_POLL_S)
 
@@ -322,7 +322,7 @@ class Replica:
 
 
 class _ExchangeWriter:
-    """Collects what is written to an exchange."""
+    """Collects the output of an exchange."""
 
     def __init__(self) -> None:
         self.context = Context("")

@@ -132,7 +132,7 @@ class IsolatedInstance(BackendModelInstance):
         return None if connection is None else connection.pid
 
     def readiness_check(self) -> Callable[[], None]:
-        """Return whether the process is alive and its instance reports that it is ready."""
+        """Return whether the process is alive and its instance is ready."""
         return self._check_ready
 
     def execute(self, execution: Execution) -> None:

@@ -1,4 +1,4 @@
-"""The start of a child: which models have one, its limits, and what it needs to create the model and the instance."""
+"""The start of a child process: the models that have one, its limits, and the data to create the instance."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ChildCalls:
         }
 
     def handle(self, message: Message) -> None:
-        """Do what a message asks for."""
+        """Handle a message."""
         kind, *arguments = message.header
         if kind in self._questions:
             # On a thread, since loading a model takes long.

@@ -196,14 +196,14 @@ class ChildProcess:
 
 
 def _forward(descriptor: int, stream: str) -> bool:
-    """Read what the child printed; False at the end."""
+    """Read the output of the child; return False at the end."""
     data = os.read(descriptor, _CHUNK)
     _write(stream, data)
     return bool(data)
 
 
 def _write(stream: str, data: bytes) -> None:
-    """Write what the child printed to the stream that `print` in a cell uses now."""
+    """Write the output of the child to the stream that `print` uses in the current cell."""
     output: TextIO | None = getattr(sys, stream)
     if output is not None:
         with contextlib.suppress(ValueError, OSError):  # the stream is closed

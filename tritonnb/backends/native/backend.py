@@ -70,7 +70,7 @@ class NativeModelObject:
         self._initialized = True
 
     def config(self) -> str:
-        """Return the configuration as JSON, with what the backend changed."""
+        """Return the configuration as JSON, with the backend's changes."""
         text: bytes = self._library.tnb_model_config(self.handle)
         return text.decode(errors="surrogateescape")
 

@@ -83,7 +83,7 @@ class NativeBatch:
                 self._forget_if_done(token, pending)
 
     def handle(self, event: library.Event) -> None:
-        """Pass on what the backend did after the execution."""
+        """Pass on an event of the backend after the execution."""
         with self._lock:
             pending = self._pending.get(event.token)
             if pending is None:
@@ -117,7 +117,7 @@ class NativeBatch:
             sender.send(response)
 
     def _apply(self, index: int, outcome: library.Outcome, failed: bool) -> None:
-        """Pass on what became of a request in the execution."""
+        """Pass on the outcome of a request in the execution."""
         execution = self._execution
         request = execution.requests[index]
         if outcome.reported >= 0:

@@ -159,7 +159,7 @@ class PythonInstance(BackendModelInstance):
             raise UnavailableError(f"Model '{self._spec.name}' is not ready (user-defined check failed).")
 
     def finalize(self) -> None:
-        """Call the model's ``finalize``; what it raises is logged and ignored."""
+        """Call the model's ``finalize``; its exceptions are logged and ignored."""
         self._binding.executing = False
         if hasattr(self._model, "finalize"):
             try:

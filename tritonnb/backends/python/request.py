@@ -202,7 +202,7 @@ class InferenceRequest:
         return [tensor for tensor in tensors if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
-        """Return an input, or None. Repeated calls return the same object, with what the model has written to it."""
+        """Return an input, or None. Repeated calls return the same object, including changes by the model."""
         known = self._tensors.get(name)
         if known is not None:
             return known

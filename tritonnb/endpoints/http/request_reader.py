@@ -96,7 +96,7 @@ def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: Respo
 
 
 class HttpRequestCache:
-    """The known requests to one endpoint.
+    """The cached requests of one endpoint.
 
     Parameters
     ----------

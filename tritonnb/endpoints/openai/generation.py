@@ -153,7 +153,7 @@ class Choice:
     completion_tokens: int | None = None
 
     def add(self, other: Choice) -> None:
-        """Append what a response adds."""
+        """Append the contents of a response."""
         self.text += other.text
         self.logprobs += other.logprobs
         self.finish_reason = other.finish_reason or self.finish_reason

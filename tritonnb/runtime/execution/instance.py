@@ -89,7 +89,7 @@ Done = Callable[["Instance", Execution, TritonError | None], None]
 
 
 class InstanceObserver(Protocol):
-    """The methods that are called, on the event loop, when an instance loses what it keeps between executions."""
+    """The methods that are called on the event loop when an instance loses its state."""
 
     def instance_lost(self, instance: Instance, error: InstanceLostError) -> None:
         """Called when the instance was lost between executions."""

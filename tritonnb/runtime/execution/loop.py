@@ -137,7 +137,7 @@ class BackgroundLoop:
 
 
 def wait(finished: SimpleQueue[None]) -> None:
-    """Wait for an item of a queue; an exception that the handler of a signal raises ends the waiting."""
+    """Wait for an item of a queue; an exception of a signal handler ends the wait."""
     while True:
         try:
             return finished.get(timeout=SIGNAL_CHECK_S)

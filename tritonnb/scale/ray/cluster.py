@@ -147,7 +147,7 @@ def stop_serve(name: str, exit_timeout: float) -> None:
 
 
 def deployment_error(name: str, text: str) -> TritonError:
-    """Return the error of an application that could not be deployed, with what its deployments say."""
+    """Return the error of an application that could not be deployed, with the messages of its deployments."""
     from ray import serve
 
     status: Any = serve.status().applications.get(name)

@@ -45,7 +45,7 @@ class CoordinatorDeployment:
 
 
 class EngineDeployment:
-    """One replica: an engine with its models. The first argument of a call is the replica that it is meant for."""
+    """One replica: an engine with its models. The first argument of a call is its target replica."""
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, settings: EngineSettings, coordinator: DeploymentHandle

@@ -112,7 +112,7 @@ class RayPool:
         return self._router
 
     def _hold(self, replica: str) -> None:
-        """Keep a replica that is to go until its sequences have ended: Ray waits for requests in progress."""
+        """Keep a draining replica until its sequences have ended: Ray waits for requests in progress."""
         task = self._loop.create_task(self._until_drained(replica))
         self._holding.add(task)
         task.add_done_callback(self._holding.discard)

@@ -201,7 +201,7 @@ class Child:
         self._return([])
 
     def _return(self, values: list[Any], packer: Packer | None = None) -> None:
-        """Send what a command returns; what the model sends afterwards belongs to no command."""
+        """Send the result of a command; later messages of the model belong to no command."""
         self._outbox.runs_command = False
         work = self._outbox.work
         if packer is None:

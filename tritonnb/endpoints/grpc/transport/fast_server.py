@@ -255,7 +255,7 @@ class _Call:
         self._finish(CODES[error.status], client_text(error))
 
     def _abort(self, code: int, text: str) -> None:
-        """End the call with a status, and cancel what it runs."""
+        """End the call with a status, and cancel its request."""
         self._finish(code, text)
         self.cancelled()
 

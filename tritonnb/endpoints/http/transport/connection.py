@@ -161,7 +161,7 @@ class Http1Connection:
         return body
 
     def _change_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another protocol receive what comes next; transports ask for it when they begin to read."""
+        """Let another protocol receive the next bytes; transports ask for it when they begin to read."""
         if self._reading:
             self._transport.pause_reading()
         self._transport.set_protocol(protocol)

@@ -112,7 +112,7 @@ class Context:
 
 
 class Writer(Protocol):
-    """The connection that an exchange is on."""
+    """The connection of an exchange."""
 
     context: Context
 

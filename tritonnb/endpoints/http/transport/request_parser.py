@@ -242,7 +242,7 @@ class RequestParser:
         return b"%s %s%s" % (method or line.group(1), target or line.group(2), data[line.end() :])
 
     def _into_body(self, rest: bytes) -> bytes:
-        """Make httptools read the body of a request that offers another protocol, after which it expects none."""
+        """Make httptools read the body of an upgrade request, after which it expects none."""
         self._parser = self._new_parser()
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % self._framing)
         self._framing = b""
