@@ -52,16 +52,16 @@ def check_accessibility(page: NotebookPage, axe: str, selector: str) -> None:
     for theme in THEMES:
         page.theme(theme)
         assert unnamed_controls(page, selector) == []
-        assert serious_violations(page, axe, selector) == [], theme
+        assert serious_violations(page.browser_page, axe, selector) == [], theme
     page.theme("light")
 
 
-def serious_violations(page: NotebookPage, axe: str, selector: str) -> list[dict[str, Any]]:
-    """Return the rules of axe-core that an element violates with serious or critical impact."""
-    if not page.browser_page.evaluate("() => 'axe' in window"):
-        page.browser_page.evaluate(axe)
+def serious_violations(page: Any, axe: str, selector: str) -> list[dict[str, Any]]:
+    """Return the rules of axe-core that an element of Playwright's page violates with serious or critical impact."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(axe)
     script = """async (selector) => (await axe.run(document.querySelector(selector))).violations
         .filter(({ impact }) => impact === "serious" || impact === "critical")
         .map(({ id, nodes }) => ({ id, nodes: nodes.map(({ html }) => html.slice(0, 200)) }))"""
-    violations: list[dict[str, Any]] = page.browser_page.evaluate(script, selector)
+    violations: list[dict[str, Any]] = page.evaluate(script, selector)
     return violations

@@ -218,7 +218,7 @@ def test_axe_reports_no_serious_violation(editor: Editor, axe: str, theme: str) 
     editor.replace("max_batch_size: 8", "max_batch_size: eight")
     editor.shows("Expected integer, got: eight")
     editor.click("Diff")
-    assert serious_violations(editor.page, axe, ".tnb-config-editor") == []
+    assert serious_violations(editor.page.browser_page, axe, ".tnb-config-editor") == []
     editor.page.theme("light")
 
 

@@ -122,7 +122,7 @@ def test_every_control_has_a_name(page: NotebookPage, dashboard: Any, tab: str) 
 def test_axe_reports_no_serious_violation(page: NotebookPage, dashboard: Any, tab: str, theme: str, axe: str) -> None:
     page.theme(theme)
     dashboard.get_by_role("tab", name=tab).click()
-    assert serious_violations(page, axe, ".tnb-dashboard") == []
+    assert serious_violations(page.browser_page, axe, ".tnb-dashboard") == []
     page.theme("light")
     dashboard.get_by_role("tab", name="Live").click()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
+from tests.notebook.accessibility import serious_violations
 from tests.notebook.browser import ROOT
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.ensemble_view import Graph
@@ -90,4 +91,12 @@ def test_a_step_is_selected_with_a_click_and_with_the_keyboard(browser: Any) -> 
     page.get_by_role("button").nth(1).focus()
     page.keyboard.press("Enter")
     assert page.evaluate("window.messages") == [{"select": name} for name in names[:2]]
+    page.close()
+
+
+def test_axe_reports_nothing_serious(browser: Any, axe: str) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
+    page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])
+    assert serious_violations(page, axe, "#root") == []
     page.close()

@@ -113,7 +113,7 @@ def test_every_control_has_a_name(page: NotebookPage) -> None:
 
 
 def test_axe_reports_no_serious_violation(page: NotebookPage, axe: str) -> None:
-    assert serious_violations(page, axe, ".tnb-traffic") == []
+    assert serious_violations(page.browser_page, axe, ".tnb-traffic") == []
 
 
 def test_dashboard_has_the_same_panel(page: NotebookPage) -> None:

@@ -338,7 +338,7 @@ def test_page_is_accessible(page: Page, axe: str) -> None:
     for name in ("poisson", "control-inputs"):
         page.select(name)
         assert unnamed_controls(page, "body") == []  # type: ignore[arg-type]
-        assert serious_violations(page, axe, "body") == []  # type: ignore[arg-type]
+        assert serious_violations(page.tab, axe, "body") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -350,7 +350,7 @@ def test_page_fits_the_screen_in_both_colour_schemes(
     page.tab.set_viewport_size(viewport)
     page.select("direct-sequences")
     assert page.tab.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
-    assert serious_violations(page, axe, "body") == []  # type: ignore[arg-type]
+    assert serious_violations(page.tab, axe, "body") == []
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.tab.screenshot(path=SCREENSHOTS / f"playground-{viewport['width']}-{scheme}.png", full_page=True)
     page.tab.emulate_media(color_scheme="light")

@@ -36,7 +36,7 @@ _KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit
 #: A queue grows if in the last seconds this many requests more have come than were answered, and this share of them.
 _GROWTH, _GROWTH_SHARE = 20, 0.1
 #: Characters of the reason why requests were refused.
-_LONGEST_REASON = 140
+_LONGEST_REASON = 100
 
 
 class EventQueue:

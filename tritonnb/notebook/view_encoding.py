@@ -158,11 +158,11 @@ class ViewEncoder:
         ]  # fmt: skip
 
     def refusal(self, event: RequestRefused, arrived: Packed | None, queue_rows: Mapping[int, int]) -> Encoded:
-        """Encode a request that will not be executed; see `REFUSAL_FIELDS`."""
+        """Encode a request that will not be executed; see `REFUSAL_FIELDS`. One that never waited has the row -1."""
         label, sequence = (arrived[ID], arrived[SEQUENCE]) if arrived else ("", 0)
         return [
             self.ticks(event.received_ns), self.ticks(event.time_ns), label or str(event.serial),
-            queue_rows.get(event.serial, 0), event.message or "cancelled", sequence,
+            queue_rows.get(event.serial, -1), event.message or "cancelled", sequence,
         ]  # fmt: skip
 
     def occupancy(self, occupancy: SlotOccupancy) -> Encoded:

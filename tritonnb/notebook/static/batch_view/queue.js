@@ -13,10 +13,12 @@ function drawQueue(frame, top) {
     ({ queued, refused }) => refused >= scale.from && queued <= scale.to,
   );
   const lastOfWaits = maximum(waits, ([member]) => member.queue_row, 5);
-  const lastRow = maximum(refusals, (refusal) => refusal.queue_row, lastOfWaits);
+  // Requests that never waited have a row for themselves, below the others.
+  const rowOf = (refusal) => (refusal.queue_row < 0 ? lastOfWaits + 1 : refusal.queue_row);
+  const lastRow = maximum(refusals, rowOf, lastOfWaits);
   frame.queueStep = Math.min(13, (layout.queue - 12) / (lastRow + 1));
   drawWaits(frame, waits, top);
-  drawRefusals(frame, refusals, top);
+  drawRefusals(frame, refusals.map((refusal) => ({ ...refusal, queue_row: rowOf(refusal) })), top);
 }
 
 function drawWaits(frame, waits, top) {

@@ -14,7 +14,7 @@ const PLOT = { width: WIDTH - LEFT - 4, height: HEIGHT - TOP - BOTTOM };
 
 const CHARTS = [
   {
-    title: "throughput, requests/s",
+    title: "requests/s",
     curves: [["rate", "tnb-line-1", "answered"], ["errors", "tnb-line-3", "lost"]],
     range: ({ rate, errors }) => [0, niceCeiling(Math.max(...rate, ...errors, 1))],
   },
