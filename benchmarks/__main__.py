@@ -21,6 +21,7 @@ from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.peers import peers
+from benchmarks.predictions import predictions
 from benchmarks.pythons import pythons
 from benchmarks.recordings import recordings
 from benchmarks.report import commit, write_report
@@ -51,6 +52,7 @@ BENCHMARKS = {
     "tricks": tricks,
     "simulator": simulator,
     "recordings": recordings,
+    "predictions": predictions,
     "costs": costs,
     "pythons": pythons,
     "gpu": gpu,

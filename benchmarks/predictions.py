@@ -1,0 +1,136 @@
+"""Predictions of twins against what servers then do: random configurations and rates of four models.
+
+Each model is recorded once. The twin predicts each configuration, and `Twin.verify` applies it and sends the arrivals,
+several times, so that the scatter of equal runs is known. One of the models runs on a real Triton.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tritonnb as tnb
+from benchmarks import servers
+from benchmarks.recordings import Setup
+from tritonnb.client.model import Model
+from tritonnb.profile.verify import COMPARED, Verification
+from tritonnb.recording.twin import Twin
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.simulation.arrivals import Arrival
+
+#: Random configurations of each model.
+COUNT = 10
+#: Predictions should be that near to the measured figure, in that share of the configurations.
+TARGETS = {"latency_p50_ms": (0.10, 0.90), "mean_batch_size": (0.10, 0.90), "latency_p99_ms": (0.20, 0.85)}
+_SLEEPING = Setup(instances=2, max_rows=8, delay_us=1000, base_ms=4.0, row_ms=0.5, rate=0.0)
+#: A rate above what any of the models can execute, in requests per second.
+_OVERLOAD = 100_000.0
+#: The rates of a recording: multiples of that of two clients who wait for their responses.
+_RECORDED = (0.5, 1.0, 2.0, 3.0)
+
+
+def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
+    """Random configurations of four models, predicted and measured: p50 and mean batch within 10 % in 90 % of them."""
+    rows = list(_verified(scratch, seconds, max(2, rounds)))
+    for name, (within, target) in TARGETS.items():
+        near = share(rows, name, within)
+        scatter = statistics.median(row[name]["scatter"] for row in rows)
+        print(f"{name}: within {within:.0%} in {near:.0%} (target {target:.0%}); equal runs differ by {scatter:.0%}")
+    inside = statistics.mean(row[name]["inside"] for row in rows for name in COMPARED)
+    print(f"measured values inside the stated range: {inside:.0%}")
+    return {"rows": rows, "inside": inside}
+
+
+def share(rows: list[dict[str, Any]], name: str, within: float) -> float:
+    """Return the share of the configurations whose figure was predicted that closely."""
+    near = [row for row in rows if abs(row[name]["predicted"] / row[name]["measured"] - 1) <= within]
+    return len(near) / len(rows)
+
+
+def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, Any]]:
+    choose = random.Random(0)
+    for title, started in (("in this process", _own(scratch)), ("on Triton", _triton(scratch))):
+        with started as models:
+            for model in models:
+                twin = _recorded(model, seconds)
+                for _ in range(COUNT):
+                    edits: dict[str, Any] = {
+                        "max_queue_delay_microseconds": choose.choice((0, 500, 1000, 2000, 5000)),
+                        "max_batch_size": choose.choice((4, 8, 16)),
+                        "instance_count": choose.choice((1, 2)),
+                    }
+                    rate = choose.uniform(0.2, 0.9) * _capacity(twin, edits)
+                    runs = [twin.verify(model, rate=rate, **edits) for _ in range(rounds)]
+                    row = {"model": f"{model.name} {title}", "rate": rate, **edits, **_compared(runs)}
+                    row["utilization"] = runs[0].prediction.utilization.value
+                    _show(row)
+                    yield row
+
+
+def _compared(runs: list[Verification]) -> dict[str, dict[str, float]]:
+    """The figures that were compared: predicted, measured (median of the runs), their scatter, and share in range."""
+    compared = {}
+    for name in COMPARED:
+        measured = [run.measured[name] for run in runs]
+        compared[name] = {
+            "predicted": getattr(runs[0].prediction, name).value,
+            "measured": statistics.median(measured),
+            "scatter": max(measured) / min(measured) - 1,
+            "inside": statistics.mean(name not in run.outside for run in runs),
+        }
+    return compared
+
+
+def _show(row: Mapping[str, Any]) -> None:
+    figures = ", ".join(f"{name} {row[name]['predicted']:.2f}/{row[name]['measured']:.2f}" for name in TARGETS)
+    config = f"delay {row['max_queue_delay_microseconds']} µs, at most {row['max_batch_size']} rows"
+    print(f"{row['model']}, {config}, {row['instance_count']} instances, {row['rate']:.0f}/s: {figures}", flush=True)
+
+
+def _recorded(model: Model, seconds: int) -> Twin:
+    """Record a model at several rates, up to where batches are large; returns its twin."""
+    probe = tnb.load(model, clients=2, requests=100).wait()
+    arrivals = [
+        Arrival((arrival.time_us / 1e6 + part * seconds) * 1e6)
+        for part, times in enumerate(_RECORDED)
+        for arrival in tnb.poisson(probe.rate * times, seconds, seed=part)
+    ]
+    if isinstance(model, ModelHandle):
+        recording = tnb.load(model, arrivals=arrivals).wait().recording
+    else:
+        with model.server.record(model.name) as recording:
+            tnb.load(model, arrivals=arrivals).wait()
+    assert recording is not None
+    twin: Twin = recording.twin()
+    return twin
+
+
+def _capacity(twin: Twin, edits: dict[str, Any]) -> float:
+    """Requests per second that the instances can execute, as predicted."""
+    return twin.predict(rate=_OVERLOAD, **edits).throughput.value
+
+
+@contextmanager
+def _own(scratch: Path) -> Iterator[list[Model]]:
+    repository = scratch / "predicted"
+    for name in ("dense", "magika"):
+        shutil.copytree(servers.ROOT / "model_repository" / name, repository / name)
+        config = repository / name / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    _SLEEPING.write(repository / "sleeping")
+    with tnb.Server(repository, port=0) as server:
+        yield [server[name] for name in ("sleeping", "dense", "magika")]
+
+
+@contextmanager
+def _triton(scratch: Path) -> Iterator[list[Model]]:
+    repository, trace = scratch / "predicted-triton", scratch / "predictions.json"
+    _SLEEPING.write(repository / "sleeping")
+    options = [f"--trace-config=triton,file={trace}", "--model-control-mode=explicit", "--load-model=sleeping"]
+    with servers.triton(repository, scratch, "sleeping", options=options) as url:
+        yield [tnb.connect(url)["sleeping"]]
