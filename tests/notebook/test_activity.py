@@ -101,7 +101,7 @@ INVALID: list[Callable[[Server], Any]] = [
 ]
 
 
-def test_requests_refused_before_the_queue_are_lost_requests_in_every_view(server: Server) -> None:
+def test_requests_refused_before_the_queue_count_as_lost_in_every_view(server: Server) -> None:
     monitor, view = ServerMonitor(server), server["fails"].watch()
     with server.record() as rec:
         for call in INVALID:

@@ -162,7 +162,7 @@ def traffic(server: Server) -> Traffic:
     return Traffic(rec, entries, tiles, series, histories, sent)
 
 
-def test_the_traffic_has_everything_that_can_happen(traffic: Traffic) -> None:
+def test_traffic_includes_every_kind_of_event(traffic: Traffic) -> None:
     counted = {name: truth_of(traffic.rec.events, name) for name in LOADS}
     assert all(truth.requests for truth in counted.values())
     assert counted["full"].refused > 10
@@ -215,9 +215,7 @@ def check_header(view: ViewPage, truth: Truth) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LOADS if name != "ensemble"])
-def test_a_live_view_has_the_numbers_of_the_recording_and_of_the_tiles(
-    traffic: Traffic, view: ViewPage, name: str
-) -> None:
+def test_live_view_numbers_equal_the_recording_and_the_tiles(traffic: Traffic, view: ViewPage, name: str) -> None:
     truth, tiles = truth_of(traffic.rec.events, name), traffic.tiles[name]
     view.open(traffic.histories[name] | traffic.deliveries[name])
     view.settle()
@@ -236,7 +234,7 @@ def test_a_live_view_has_the_numbers_of_the_recording_and_of_the_tiles(
         assert tiles["errors"]["note"] in recent
 
 
-def test_the_exported_page_and_the_twin_have_the_numbers_of_the_recording(
+def test_exported_page_and_twin_have_the_numbers_of_the_recording(
     traffic: Traffic, browser: Any, tmp_path: Path
 ) -> None:
     traffic.rec.to_html(tmp_path / "page.html", remedies=0)
@@ -291,7 +289,7 @@ def simulated(name: str) -> Callable[[int], Recording]:
 
 @pytest.mark.parametrize("name", ["direct", "dynamic", "sequence direct", "sequence oldest", "iterative"])
 @pytest.mark.parametrize("rate", [5, 500, 4000])
-def test_every_scheduler_at_every_rate_is_shown_as_it_was(view: ViewPage, name: str, rate: int) -> None:
+def test_views_show_every_scheduler_at_every_rate_correctly(view: ViewPage, name: str, rate: int) -> None:
     rec = simulated(name)(rate)
     truth = truth_of(rec.events, "m")
     history, sent = deliveries(rec)

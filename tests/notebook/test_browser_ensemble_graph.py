@@ -82,7 +82,7 @@ def test_graph_follows_its_width(browser: Any) -> None:
     page.close()
 
 
-def test_a_step_is_selected_with_a_click_and_with_the_keyboard(browser: Any) -> None:
+def test_step_can_be_selected_by_click_and_keyboard(browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 900})
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])
@@ -94,7 +94,7 @@ def test_a_step_is_selected_with_a_click_and_with_the_keyboard(browser: Any) -> 
     page.close()
 
 
-def test_axe_reports_nothing_serious(browser: Any, axe: str) -> None:
+def test_axe_reports_no_serious_violation(browser: Any, axe: str) -> None:
     page = browser.new_page(viewport={"width": 1000, "height": 900})
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])

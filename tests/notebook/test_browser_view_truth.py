@@ -176,7 +176,7 @@ def test_description_of_a_time_refers_to_existing_data(view: ViewPage) -> None:
     assert "waiting, " in view.text("event")
 
 
-def test_a_selected_range_has_the_statistics_of_the_recording(view: ViewPage) -> None:
+def test_selected_range_has_the_statistics_of_the_recording(view: ViewPage) -> None:
     rec = tnb.simulate(DELAYED, tnb.poisson(rate=150, duration=3, seed=4), tnb.fixed(20))
     view.open(rec.view().history, live=False)
     view.run("Object.assign(view.window, { from: 500, span: 1000 })")

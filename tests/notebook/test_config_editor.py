@@ -374,7 +374,7 @@ class TritonPythonModel:
 """
 
 
-def test_the_error_of_an_action_is_gone_with_the_text_that_it_was_about(editor: ConfigEditor) -> None:
+def test_error_of_an_action_disappears_with_its_text(editor: ConfigEditor) -> None:
     valid = editor.text
     editor.text = valid.replace("max_batch_size: 8", "max_batch_size: }")
     with pytest.raises(TritonError):

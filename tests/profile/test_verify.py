@@ -35,7 +35,7 @@ def sleeping(server: Server) -> tnb.Recording:
     ("edits", "rate"),
     [({}, None), ({"max_queue_delay_microseconds": 20_000}, None), ({"instance_count": 2}, 150)],
 )
-def test_a_prediction_is_compared_with_the_recorded_arrivals(
+def test_prediction_is_verified_with_the_recorded_arrivals(
     server: Server, sleeping: tnb.Recording, edits: dict[str, Any], rate: float | None
 ) -> None:
     before = server["sleeps"].config.text
@@ -60,7 +60,7 @@ def _lines_with(word: str, text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.endswith(word))
 
 
-def test_a_url_is_measured_by_the_client(server: Server, sleeping: tnb.Recording) -> None:
+def test_model_at_a_url_is_measured_by_the_client(server: Server, sleeping: tnb.Recording) -> None:
     result = sleeping.twin().verify(f"{server.url}/v2/models/sleeps", arrivals=[(10_000 * n, 1) for n in range(20)])
     assert not result.by_server
     assert result.verdict().endswith("Measured by the client, with the way to the server.")
@@ -72,7 +72,7 @@ def _interrupted(finished: Future[Any], timeout: None, progress: Callable[[], st
     raise KeyboardInterrupt
 
 
-def test_the_former_configuration_comes_back_after_an_interrupt(
+def test_previous_configuration_is_restored_after_an_interrupt(
     server: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = tnb.load(server["held"], rate=200, requests=50).wait().recording
@@ -86,7 +86,7 @@ def test_the_former_configuration_comes_back_after_an_interrupt(
     assert server["held"].config.text == before
 
 
-def test_the_former_configuration_comes_back_after_an_error(server: Server) -> None:
+def test_previous_configuration_is_restored_after_an_error(server: Server) -> None:
     fail = False
 
     @server.model(max_batch_size=8, dynamic_batching={})

@@ -30,7 +30,7 @@ def recording() -> tnb.Recording:
 
 
 @pytest.mark.parametrize("rate", [150, 1500])
-def test_the_plan_satisfies_the_constraint_and_fewer_replicas_do_not(recording: tnb.Recording, rate: float) -> None:
+def test_plan_satisfies_the_constraint_with_the_fewest_replicas(recording: tnb.Recording, rate: float) -> None:
     plan = recording.twin().plan("p99 < 40 ms", rate=rate, **FIXED)
     constraint = Constraint("p99 < 40 ms")
 
@@ -49,7 +49,7 @@ def test_the_plan_satisfies_the_constraint_and_fewer_replicas_do_not(recording: 
 @pytest.mark.parametrize(
     ("constraint", "spare", "holds_after_loss"), [("p99 < 40 ms", 0, False), ("p99 < 40 ms", 2, True)]
 )
-def test_the_loss_of_a_replica_is_predicted(
+def test_loss_of_a_replica_is_predicted(
     recording: tnb.Recording, constraint: str, spare: int, holds_after_loss: bool
 ) -> None:
     plan = recording.twin().plan(constraint, rate=1200, spare=spare, **FIXED)
@@ -59,7 +59,7 @@ def test_the_loss_of_a_replica_is_predicted(
     assert f"{plan.best.replicas} replicas" in plan.verdict()
 
 
-def test_a_plan_names_the_runner_up_the_margin_and_what_limits_the_rate(recording: tnb.Recording) -> None:
+def test_plan_names_the_runner_up_the_margin_and_the_limit_of_the_rate(recording: tnb.Recording) -> None:
     plan = recording.twin().plan("p99 < 60 ms", rate=1000, max_queue_delay_microseconds=[0], count=[1])
     assert plan.runner_up is not None
     assert plan.runner_up.edits != plan.best.edits
@@ -71,7 +71,7 @@ def test_a_plan_names_the_runner_up_the_margin_and_what_limits_the_rate(recordin
     assert plan.verdict() in plan._repr_html_().replace("&lt;", "<").replace("&#x27;", "'")
 
 
-def test_a_batch_size_or_an_instance_that_is_too_slow_is_not_chosen(recording: tnb.Recording) -> None:
+def test_too_slow_batch_size_or_instance_is_not_chosen(recording: tnb.Recording) -> None:
     twin = recording.twin()
     tight = twin.plan("p99 < 18 ms", rate=400, max_queue_delay_microseconds=[0, 20_000], count=[1])
     assert tight.best.config.dynamic_batching.max_queue_delay_microseconds == 0
@@ -86,7 +86,7 @@ def test_more_traffic_never_needs_fewer_replicas(recording: tnb.Recording) -> No
     assert 500_000 / 615 <= replicas[-1] <= 500_000 / 615 / 0.8
 
 
-def test_a_group_stands_for_many_replicas(recording: tnb.Recording) -> None:
+def test_group_represents_many_replicas(recording: tnb.Recording) -> None:
     """The p99 of a planned group differs little from that of all replicas, simulated together."""
     twin = recording.twin()
     plan = twin.plan("p99 < 40 ms", rate=20_000, **FIXED)
@@ -101,7 +101,7 @@ def test_a_group_stands_for_many_replicas(recording: tnb.Recording) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1, 0.001])
-def test_a_share_of_the_arrivals_has_its_share_of_the_rate(recording: tnb.Recording, share: float) -> None:
+def test_share_of_arrivals_has_the_same_share_of_the_rate(recording: tnb.Recording, share: float) -> None:
     recorded = recording.arrivals()
     thinned = resampled_arrivals(recorded, 3, 0.5, share=share, count=4000)
     times = [arrival.time_us for arrival in thinned]
@@ -109,7 +109,7 @@ def test_a_share_of_the_arrivals_has_its_share_of_the_rate(recording: tnb.Record
     assert rate_of(thinned) == pytest.approx(2 * share * rate_of(recorded), rel=0.1)
 
 
-def test_a_plan_is_exported_for_triton_ray_and_kubernetes(recording: tnb.Recording, tmp_path: Path) -> None:
+def test_plan_is_exported_for_triton_ray_and_kubernetes(recording: tnb.Recording, tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     plan = recording.twin().plan("p99 < 40 ms", rate=1500, **FIXED | {"max_queue_delay_microseconds": [1000]})
     target = plan.export(tmp_path, model_repository="pvc://claim/models")

@@ -8,7 +8,7 @@ import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 
 
-def test_a_foreign_server_is_verified_by_its_traces_and_restored(remote_server: ServerProcess) -> None:
+def test_remote_server_is_verified_by_its_traces_and_restored(remote_server: ServerProcess) -> None:
     with tnb.connect(remote_server.grpc) as remote:
         model = remote["one"]
         with remote.record("one") as recording:

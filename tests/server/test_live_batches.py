@@ -75,7 +75,7 @@ def test_simulated_batches_equal_the_expected_ones(
     assert seen == batches
 
 
-def test_a_reason_says_by_how_much_a_batch_was_sent_late() -> None:
+def test_reason_states_by_how_much_a_batch_was_late() -> None:
     with Server(port=0) as server:
 
         @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 20_000})
