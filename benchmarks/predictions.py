@@ -14,15 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 import tritonnb as tnb
 from benchmarks import servers
 from benchmarks.recordings import Setup
+from benchmarks.tables import table
 from tritonnb.client.model import Model
 from tritonnb.profile.verify import COMPARED, Verification
+from tritonnb.recording.prediction import SHARE
 from tritonnb.recording.twin import Twin
 from tritonnb.server.model_handle import ModelHandle
 from tritonnb.simulation.arrivals import Arrival
 
+PICTURE = servers.ROOT / "docs" / "parity.svg"
 #: Random configurations of each model.
 COUNT = 10
 #: Predictions should be that near to the measured figure, in that share of the configurations.
@@ -39,17 +44,64 @@ def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
     rows = list(_verified(scratch, seconds, max(2, rounds)))
     for name, (within, target) in TARGETS.items():
         near = share(rows, name, within)
-        scatter = statistics.median(row[name]["scatter"] for row in rows)
-        print(f"{name}: within {within:.0%} in {near:.0%} (target {target:.0%}); equal runs differ by {scatter:.0%}")
+        equal = scatter(rows, name)
+        print(f"{name}: within {within:.0%} in {near:.0%} (target {target:.0%}); equal runs differ by {equal:.0%}")
     inside = statistics.mean(row[name]["inside"] for row in rows for name in COMPARED)
     print(f"measured values inside the stated range: {inside:.0%}")
     return {"rows": rows, "inside": inside}
 
 
+def describe(figures: dict[str, Any]) -> str:
+    """Draw predicted against measured values, and list the shares and every miss, in Markdown."""
+    rows: list[dict[str, Any]] = figures["rows"]
+    draw(rows)
+    shares = [
+        (name, f"within {within:.0%} in {share(rows, name, within):.0%}", f"{target:.0%}", f"{scatter(rows, name):.0%}")
+        for name, (within, target) in TARGETS.items()
+    ]
+    misses = [
+        (_titled(row), name, f"{row[name]['predicted']:.2f}", f"{row[name]['measured']:.2f}")
+        for row in rows
+        for name, (within, _) in TARGETS.items()
+        if not is_near(row[name], within)
+    ]
+    return (
+        f"{len(rows)} random configurations of four models, one of them on a real Triton, recorded once each. Of the "
+        f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which contain {SHARE:.0%} of the "
+        f"simulations.\n\n![Predicted against measured values]({PICTURE.name})\n\n"
+        + table(("figure", "predicted", "target", "difference of equal runs (median)"), shares)
+        + "\nThe misses:\n\n"
+        + table(("configuration", "figure", "predicted", "measured"), misses)
+    )
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Draw a point for each configuration and figure to *docs/parity.svg*."""
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(TARGETS)), TARGETS, strict=True):
+        for model in dict.fromkeys(row["model"] for row in rows):
+            pairs = [(row[name]["measured"], row[name]["predicted"]) for row in rows if row["model"] == model]
+            axes.loglog(*zip(*pairs, strict=True), "o", markersize=4, label=model)
+        low, high = axes.get_xlim()
+        axes.plot((low, high), (low, high), color="0.6", linewidth=1)
+        axes.set(title=name, xlabel="measured", ylabel="predicted")
+    axes.legend(fontsize="small")
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def scatter(rows: list[dict[str, Any]], name: str) -> float:
+    """Return the median of the relative differences between equal runs."""
+    return statistics.median(row[name]["scatter"] for row in rows)
+
+
+def is_near(compared: Mapping[str, float], within: float) -> bool:
+    """Return whether the predicted value is that close to the measured one, relative to it."""
+    return abs(compared["predicted"] / compared["measured"] - 1) <= within
+
+
 def share(rows: list[dict[str, Any]], name: str, within: float) -> float:
     """Return the share of the configurations whose figure was predicted that closely."""
-    near = [row for row in rows if abs(row[name]["predicted"] / row[name]["measured"] - 1) <= within]
-    return len(near) / len(rows)
+    return [is_near(row[name], within) for row in rows].count(True) / len(rows)
 
 
 def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, Any]]:
@@ -88,8 +140,13 @@ def _compared(runs: list[Verification]) -> dict[str, dict[str, float]]:
 
 def _show(row: Mapping[str, Any]) -> None:
     figures = ", ".join(f"{name} {row[name]['predicted']:.2f}/{row[name]['measured']:.2f}" for name in TARGETS)
+    print(f"{_titled(row)}: {figures}", flush=True)
+
+
+def _titled(row: Mapping[str, Any]) -> str:
     config = f"delay {row['max_queue_delay_microseconds']} µs, at most {row['max_batch_size']} rows"
-    print(f"{row['model']}, {config}, {row['instance_count']} instances, {row['rate']:.0f}/s: {figures}", flush=True)
+    load = f"{row['rate']:.0f} requests/s, {row['utilization']:.0%} busy"
+    return f"{row['model']}, {config}, {row['instance_count']} instances, {load}"
 
 
 def _recorded(model: Model, seconds: int) -> Twin:

@@ -49,6 +49,10 @@ class Setup:
     row_ms: float
     rate: float
 
+    def __str__(self) -> str:
+        executions = f"{self.base_ms:.1f} ms + {self.row_ms:.2f} ms for each of at most {self.max_rows} rows"
+        return f"{self.instances} instances, {executions}, delay {self.delay_us} µs, {self.rate:.0f} requests/s"
+
     @classmethod
     def at_random(cls, choose: random.Random) -> Setup:
         """A setup in which the instances are busy for half to nine tenths of the time, with full batches."""

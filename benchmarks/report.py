@@ -14,7 +14,9 @@ from typing import Any
 
 from benchmarks import servers
 from benchmarks.http import INLINE
+from benchmarks.predictions import describe
 from benchmarks.stages import STAGES, THREAD_TIMES
+from benchmarks.tables import table
 from benchmarks.targets import below_target
 
 PAGE = servers.ROOT / "docs" / "performance.md"
@@ -86,12 +88,6 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
 def _cases(figures: dict[str, Any]) -> str:
@@ -199,6 +195,11 @@ def _pythons(figures: dict[str, Any]) -> str:
 def _simulator(figures: dict[str, Any]) -> str:
     rows = [(*name.split(", "), f"{rate:,.0f}") for name, rate in figures.items() if name != "python"]
     return f"Python {figures['python']}.\n\n" + table(("scheduling", "kept of the run", "requests/s"), rows)
+
+
+def _recordings(figures: dict[str, float]) -> str:
+    rows = [(setup, f"{share:.1%}") for setup, share in figures.items()]
+    return table(("recorded model and load", "batches that the scheduler forms equally"), rows)
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -344,6 +345,8 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "tricks": ("What each optimisation is worth", _tricks),
     "costs": ("What is always on", _costs),
     "simulator": ("The simulator", _simulator),
+    "predictions": ("Predictions of twins", describe),
+    "recordings": ("Recordings of a real Triton, replayed", _recordings),
     "pythons": ("Other versions of Python", _pythons),
     "footprint": ("Import, start and memory", _footprint),
     "memory": ("Memory under load", _memory),
