@@ -91,7 +91,8 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 def scatter(rows: list[dict[str, Any]], name: str) -> float:
     """Return the median of the relative differences between equal runs."""
-    return statistics.median(row[name]["scatter"] for row in rows)
+    differences: list[float] = [row[name]["scatter"] for row in rows]
+    return statistics.median(differences)
 
 
 def is_near(compared: Mapping[str, float], within: float) -> bool:
