@@ -106,7 +106,7 @@ def pack_request_arrived(
     flags: int,
     shape_key: int,
 ) -> Packed:
-    """``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
+    """Return ``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
     # fmt: off
     return (
         "RequestArrived", time_ns, model, version, serial, size,
@@ -128,7 +128,7 @@ def pack_step_sent(
     iteration: int,
     rule: str,
 ) -> Packed:
-    """``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
+    """Return ``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
     # fmt: off
     return (
         "StepSent", time_ns, model, version, serial,

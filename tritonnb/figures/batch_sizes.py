@@ -145,7 +145,7 @@ def _times(ax: Axes, costs: list[SizeCost], width: float, *, hollow: bool = Fals
 
 
 def _mark_higher(ax: Axes, points: list[tuple[int, float]]) -> None:
-    """Write what is higher than the axis at its top."""
+    """Write values that exceed the axis at its top."""
     top = ax.get_ylim()[1]
     for size, value in points:
         if value > top:

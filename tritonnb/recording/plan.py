@@ -135,7 +135,7 @@ class Plan:
         return f"'{self.model}' at {self.rate:,.0f} requests/s with {self.constraint.text}: {self.best}{spare}."
 
     def rows(self) -> list[tuple[str, str]]:
-        """The table: names and texts."""
+        """Return the rows of the table: names and texts."""
         p99, prediction = self.best.prediction.latency_p99_ms, self.best.prediction
         rows = [
             ("p99 (ms)", str(p99)),
@@ -365,7 +365,7 @@ class _Search:
         return Option(edits, config, replicas, replace(prediction, throughput=whole))
 
     def _highest_rate(self, config: pb.ModelConfig, replicas: int) -> tuple[float, str]:
-        """Return the highest rate that satisfies the constraint, and what limits it."""
+        """Return the highest rate that satisfies the constraint, and its limit."""
         low, high = self._rate, replicas * self._capacity(config)
         broken = self._simulated(config, replicas, 0, _CONFIRMED, high)
         for _ in range(_STEPS):

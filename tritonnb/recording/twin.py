@@ -177,7 +177,7 @@ class Twin:
         return self.rate / rate if rate is not None and self.rate else 1.0
 
     def remarks(self, runs: Sequence[Figures], rate: float, instances: int) -> list[str]:
-        """Name what some simulations at a rate for each replica extrapolate, and what their p99 rests on."""
+        """Name the extrapolations of simulations at a rate for each replica, and the basis of their p99."""
         remarks = []
         largest = max(one.largest for one in runs)
         if largest > self.sizes[-1]:

@@ -201,7 +201,7 @@ class ModelHandler(OpenAiHandler):
 
 
 class _Inference(OpenAiHandler):
-    """The base class of what runs a model: the requests of a client that disconnects are cancelled."""
+    """The base class of handlers that run a model: requests of a disconnected client are cancelled."""
 
     _pending: PendingRequests | None = None
     _is_disconnected = False
