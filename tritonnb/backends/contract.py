@@ -46,7 +46,13 @@ from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 
 class ServerCalls(Protocol):
-    """Calls from a model to the server that runs it; allowed from any thread except the server's event loop."""
+    """Calls from a model to the server that runs it; allowed from any thread except the server's event loop.
+
+    Examples
+    --------
+    >>> ModelContext("double", 1, pb.ModelConfig(), Path("double")).server is None  # outside a server
+    True
+    """
 
     @property
     def metrics(self) -> CustomMetrics:

@@ -24,6 +24,11 @@ class Fix:
         The complete *config.pbtxt* after the change.
     hint : str
         The change as the end of an error message, such as ``did you mean 'TYPE_FP32'?``.
+
+    Examples
+    --------
+    >>> Fix("FP32 → TYPE_FP32", "data_type: TYPE_FP32", "did you mean 'TYPE_FP32'?").hint
+    "did you mean 'TYPE_FP32'?"
     """
 
     label: str
@@ -45,6 +50,11 @@ class Problem:
         A change of the text that fixes it.
     hint : str
         How to fix it, as the end of an error message; that of ``fix`` if there is one. May be empty.
+
+    Examples
+    --------
+    >>> Problem("Expected identifier.", line=3, column=7).fix is None
+    True
     """
 
     message: str

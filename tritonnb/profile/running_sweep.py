@@ -65,6 +65,18 @@ class Sweep:
     ----------
     tried, total : int
         Configurations tried so far, and in total.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     sweep = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
+    ...     _ = sweep.wait()
+    >>> sweep.tried == sweep.total
+    True
     """
 
     def __init__(
