@@ -41,7 +41,7 @@ step = @printf '%-56s' '$(1)'; begin=$$(date +%s); { $(2); } >/dev/null && echo 
 install = { test -x $(1)/bin/uv && VIRTUAL_ENV=$(1) $(1)/bin/uv pip install --quiet $(2); } || { \
 	$(1)/bin/python -m pip install -qq --upgrade pip && $(1)/bin/python -m pip install -qq $(2); }
 
-.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-builds test-fast test-debug test-tensorflow test-ray fuzz \
+.PHONY: lab demo lessons compile say-if-interpreted test test-browser test-others test-isolated test-builds test-fast test-debug test-tensorflow test-ray fuzz \
 	chromium node check docs site bench bench-report wheel models clean
 
 lab: $(LAB) say-if-interpreted
@@ -58,16 +58,20 @@ compile: $(COMPILED)
 say-if-interpreted: $(LAB)
 	@$(BIN)/python -c 'from tritonnb.compiled import STATE; STATE == "compiled" or print(f"tritonnb is {STATE}. Faster: make compile")'
 
-# Four pytest processes for two cores, since tests often wait. Those in a browser share one, and one JupyterLab.
-# Tests that compile for minutes have the target `test-builds`.
+# Five pytest processes for two cores, since tests often wait. Tests that compile for minutes have the target
+# `test-builds`, and tests that are repeated with isolated models `test-isolated`.
 test: $(MODELS) $(COMPILED)
 	$(TOGETHER) test-browser test-others
 
 test-browser: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser
 
 test-others: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build)"
+	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"
+
+# The tests that are repeated with the models in their own processes.
+test-isolated: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest $(SHARED_BY)=3 -m isolated
 
 # Wheels, and PyTorch 2 archives.
 test-builds: $(MODELS) $(COMPILED)
