@@ -64,3 +64,11 @@ def test_invalid_condition_is_a_message(view: DebuggerView) -> None:
     before = view.panel.state
     view.perform({"action": "unknown"})
     assert view.panel.state == before
+
+
+def test_debugger_is_closed_when_its_last_output_is_removed(view: DebuggerView) -> None:
+    for action in ("shown", "shown", "removed"):
+        view.perform({"action": action})
+    assert view.comm is not None
+    view.perform({"action": "removed"})
+    assert [widget.comm for widget in (view, view.panel, view.picture)] == [None, None, None]

@@ -73,6 +73,7 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         self.picture = BatchView(self._history())
         super().__init__([self.panel, self.picture])
         self.add_class(LIVE)
+        self._outputs = 0
         self._show_state("")
         self.panel.on_msg(lambda panel, content, buffers: self.perform(content))
 
@@ -91,6 +92,8 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             "add": lambda: debugger.add_breakpoint(condition),
             "remove": lambda: debugger.remove_breakpoint(condition),
         }
+        if content.get("action") in ("shown", "removed"):
+            self._count_outputs(1 if content["action"] == "shown" else -1)
         if content.get("action") not in actions:
             return
         try:
@@ -98,6 +101,18 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
             self._show_state(outcome if isinstance(outcome, str) else "")
         except TritonError as error:
             self._show_state(error.message, is_error=True)
+
+    def close(self) -> None:
+        """Close the widget; the debugger is not affected."""
+        super().close()
+        for widget in (self.panel, self.picture):
+            widget.close()
+
+    def _count_outputs(self, difference: int) -> None:
+        """Close the widget when the last output that shows it is removed, as when its cell runs again."""
+        self._outputs += difference
+        if not self._outputs:
+            self.close()
 
     def last_state(self) -> str:
         """Return the event and the rules as HTML."""

@@ -27,16 +27,17 @@ class DraftReplay:
     begin_ns: int
 
     def figures(self) -> dict[str, tuple[float, float]]:
-        """Return key figures before and after: ``mean_batch_size``, ``latency_p99_ms``, ``refused`` (requests)."""
+        """Return the figures of `Recording.summary` that `verdict` names, before and after."""
         before, after = self.before.summary(), self.after.summary()
-        return {name: (before[name], after[name]) for name in ("mean_batch_size", "latency_p99_ms", "refused")}
+        names = ("mean_batch_size", "latency_p50_ms", "latency_p99_ms", "refused")
+        return {name: (before[name], after[name]) for name in names}
 
     def verdict(self) -> str:
         """Return the changes in one sentence."""
-        rows, p99, refused = self.figures().values()
+        rows, p50, p99, refused = self.figures().values()
         sentence = (
             f"The last {len(self.before.arrivals())} requests under this draft: mean batch {rows[0]:.1f} → "
-            f"{rows[1]:.1f} rows, p99 {p99[0]:.1f} → {p99[1]:.1f} ms"
+            f"{rows[1]:.1f} rows, p50 {p50[0]:.1f} → {p50[1]:.1f} ms, p99 {p99[0]:.1f} → {p99[1]:.1f} ms"
         )
         if any(refused):
             sentence += f", refused {refused[0]:.0f} → {refused[1]:.0f}"
@@ -73,7 +74,8 @@ def replay_draft(rec: Recording, draft: AnyConfig, *, seconds: float = 3.0, requ
     >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(150, 2, seed=1), fixed(10))
     >>> draft = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
     >>> replay_draft(rec, draft, requests=200).verdict()
-    'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p99 19.8 → 30.0 ms (simulated).'
+    'The last 200 requests under this draft: mean batch 1.8 → 3.9 rows, p50 13.7 → 22.1 ms, p99 19.8 → 30.0 ms \
+(simulated).'
     """
     rerun = Rerun(rec, "replay_draft")
     arrivals = rerun.arrivals

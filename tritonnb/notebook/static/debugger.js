@@ -113,7 +113,9 @@ function render({ model, el }) {
   const panel = new Panel(model, root);
   const listeners = { "change:state": () => panel.draw(), "change:breakpoints": () => panel.drawBreakpoints() };
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  model.send({ action: "shown" });
   return () => {
+    model.send({ action: "removed" });
     for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
 }
