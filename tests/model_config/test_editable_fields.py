@@ -100,7 +100,7 @@ def test_messages_of_a_list_are_removed(config: EditableFields) -> None:
          "field 'instance_group\\[0\\].gpus\\[1\\]' expected an integer .*, got 'one'"),
     ],
 )  # fmt: skip
-def test_mistake_names_the_field_and_changes_nothing(
+def test_error_names_the_field_and_changes_nothing(
     config: EditableFields, change: Callable[[EditableFields], None], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):

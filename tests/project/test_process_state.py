@@ -46,7 +46,7 @@ def test_stopped_server_restores_the_state_of_the_process(states: list[dict[str,
     assert after == before
 
 
-def test_weights_of_an_example_model_are_read_without_random_numbers_of_the_process() -> None:
+def test_reading_example_weights_does_not_use_the_global_random_state() -> None:
     before = torch.get_rng_state()
     load_network()
     assert torch.equal(torch.get_rng_state(), before)

@@ -178,7 +178,7 @@ def record(
     timeout_s: float = 15.0,
     notes: Sequence[str] = (),
 ) -> Iterator[Recording]:
-    """Record models of a server; see `Remote.record`. The notes are added to those on the trace."""
+    """Record models of a server; see `Remote.record`. ``notes`` are added to the recording's notes on its trace."""
     if rows and receiver is not None:
         raise InvalidArgumentError(
             "record: rows=True has no effect with a receiver, since spans have no shapes: leave it out, or record the "

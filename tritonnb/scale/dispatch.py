@@ -117,7 +117,7 @@ class Pool(Protocol):
         """Return the known replicas."""
 
     async def wait_for(self, replica: str = "") -> bool:
-        """Wait some seconds until a replica, or any, is known here; return False if none is."""
+        """Wait for a replica, by default any, to be available for some seconds; return whether it is."""
 
     async def call(self, method: str, *arguments: Any, replica: str = "") -> Any:
         """Call a method on a replica, by default on the least loaded one.

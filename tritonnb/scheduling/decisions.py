@@ -104,7 +104,7 @@ class Reason:
 @final
 @dataclass(slots=True)
 class Execute:
-    """Execute these requests, in this order, as one batch on this instance.
+    """The decision to execute requests, in this order, as one batch on an instance.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Execute:
 
 @dataclass(slots=True)
 class Refuse:
-    """Respond to this request with an error; it is not executed.
+    """The decision to respond to a request with an error instead of executing it.
 
     ``counted_as`` is the failure reason of the statistics (``REJECTED`` or ``CANCELED``).
     """
@@ -156,7 +156,7 @@ class Refuse:
 @final
 @dataclass(slots=True)
 class Stage:
-    """A batch is ready for this instance, which was idle; it can grow until `execute_staged`."""
+    """The decision to stage a batch for an idle instance; the batch can grow until `execute_staged`."""
 
     instance: int
 

@@ -250,7 +250,7 @@ class EnsembleRun:
 @final
 @dataclass(slots=True)
 class RunStep:
-    """Send a request to the model of a step; ``inputs`` have the model's names."""
+    """The decision to send a request to the model of a step; ``inputs`` have the model's names."""
 
     run: EnsembleRun
     step: EnsembleStep
@@ -270,7 +270,7 @@ class RunStep:
 @final
 @dataclass(slots=True)
 class SendResponse:
-    """Answer the request with these outputs; some may be None."""
+    """The decision to answer the request with these outputs; some may be None."""
 
     run: EnsembleRun
     outputs: Tensors
@@ -284,7 +284,7 @@ class SendResponse:
 
 @dataclass(slots=True)
 class EndRequest:
-    """End the request with an error, or (decoupled) with only the final flag."""
+    """The decision to end the request with an error, or (decoupled) with only the final flag."""
 
     run: EnsembleRun
     error: TritonError | None

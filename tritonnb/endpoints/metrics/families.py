@@ -1,4 +1,4 @@
-"""Triton's metric families, made from the server's statistics: they cost a request nothing.
+"""Triton's metric families, created from the server's statistics, without cost for requests.
 
 `Families` is a collector of ``prometheus_client``, so it can be registered together with a program's own metrics.
 

@@ -49,7 +49,7 @@ class RayPool:
         return Members() if router is None else router.members
 
     async def wait_for(self, replica: str = "") -> bool:
-        """Wait some seconds until a replica, or any, is known here; return False if none is."""
+        """Wait for a replica, by default any, to be available for some seconds; return whether it is."""
         if self._find_router() is None:  # Ray makes it for the first request
             await self._handle.call.remote("", "live_sequences")
         deadline = self._loop.time() + (_WAIT_S if replica else _RUNNING_WAIT_S)
