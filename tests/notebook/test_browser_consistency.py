@@ -18,6 +18,7 @@ from tests.server.test_sequences import ITERATIVE
 from tritonnb.core.events import BatchExecuted, BatchSent, EnsembleExecuted, Event, RequestArrived, RequestRefused
 from tritonnb.notebook.activity import RECENT
 from tritonnb.notebook.server_monitor import ServerMonitor
+from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.server.server import Server
 
@@ -166,7 +167,7 @@ def test_traffic_includes_every_kind_of_event(traffic: Traffic) -> None:
     counted = {name: truth_of(traffic.rec.events, name) for name in LOADS}
     assert all(truth.requests for truth in counted.values())
     assert counted["full"].refused > 10
-    assert counted["dynamic"].failed == 2
+    assert counted["dynamic"].failed >= 2
     assert [counted[name].refused for name in ("dynamic", "ensemble")] == [1, 1]
     assert counted["slots"].nulls
     assert len(traffic.rec.generations) == counted["iterative"].requests
@@ -262,7 +263,7 @@ def test_exported_page_and_twin_have_the_numbers_of_the_recording(
 
 def simulated(name: str) -> Callable[[int], Recording]:
     def simulate(rate: int) -> Recording:
-        seconds = min(20, 400 / rate)
+        seconds = min(10, 300 / rate)
         arrivals = tnb.poisson(rate=rate, duration=seconds, seed=rate)
         length, count = 5, max(1, round(rate * seconds / 5))
         sequences = tnb.sequences([length] * count, every_ms=40, stagger_ms=1000 * length / rate)
@@ -299,21 +300,45 @@ def test_views_show_every_scheduler_at_every_rate_correctly(view: ViewPage, name
     check_header(view, truth)
     view.open(rec.view().history, live=False)
     check_header(view, truth)
-    begin, _ = rec.span_ns
-    for moment in (0.3, 0.7):  # cards, picture and recording at a moment
-        time_ms = moment * (rec.span_ns[1] - begin) / 1e6
-        time_ns = begin + round(time_ms * 1e6)
-        view.run(f"(view.cursor = {time_ms}, view.textUpdatedAt = -1e6, view.draw())")
-        held = {
-            (one.instance, one.slot): str(one.sequence)
-            for one in rec.slot_occupancy
-            if one.assigned_ns <= time_ns < (one.released_ns or rec.span_ns[1] + 1)
-        }
-        shown = view.page.locator(".tnb-cell.tnb-held").all_inner_texts()
-        assert len(shown) == len(held)
-        if view.run(f"view.timeline.isExact({time_ms}, {time_ms} + 0.001)"):
-            waiting = int(view.text("event").split(": ", 1)[1].split(" ")[0])
-            assert waiting == waiting_at(rec.events, time_ns)
+    for moment in (0.3, 0.7):
+        check_moment(view, rec, moment * (rec.span_ns[1] - rec.span_ns[0]) / 1e6)
+    for batch in (rec.batches[0], rec.batches[len(rec.batches) // 2], rec.batches[-1]):
+        check_card(view, rec, batch)
+
+
+def check_moment(view: ViewPage, rec: Recording, time_ms: float) -> None:
+    """Compare the slots, the backlog and the waiting requests of a moment."""
+    time_ns = rec.span_ns[0] + round(time_ms * 1e6)
+    view.run(f"(view.cursor = {time_ms}, view.textUpdatedAt = -1e6, view.draw())")
+    held = {
+        f"{one.instance} · {one.slot}": (str(one.sequence), sum(batch.sent_ns <= time_ns for batch, _ in one.requests))
+        for one in rec.slot_occupancy
+        if one.assigned_ns <= time_ns < (one.released_ns or rec.span_ns[1] + 1)
+    }
+    cards = [card.split("\n") for card in view.page.locator(".tnb-cell.tnb-held").all_inner_texts()]
+    assert {name: (sequence, int(run.split(" ")[0])) for name, sequence, run, *_ in cards} == held
+    if rec.slot_occupancy:
+        backlog = [str(one.sequence) for one in rec.slot_occupancy if one.arrived_ns <= time_ns < one.assigned_ns]
+        (shown,) = re.findall(r"backlog: (.*)", view.text("slots"))
+        assert sorted(shown.split(", ")) == sorted(backlog or ["empty"])
+    waiting = int(view.text("event").split(": ", 1)[1].split(" ")[0])
+    assert waiting == waiting_at(rec.events, time_ns)
+
+
+def check_card(view: ViewPage, rec: Recording, batch: Batch) -> None:
+    """Compare the card of a selected batch."""
+    view.run(f"(view.selected = {batch.number}, view.textUpdatedAt = -1e6, view.draw())")
+    text = view.text("details")
+    assert text.startswith(f"Batch {batch.number} on {batch.instance}: {batch.size} of at most")
+    waited, ran = (float(value) for value in re.findall(r"waited ([\d.]+) ms.* = ([\d.]+) ms", text)[0])
+    arrived = {event.serial: event.time_ns for event in rec.events if isinstance(event, RequestArrived)}
+    before = {serial for other in rec.batches if other.sent_ns < batch.sent_ns for serial in other.requests}
+    came = [arrived[serial] for serial in batch.requests if serial is not None and serial not in before]
+    oldest = min(came, default=batch.sent_ns)  # steps of a generation after the first did not wait
+    assert waited == pytest.approx((batch.sent_ns - oldest) / 1e6, rel=0.06, abs=0.006)
+    assert ran == pytest.approx((batch.exec_end_ns - batch.exec_start_ns) / 1e6, rel=0.06, abs=0.006)
+    assert f"{batch.queue_depth} left waiting" in text
+    assert f"Why now? {batch.why}." in text
 
 
 def waiting_at(events: list[Event], time_ns: int) -> int:
