@@ -39,6 +39,11 @@ class OutputFormat:
     classification: int = 0
     region: Part | None = None
 
+    @property
+    def is_bytes(self) -> bool:
+        """True if the tensor is written to the body as bytes."""
+        return self.binary and not self.classification and self.region is None
+
 
 @dataclass(slots=True)
 class ResponseFormat:
@@ -49,21 +54,18 @@ class ResponseFormat:
     binary : bool
         For outputs without an entry (``binary_data_output``).
     outputs : dict of str to OutputFormat
-        Complete before `only_bytes` is read.
     """
 
     binary: bool = False
     outputs: dict[str, OutputFormat] = field(default_factory=dict)
-    _only_bytes: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def only_bytes(self) -> bool:
         """True if every output is written to the body as bytes."""
-        if self._only_bytes is None:
-            formats = self.outputs.values()
-            binary = OutputFormat(binary=True)
-            self._only_bytes = all(requested == binary for requested in formats) if formats else self.binary
-        return self._only_bytes
+        for requested in self.outputs.values():
+            if not requested.is_bytes:
+                return False
+        return self.binary or len(self.outputs) > 0
 
 
 def binary_tensor(

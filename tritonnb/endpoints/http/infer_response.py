@@ -34,8 +34,8 @@ def write_response(
     TritonError
         If an output cannot be written in the requested format.
     """
-    if response_format.only_bytes and not request.id and not response.parameters:
-        return _only_bytes(served, response.outputs)
+    if response_format.only_bytes and not response.parameters:
+        return _only_bytes(served, request.id, response.outputs)
     default = _BINARY if response_format.binary else _JSON
     tail: list[bytes | memoryview] = []
     outputs: list[bytes] = []
@@ -48,9 +48,7 @@ def write_response(
             outputs.append(_describe(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
             continue
         outputs.append(_write_output(tensor, output_format.binary, tail))
-    head: list[bytes | memoryview] = [b"{"]
-    if request.id:
-        head += (b'"id":', write_string(request.id.encode("utf-8", "surrogateescape")), b",")
+    head: list[bytes | memoryview] = [_beginning(request.id)]
     head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
     if response.parameters:
         head.insert(-3, b'"parameters":' + _write_parameters(response.parameters) + b",")
@@ -58,7 +56,11 @@ def write_response(
     return head + tail, length
 
 
-def _only_bytes(served: ResponseModel, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
+def _beginning(request_id: str) -> bytes:
+    return b'{"id":%s,' % write_string(request_id.encode("utf-8", "surrogateescape")) if request_id else b"{"
+
+
+def _only_bytes(served: ResponseModel, request_id: str, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
     body: list[bytes | memoryview] = [b""]
     descriptions: list[tuple[str, DataType, tuple[int, ...], int]] = []
     size = 0
@@ -68,16 +70,16 @@ def _only_bytes(served: ResponseModel, outputs: list[Tensor]) -> tuple[list[byte
         size += length
         body.append(content)
         descriptions.append((tensor.name, tensor.datatype, tensor.array.shape, length))
-    head = body[0] = _head_of_bytes(served.name, served.version, tuple(descriptions))
+    head = body[0] = _beginning(request_id) + _members_of_bytes(served.name, served.version, tuple(descriptions))
     return body, len(head) if size else 0
 
 
 @functools.lru_cache(maxsize=4096)
-def _head_of_bytes(
+def _members_of_bytes(
     name: str, version: int, descriptions: tuple[tuple[str, DataType, tuple[int, ...], int], ...]
 ) -> bytes:
     outputs = [_describe_bytes(*description) for description in descriptions]
-    return b'{%s"outputs":[%s]}' % (_identity(name, version), b",".join(outputs))
+    return b'%s"outputs":[%s]}' % (_identity(name, version), b",".join(outputs))
 
 
 def write_parameter(value: ParameterValue) -> bytes:
