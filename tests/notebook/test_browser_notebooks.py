@@ -36,6 +36,7 @@ def lessons(lab: Lab) -> Path:
     return folder
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_lesson_runs_from_top_to_bottom(path: Path, lessons: Path, notebook: Callable[..., NotebookPage]) -> None:
     require_packages(path)
