@@ -99,7 +99,7 @@ def write_archive(path: Path) -> None:
 
 
 def _modules() -> list[tuple[str, Path]]:
-    """The path in the archive, and the file, of each module that the page imports, and the list of public names."""
+    """Return the archive path and the file of each module that the page imports, and of the list of public names."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     output = subprocess.check_output([sys.executable, "-c", _PROGRAM], text=True, cwd=ROOT, env=environment)
     files = [("tritonnb/__init__.pyi", ROOT / "tritonnb" / "__init__.pyi")]

@@ -21,7 +21,7 @@ def public_objects() -> dict[str, object]:
 
 
 def returned_classes() -> list[type]:
-    """Classes that are not in ``tritonnb.__all__`` and that public functions, methods and properties return.
+    """Return the classes outside of ``tritonnb.__all__`` that public functions, methods and properties return.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def returned_classes() -> list[type]:
 
 
 def undocumented() -> list[str]:
-    """Public functions, classes, and their public methods and properties that have no docstring."""
+    """Return the names of public functions, classes, methods and properties without a docstring."""
     items = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
     documented_members = [
         (f"{item.__qualname__}.{name}", member)

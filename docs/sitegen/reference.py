@@ -244,7 +244,7 @@ def http_page(description: dict[str, Any]) -> str:
 
 
 def _schemas_of(operation: dict[str, Any]) -> str:
-    """Links to the schemas of the request and of a successful response."""
+    """Return links to the schemas of the request and of a successful response."""
     described = [operation.get("requestBody"), operation["responses"]["200"]]
     names = dict.fromkeys(reference.rpartition("/")[2] for reference in _references(described))
     return ", ".join(f"[{name}](#schema-{name.lower()})" for name in names)

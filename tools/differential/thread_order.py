@@ -37,7 +37,7 @@ class ThreadOrder:
         return getattr(self._scheduler, name)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An execution has ended."""
+        """Handle the end of an execution."""
         decisions: list[Decision] = []
         if self._scheduler.payloads and self._scheduler.queue.size:
             if self.races < len(self._order) and self._order[self.races]:

@@ -19,7 +19,7 @@ from tritonnb.model_config.schema import ModelSpec
 
 @contextmanager
 def configurations() -> Iterator[Try]:
-    """The text of a *config.pbtxt*, or JSON if it begins with a brace."""
+    """Read the text of a *config.pbtxt*, or JSON if it begins with a brace."""
     with tempfile.TemporaryDirectory(prefix="tritonnb-fuzz-") as scratch:
         directory = Path(scratch, "m")
         (directory / "1").mkdir(parents=True)

@@ -94,7 +94,7 @@ def connections() -> Iterator[Try]:
 
 @contextmanager
 def inference_bodies() -> Iterator[Try]:
-    """The body of an inference request, on three connections.
+    """Send the body of an inference request on three connections.
 
     The first byte selects the model and the headers, the next two are the length of the JSON.
     """

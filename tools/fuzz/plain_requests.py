@@ -34,13 +34,13 @@ _OFFSET = re.compile(r"(?<=failed to parse the request JSON buffer: ).*")
 
 @contextmanager
 def plain_headers() -> Iterator[Try]:
-    """A header, with 16 bytes behind it."""
+    """Read a header that is followed by 16 bytes."""
     yield compare
 
 
 @contextmanager
 def plain_messages() -> Iterator[Try]:
-    """A serialized ``ModelInferRequest``."""
+    """Read a serialized ``ModelInferRequest``."""
     yield compare_message
 
 

@@ -17,7 +17,7 @@ _CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { }'
 
 @contextmanager
 def traces() -> Iterator[Try]:
-    """A trace file: of the mode ``triton``, or OTLP in JSON or protobuf."""
+    """Read a trace file: of the mode ``triton``, or OTLP in JSON or protobuf."""
     with tempfile.TemporaryDirectory(prefix="tritonnb-fuzz-") as scratch:
         path, saved = Path(scratch, "trace.json"), Path(scratch, "recording")
 
@@ -37,7 +37,7 @@ def traces() -> Iterator[Try]:
 
 @contextmanager
 def recordings() -> Iterator[Try]:
-    """A file of `Recording.save`."""
+    """Read a file of `Recording.save`."""
     with tempfile.TemporaryDirectory(prefix="tritonnb-fuzz-") as scratch:
         path = Path(scratch, "recording")
 

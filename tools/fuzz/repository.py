@@ -61,7 +61,7 @@ _open_files = _OpenFiles()
 
 @contextmanager
 def load_requests() -> Iterator[Try]:
-    """The name of a model, a line feed, and the body of the load request.
+    """Send a load request: the name of a model, a line feed, and the body.
 
     A body that is not JSON is the name of a file: it is tried in every field that names one.
     """

@@ -20,7 +20,7 @@ _CONFIG = 'name: "m" max_batch_size: 4 input { name: "X" data_type: TYPE_STRING 
 
 @contextmanager
 def strings() -> Iterator[Try]:
-    """The first two bytes are the shape of an input, the third one a limit, and the rest its contents."""
+    """Read an input: the first two bytes are its shape, the third a limit, the rest its contents."""
     spec = ModelSpec.from_config(parse_text(_CONFIG).config)
     validator = RequestValidator(spec)
 
