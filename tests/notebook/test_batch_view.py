@@ -108,6 +108,7 @@ def test_view_ends_with_its_server(server: Server, watched: tuple[LiveBatchView,
     view.stop()  # waits for its thread
     assert not view.live
     assert view.history["counts"]["requests"] == 1
+    assert type(view.recording().events[-1]).__name__ == "BatchExecuted"  # the figure does not last until the stop
     assert views() == []
 
 

@@ -315,7 +315,9 @@ def check_moment(view: ViewPage, rec: Recording, time_ms: float) -> None:
         for one in rec.slot_occupancy
         if one.assigned_ns <= time_ns < (one.released_ns or rec.span_ns[1] + 1)
     }
-    cards = [card.split("\n") for card in view.page.locator(".tnb-cell.tnb-held").all_inner_texts()]
+    cards = [
+        card.replace("\u200e", "").split("\n") for card in view.page.locator(".tnb-cell.tnb-held").all_inner_texts()
+    ]
     assert {name: (sequence, int(run.split(" ")[0])) for name, sequence, run, *_ in cards} == held
     if rec.slot_occupancy:
         backlog = [str(one.sequence) for one in rec.slot_occupancy if one.arrived_ns <= time_ns < one.assigned_ns]

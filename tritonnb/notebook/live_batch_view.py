@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import dropwhile
+from itertools import dropwhile, filterfalse
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import TritonError
@@ -110,7 +110,8 @@ class LiveBatchView(BatchView):
         """Return the newest events as a recording."""
         from tritonnb.recording.recording import Recording
 
-        return Recording(map(unpack, self._on_loop(self._session.tracker.recent)), {self._name: self._session.config})
+        events = filterfalse(_is_of_life_cycle, self._on_loop(self._session.tracker.recent))  # often long after others
+        return Recording(map(unpack, events), {self._name: self._session.config})
 
     def send_a_few(self) -> None:
         """Send a few requests with random data, for a view that shows none yet."""

@@ -157,9 +157,12 @@ function slotGrid(timeline, theme, time, live) {
 }
 
 function slotCell(timeline, theme, name, owner) {
-  if (!owner) return element("div", "tnb-cell", note(name), note("free"));
+  // CSS shortens the name at its beginning with `direction: rtl`; the marks keep it written from left to right.
+  const title = note(`\u200e${name}\u200e`);
+  title.title = name;
+  if (!owner) return element("div", "tnb-cell", title, note("free"));
   const sequence = element("b", "", String(owner.sequence));
-  const cell = element("div", "tnb-cell tnb-held", note(name), sequence);
+  const cell = element("div", "tnb-cell tnb-held", title, sequence);
   cell.style.borderColor = sequenceColour(theme, timeline, owner.sequence);
   if (timeline.meta.iterative) { // it has no idle time: the model continues it
     cell.append(element("span", "", pluralize(owner.executed, "step")));
