@@ -127,12 +127,11 @@ def _data(rec: Recording, model: str, remedies: int) -> Json:
 
 
 def _latency(blame: Blame, *, with_remedies: bool) -> Json:
-    remedies = blame.remedies if with_remedies else {}
     return {
         "title": blame.title,
         "parts": [[cause, ns / 1e6] for cause, ns in blame.parts.items()],
         "meanings": {cause: blame.meaning_of(cause) for cause in blame.outliers},
-        "remedies": {cause: str(remedy) for cause, remedy in remedies.items()},
+        "remedies": {cause: str(remedy) for cause, remedy in blame.remedies.items()} if with_remedies else None,
     }
 
 

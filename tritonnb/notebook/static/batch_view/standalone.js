@@ -4,6 +4,7 @@ import { LocalModel, followColourScheme } from "../shared/local_model.js";
 import { render } from "./view.js";
 
 const NOT_INCLUDED = "this page does not include this request; in Python: rec.blame(…)";
+const NO_REMEDIES = "not computed for this page";
 
 // Nothing can be sent to a kernel: the latencies are part of the data.
 class PageModel extends LocalModel {
@@ -22,7 +23,8 @@ class PageModel extends LocalModel {
     const { title, parts, remedies } = known;
     const meanings = { ...this.meanings, ...known.meanings };
     const total = parts.reduce((sum, [, ms]) => sum + ms, 0) || 1;
-    const row = ([cause, ms]) => [cause, ms, ms / total, meanings[cause], remedies[cause] ?? ""];
+    const remedyOf = (cause) => (remedies ? remedies[cause] ?? "" : NO_REMEDIES);
+    const row = ([cause, ms]) => [cause, ms, ms / total, meanings[cause], remedyOf(cause)];
     return { batch, request, title, parts: parts.map(row) };
   }
 }
