@@ -97,6 +97,22 @@ def test_larger_batches_never_take_less_time(times: dict[int, tuple[float, int]]
 
 
 @pytest.mark.parametrize(
+    ("times", "rows", "low_ms", "high_ms"),
+    [
+        ({15: (30.0, 1), 16: (35.0, 124)}, 4, 20, 35),  # one execution says little about small batches
+        ({15: (30.0, 1), 16: (35.0, 124)}, 32, 35, 70),  # a row costs at most as much as in the recorded batches
+        ({8: (13.0, 60), 16: (21.0, 60)}, 4, 8.5, 9.5),
+        ({1: (6.0, 100), 2: (7.0, 3), 3: (8.0, 1)}, 8, 12.5, 13.5),
+    ],
+)
+def test_time_of_a_size_that_was_not_recorded(
+    times: dict[int, tuple[float, int]], rows: int, low_ms: float, high_ms: float
+) -> None:
+    service = monotone({size: (ms * MS, count) for size, (ms, count) in times.items()})
+    assert low_ms <= service(rows) / MS <= high_ms
+
+
+@pytest.mark.parametrize(
     ("edits", "rate"),
     [({}, 100), ({"max_queue_delay_microseconds": 10_000}, 100), ({"instance_count": 2}, 100), ({}, 60)],
 )

@@ -217,7 +217,8 @@ def _poisson(rng: random.Random, mean: float) -> int:
 def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
     """Return times in ns that do not fall with the size, through weighted times of some sizes.
 
-    They are interpolated between sizes, and extrapolated with the average growth.
+    They are interpolated between sizes, and extrapolated with the average growth. Smaller sizes are only as much faster
+    as the number and the difference of the measured ones prove.
 
     Examples
     --------
@@ -235,22 +236,26 @@ def monotone(times: Mapping[int, tuple[float, int]]) -> Service:
         blocks.append(block)
     fitted = {rows: time / 1e6 for time, _, sizes in blocks for rows in sizes}
     low, high = min(fitted), max(fitted)
-    slope = _slope([(rows, fitted[rows], times[rows][1]) for rows in fitted])
+    slope, certainty = _slope([(rows, fitted[rows], times[rows][1]) for rows in fitted])
     inside = table(fitted)
 
     def service(rows: int) -> float:
-        outside = min(0, rows - low) + max(0, rows - high)
+        outside = certainty * min(0, rows - low) + max(0, rows - high)
         return max(0.0, inside(min(max(rows, low), high)) + outside * slope * 1e6)
 
     return service
 
 
-def _slope(points: Sequence[tuple[int, float, int]]) -> float:
-    """Return milliseconds per row, by weighted least squares."""
+def _slope(points: Sequence[tuple[int, float, int]]) -> tuple[float, float]:
+    """Return milliseconds per row by weighted least squares, and its certainty (0 to 1) by the number of executions.
+
+    A row costs at most as much as in the recorded batches.
+    """
     total = sum(weight for _, _, weight in points)
-    mean_rows = sum(rows * weight for rows, _, weight in points) / total
+    mean_rows, mean_ms = (sum(point[column] * point[2] for point in points) / total for column in (0, 1))
     spread = sum(weight * (rows - mean_rows) ** 2 for rows, _, weight in points)
-    return sum(weight * (rows - mean_rows) * ms for rows, ms, weight in points) / spread if spread else 0.0
+    slope = sum(weight * (rows - mean_rows) * ms for rows, ms, weight in points) / spread if spread else 0.0
+    return min(slope, mean_ms / mean_rows), spread / (spread + LEAST_BATCHES)
 
 
 def steepest(service: Service, sizes: Sequence[int]) -> float:
