@@ -76,7 +76,7 @@ def _functions(item: object) -> Iterator[Callable[..., object]]:
 def _return_annotation(function: Callable[..., object], names: dict[str, type]) -> object:
     """Return the type that a function returns; ``names`` has those that its module imports for type checking only."""
     try:
-        return get_type_hints(function, {**names, **function.__globals__}).get("return")
+        return get_type_hints(function, {**names, **inspect.unwrap(function).__globals__}).get("return")
     except NameError:  # a class of an optional package
         return None
 
