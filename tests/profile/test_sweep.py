@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import threading
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tests.profile.conftest import Gate
+from tritonnb.profile.trial import MeasuredService, Trial, simulate_trial, virtual_arrivals
+from tritonnb.profile.workload import WorkloadOptions, workload
 from tritonnb.server.server import Server
 
 #: A batch of any size takes 10 ms: only batches make an instance faster.
@@ -221,6 +224,40 @@ def test_only_the_promising_configurations_of_a_live_sweep_are_measured(server: 
     assert result.verdict().endswith("The other 6 were predicted.")
     assert "predicted" in repr(result)
     assert "predicted" in result.plot().alt
+
+
+@pytest.mark.parametrize(
+    ("service", "traffic"),
+    [
+        (tnb.linear(per_row_ms=0.5, base_ms=4), {"rate": 300}),
+        (tnb.linear(per_row_ms=0, base_ms=10), {"clients": 24}),
+        (tnb.linear(per_row_ms=2, base_ms=1), {"rate": 200}),
+        (tnb.linear(per_row_ms=1, base_ms=20), {"clients": 24}),
+    ],
+)
+def test_sweep_that_measures_the_promising_configurations_finds_the_winner_of_all(
+    server: Server, monkeypatch: pytest.MonkeyPatch, service: Any, traffic: dict[str, Any]
+) -> None:
+    """The trials are in virtual time, where the winner is known; each has other execution times."""
+    seeds = count()
+
+    def in_virtual_time(*args: Any) -> Trial:
+        _, load_options, constraint, _, edits, config = args
+        arrivals = virtual_arrivals(workload(**{name: load_options[name] for name in WorkloadOptions.__annotations__}))
+        known = MeasuredService(tnb.jittered(service, sigma=0.05))
+        return simulate_trial(arrivals, known, constraint, next(seeds), edits, config)
+
+    monkeypatch.setattr("tritonnb.profile.trial.run_live_trial", in_virtual_time)
+    grid: dict[str, Any] = {"max_batch_size": [1, 2, 4, 8], "max_queue_delay_microseconds": [0, 5000], "count": [1, 2]}
+    every, some = (
+        tnb.sweep(server["held"], requests=600, live=live, **grid, **traffic).wait() for live in ("all", True)
+    )
+    assert [trial.predicted for trial in some.trials].count(False) == 2
+    best = next(trial for trial in every.trials if trial.edits == some.best.edits)
+    if every.by_rate:
+        assert best.rate >= 0.95 * every.best.rate
+    else:
+        assert best.percentile(99) <= 1.1 * every.best.percentile(99)
 
 
 def test_all_configurations_are_measured_if_none_satisfies_the_constraint(server: Server) -> None:
