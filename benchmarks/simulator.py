@@ -7,6 +7,9 @@ ends of the first one as arrivals.
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import tritonnb as tnb
+from benchmarks.simulator_in_pyodide import BATCHER, DIRECT, SERVICE
+from docs.sitegen.playground import ROOT, fetch_runtime, write_archive
 from tritonnb.compiled import STATE
 from tritonnb.simulation.arrivals import Arrival
 
 #: Requests per second of virtual time: about 80 % of what one instance can execute.
 RATE = 2000
-SERVICE = tnb.linear(per_row_ms=0.25, base_ms=1)
-BATCHER = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }"
-DIRECT = "max_batch_size: 8 sequence_batching { direct { } }"
 ITERATIVE = "max_batch_size: 8 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
 STEPS = 4
 
@@ -43,7 +45,23 @@ def simulator(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
             rate = max(len(arrivals) / _seconds(lambda: run(arrivals, keep)) for _ in range(rounds))  # noqa: B023
             figures[f"{kind}, {keep}"] = rate
             print(f"{kind:10} keep={keep:11} {rate:9,.0f} requests/s", flush=True)
+    for kind, rate in _in_pyodide(scratch).items():
+        figures[f"{kind} in Pyodide, summary"] = rate
+        print(f"{kind:10} keep=summary     {rate:9,.0f} requests/s in Pyodide", flush=True)
     return figures
+
+
+def _in_pyodide(scratch: Path) -> dict[str, float]:
+    """Run *simulator_in_pyodide.py* with the playground's archive in Node.js; nothing where there is no Node.js."""
+    node, archive, directory = shutil.which("node"), scratch / "tritonnb.zip", Path(__file__).parent
+    if node is None:
+        return {}
+    write_archive(archive)
+    runtime = fetch_runtime(ROOT / "build")
+    command: list[str | Path] = [node, directory / "simulator_in_node.mjs", runtime, archive]
+    command.append(directory / "simulator_in_pyodide.py")
+    rates: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return rates
 
 
 def _ensemble(arrivals: list[Arrival], keep: Any) -> object:
