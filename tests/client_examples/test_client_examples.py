@@ -50,7 +50,7 @@ def servers() -> Iterator[dict[str, Server]]:
 
 
 @pytest.mark.parametrize("command", scripts(), ids=" ".join)
-def test_example_passes(servers: dict[str, Server], command: tuple[str, ...], tmp_path: Path) -> None:
+def test_nvidias_client_example_passes(servers: dict[str, Server], command: tuple[str, ...], tmp_path: Path) -> None:
     name, *arguments = command
     protocol = "grpc" if "grpc" in name else "http"
     server = servers[protocol]

@@ -53,6 +53,6 @@ def test_variations_of_recorded_requests_have_tritons_answers(server: Server, ar
     assert differing == {}
 
 
-def test_every_newer_release_change_is_used_by_an_exchange() -> None:
+def test_every_listed_change_of_newer_releases_occurs_in_a_transcript() -> None:
     files = ("transcripts.json", "variations.json", "repository.json", "grpc_transcripts.json")
     assert unused_changes(*files) == set()

@@ -192,7 +192,7 @@ def busy_share(rec: tnb.Recording) -> float:
     return sum(batch.compute_ns for batch in rec.batches) / (end - begin) / len(rec.instances)
 
 
-def test_descriptions_are_computed(guide: tnb.Recording, busy: tnb.Recording) -> None:
+def test_text_descriptions_of_figures_state_their_numbers(guide: tnb.Recording, busy: tnb.Recording) -> None:
     assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
     assert "At most 2 requests waited at the same time" in guide.plot.alt("timeline")
     assert "2 batches of 8 rows, 50.0 ms" in guide.plot.alt("batch_sizes")

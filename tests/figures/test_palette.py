@@ -103,7 +103,7 @@ def test_adjacent_colours_of_a_series_are_distinguishable(theme: str) -> None:
     assert min(least_difference(*pair) for pair in combinations(shown, 2)) > 7
 
 
-def test_colour_has_one_meaning() -> None:
+def test_no_two_meanings_share_a_colour() -> None:
     for theme in BACKGROUNDS:
         shown = list(colours(theme).values())
         assert len(set(shown)) == len(shown)

@@ -21,12 +21,12 @@ def batching(text: str) -> pb.ModelDynamicBatching:
         "preferred_batch_size: [ 4 ] # four\n\t, preferred_batch_size: [ 8 ]",
     ],
 )
-def test_list_has_several_notations(text: str) -> None:
+def test_list_is_parsed_in_every_notation(text: str) -> None:
     assert list(batching(text).preferred_batch_size) == [4, 8]
 
 
 @pytest.mark.parametrize("text", ['backend: "python"', "backend: 'pyt' \"hon\"", r'backend: "\160\x79thon"'])
-def test_string_has_several_notations(text: str) -> None:
+def test_string_is_parsed_in_every_notation(text: str) -> None:
     assert parse_text(text).config.backend == "python"
 
 

@@ -71,7 +71,7 @@ def test_graph_fits_its_width_with_text_of_full_size(browser: Any, width: int) -
     page.close()
 
 
-def test_graph_follows_its_width(browser: Any) -> None:
+def test_graph_fits_the_width_of_the_page(browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1300, "height": 900})
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])

@@ -87,7 +87,7 @@ def test_thousands_of_slots_still_fit_on_a_canvas(run: Callable[[str, Any], Any]
     assert 4000 < float(picture.attrib["height"]) < 10_000
 
 
-def test_newest_data_are_kept(run: Callable[[str, Any], Any]) -> None:
+def test_timeline_keeps_only_the_newest_data(run: Callable[[str, Any], Any]) -> None:
     history = ViewSession("m", pb.ModelConfig(name="m"), 0).history(0)
     assert run(REFUSE, history) == [
         [6000, "0.02 200 99"],

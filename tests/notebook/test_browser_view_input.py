@@ -98,7 +98,7 @@ def test_span_does_not_change_with_every_delivery(view: ViewPage) -> None:
     assert len(steps) <= 5
 
 
-def test_pinned_scale_stays(view: ViewPage) -> None:
+def test_pinned_scale_does_not_change_with_new_data(view: ViewPage) -> None:
     rec = tnb.simulate(DENSE, tnb.poisson(rate=60, duration=10, seed=2), tnb.fixed(5))
     history, sent = deliveries(rec)
     view.open(history)
@@ -201,7 +201,7 @@ def test_request_and_its_wait_are_highlighted_together(paused: ViewPage) -> None
         assert any(y < queue_top for points in lines for _, y in points)
 
 
-def test_tips_describe_slots(view: ViewPage) -> None:
+def test_tooltip_names_the_slot_of_a_sequence(view: ViewPage) -> None:
     rec = tnb.simulate(DIRECT, tnb.sequences([6] * 8, every_ms=100, stagger_ms=30), tnb.fixed(40))
     view.open(rec.view().history, live=False)
     hover(view, *centre_of(view, "null"))

@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> str:
     return (tmp_path / "add_sub" / "config.pbtxt").read_text()
 
 
-def test_start_status_and_stop(shell: InteractiveShell, capsys: Any) -> None:
+def test_magic_starts_reports_and_stops_the_server(shell: InteractiveShell, capsys: Any) -> None:
     assert shell.user_ns["server"]["add_sub"].ready
     shell.run_line_magic("tritonnb", "status")
     assert "add_sub" in capsys.readouterr().out

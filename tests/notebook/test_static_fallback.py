@@ -67,7 +67,7 @@ def test_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs: Output
     assert 'src="data:image/svg+xml' in still["text/html"]
 
 
-def test_comparison_keeps_its_table(outputs: Outputs) -> None:
+def test_saved_comparison_has_its_table(outputs: Outputs) -> None:
     _, still = outputs["what_if"]
     assert "<th>before</th><th>after</th>" in still["text/html"]
 

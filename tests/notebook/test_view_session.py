@@ -285,7 +285,7 @@ def test_lanes_are_those_of_the_current_instances(rec: Recording) -> None:
     assert session.flush(0)["instances"] == ["m_0_0"]
 
 
-def test_history_is_bounded(rec: Recording) -> None:
+def test_history_keeps_a_limited_number_of_batches(rec: Recording) -> None:
     session = session_of(rec, keep=5)
     session.fold(map(pack, rec.events))
     session.flush(rec.span_ns[1])

@@ -54,7 +54,7 @@ def test_other_messages_are_ignored(view: WorksheetView) -> None:
     assert view.result == {}
 
 
-def test_action_grades_its_answer(view: WorksheetView) -> None:
+def test_check_grades_the_answer_in_its_message(view: WorksheetView) -> None:
     view.answer = [["A"]]
     view._handle_custom_msg({"action": "check", "answer": [["A", "B", "C"], ["D", "E"]]}, [])
     assert view.result["text"].startswith("2 of 2 batches correct.")

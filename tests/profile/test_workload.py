@@ -105,6 +105,6 @@ def test_each_client_of_a_closed_loop_sends_separate_sequences() -> None:
         ({"arrivals": [(0, 1)], "stateful": True}, "expected a sequence_id, got none in the list"),
     ],
 )
-def test_contradictions_are_named(arguments: Any, complaint: str) -> None:
+def test_invalid_workload_options_are_named(arguments: Any, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         resolve(**arguments)

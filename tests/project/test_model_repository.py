@@ -123,7 +123,7 @@ def test_magika_model_equals_the_package(server: Server) -> None:
         assert scores.max() == pytest.approx(official.score, abs=1e-3)
 
 
-def test_strings_are_made_capital(server: Server) -> None:
+def test_strings_are_converted_to_upper_case(server: Server) -> None:
     assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [[b"STRASSE"]]
 
 

@@ -136,6 +136,6 @@ def test_objects_other_than_recordings_are_refused(arguments: tuple[Any, ...], w
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
-def test_comparison_needs_two_names(names: Any) -> None:
+def test_comparison_needs_two_different_names(names: Any) -> None:
     with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

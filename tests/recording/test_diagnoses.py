@@ -143,7 +143,7 @@ def test_open_loop_beyond_capacity_is_reported_as_overload() -> None:
 @pytest.mark.parametrize(
     "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
 )
-def test_no_finding_within_capacity(arrivals: Any) -> None:
+def test_arrivals_within_capacity_are_not_reported_as_overload(arrivals: Any) -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 

@@ -24,7 +24,7 @@ def test_running_configuration_reproduces_the_recording(rec: Recording) -> None:
     assert [batch.sent_ns + replay.begin_ns for batch in replay.after.batches] == [b.sent_ns for b in rec.batches]
 
 
-def test_draft_changes_the_figures(rec: Recording) -> None:
+def test_draft_is_predicted_like_what_if_predicts_it(rec: Recording) -> None:
     figures = replay_draft(rec, DELAYED, seconds=10).figures()
     changed = rec.what_if(max_queue_delay_microseconds=20000)
     for name, (before, after) in figures.items():

@@ -86,7 +86,7 @@ def test_more_traffic_never_needs_fewer_replicas(recording: tnb.Recording) -> No
     assert 500_000 / 615 <= replicas[-1] <= 500_000 / 615 / 0.8
 
 
-def test_group_represents_many_replicas(recording: tnb.Recording) -> None:
+def test_p99_of_a_group_is_close_to_that_of_all_replicas(recording: tnb.Recording) -> None:
     """The p99 of a planned group differs little from that of all replicas, simulated together."""
     twin = recording.twin()
     plan = twin.plan("p99 < 40 ms", rate=20_000, **FIXED)

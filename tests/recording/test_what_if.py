@@ -30,7 +30,7 @@ def test_what_if_without_an_edit_equals_the_recording(rec: tnb.Recording) -> Non
     assert again.verdict() == "Without an edit: nothing changes."
 
 
-def test_edit_changes_the_batches(rec: tnb.Recording) -> None:
+def test_edited_configuration_changes_the_batches(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert sizes(changed.before) == [8, 8]
     assert sizes(changed.after) == [4, 4, 8]

@@ -178,7 +178,7 @@ def traced(batches: list[tuple[list[float], float, float]]) -> list[dict[str, An
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { } instance_group { count: 1 }'
 
 
-def test_file_is_a_recording(tmp_path: Path) -> None:
+def test_trace_file_is_read_as_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(entries(100)))
     recording = tnb.Recording.from_trace(path, CONFIG)

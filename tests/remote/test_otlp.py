@@ -210,7 +210,7 @@ def test_files_with_messages_are_recordings(tmp_path: Path) -> None:
         (b"text", {"Content-Type": "application/json", "Content-Encoding": "br"}, "content encoding gzip or none"),
     ],
 )
-def test_other_messages_are_refused(content: bytes, headers: dict[str, str], message: str) -> None:
+def test_malformed_trace_message_is_refused(content: bytes, headers: dict[str, str], message: str) -> None:
     with tnb.otlp_receiver(port=0) as receiver:
         with pytest.raises(urllib.error.HTTPError) as refused:
             post(receiver.url, content, headers)

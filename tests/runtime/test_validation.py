@@ -209,7 +209,7 @@ def test_whole_shape_is_checked_without_batching() -> None:
         ),
     ],
 )
-def test_strings_are_counted(shape: tuple[int, ...], content: bytes, text: str) -> None:
+def test_number_of_strings_must_match_the_shape(shape: tuple[int, ...], content: bytes, text: str) -> None:
     assert complaint(TEXT, request(raw("S", shape, content, BYTES))) == f"[request id: <id_unknown>] {text}"
 
 

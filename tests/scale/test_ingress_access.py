@@ -283,7 +283,7 @@ def test_grpc_on_the_loopback_interface_accepts_calls_from_this_machine(
     ("host", "accepted"),
     [("127.0.0.1", True), ("localhost", True), ("0.0.0.0", True), ("::", True), ("192.0.2.7", False), ("node1", False)],
 )
-def test_grpc_on_one_other_interface_is_an_error(host: str, accepted: bool) -> None:
+def test_grpc_address_of_a_single_external_interface_is_refused(host: str, accepted: bool) -> None:
     if accepted:
         check_grpc_host(host)
     else:

@@ -134,7 +134,7 @@ def test_next_wake_is_for_the_first_timeout_even_of_a_request_that_starts_no_pas
 
 
 @pytest.mark.parametrize("settings", [waits(), policy(waits(), default_timeout_ns=900 * MS)])
-def test_early_wake_changes_nothing(settings: DynamicBatcherSettings) -> None:
+def test_waking_before_the_deadline_changes_nothing(settings: DynamicBatcherSettings) -> None:
     scheduler = DynamicBatcher(settings, 1)
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)

@@ -87,7 +87,7 @@ def test_every_instance_is_warmed_up_before_the_model_is_ready(server: Server) -
     assert server.stats("m")["model_stats"][0]["execution_count"] == 2
 
 
-def test_random_data_differ(server: Server) -> None:
+def test_rows_of_random_warmup_data_differ(server: Server) -> None:
     load(server, sample("random_data: true", "batch_size: 2"))
     ((first, second),) = seen(server)
     assert first != second

@@ -67,7 +67,7 @@ def test_requests_of_a_sequence_are_equidistant_between_start_and_end() -> None:
     ]
 
 
-def test_arrival_has_documented_defaults() -> None:
+def test_arrival_has_the_documented_defaults() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
@@ -78,7 +78,7 @@ def test_positional_time_is_in_microseconds() -> None:
 
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
-def test_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
+def test_arrival_with_several_times_or_none_is_refused(times: dict[str, Any], number: int) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 

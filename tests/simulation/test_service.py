@@ -14,7 +14,7 @@ from tritonnb.simulation import fixed, jittered, linear, measured, service_time,
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
-def test_times_follow_their_models() -> None:
+def test_fixed_and_linear_service_times_have_the_specified_duration() -> None:
     assert [fixed(0.5)(rows) for rows in (1, 8)] == [500_000, 500_000]
     assert [linear(per_row_ms=2, base_ms=3)(rows) for rows in (1, 4)] == [5_000_000, 11_000_000]
 
