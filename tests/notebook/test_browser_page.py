@@ -100,6 +100,15 @@ def test_request_is_selected_with_the_keyboard_and_shows_its_remedies(
     page.tab.get_by_text(str(rec.blame().remedies["earlier_requests"])).wait_for()
 
 
+def test_slowest_requests_lead_to_their_causes(opened: Any, rec: Recording, tmp_path: Path) -> None:
+    rec.to_html(tmp_path / "page.html")
+    page = opened(tmp_path / "page.html")
+    page.tab.locator(".tnb-blame-choice button").first.click()
+    page.tab.locator(".tnb-blame-result b").wait_for()
+    assert page.tab.locator(".tnb-blame-result b").inner_text() == rec.blame().title
+    assert f"Batch {rec.blame().request.batch} on" in page.tab.locator(".tnb-details").inner_text()
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_untrusted_recording_cannot_run_a_script(opened: Any, rec: Recording, tmp_path: Path, attack: str) -> None:
     rec.save(tmp_path / "rec.jsonl")

@@ -1,5 +1,7 @@
 // The panel that splits the latency of one request into causes. The kernel computes the parts, and finds the remedies.
 
+import { formatDuration } from "./words.js";
+
 const MOST_BUTTONS = 24;
 const CHOICE_HINT = "Select a batch to split the latency of one of its requests into causes.";
 const ZOOM_HINT = "Zoom in to single batches (+), and select one to split the latency of its requests into causes.";
@@ -19,8 +21,9 @@ function node(tag, className, ...children) {
 }
 
 class BlamePanel {
-  constructor(model, root) {
-    Object.assign(this, { model, root, batch: null, theme: {} });
+  // `show` is called with the number of a batch whose request was chosen here.
+  constructor(model, root, show) {
+    Object.assign(this, { model, root, showBatch: show, batch: null, offered: "", theme: {} });
     this.choice = node("p", "tnb-blame-choice", CHOICE_HINT);
     this.result = node("div", "tnb-blame-result");
     this.result.setAttribute("aria-live", "polite");
@@ -29,21 +32,31 @@ class BlamePanel {
     root.setAttribute("aria-label", "latency of a request");
   }
 
-  // Offer the requests of the selected batch, each as a button. Among columns no batch can be selected.
-  select(theme, batch, columns) {
+  // Offer the requests of the selected batch, or else the slowest ones, each as a button. Among columns no batch can be
+  // selected.
+  select(theme, batch, columns, slowest) {
     this.theme = theme;
     const number = batch && batch.end !== null ? batch.n : null;
     const hint = columns ? ZOOM_HINT : CHOICE_HINT;
-    if (number === this.batch && hint === this.hint) return;
-    Object.assign(this, { batch: number, hint });
     const labels = number === null ? [] : batch.members.filter(Boolean).map(({ label }) => label);
-    const buttons = labels.slice(0, MOST_BUTTONS).map((label) => {
-      const button = node("button", "", label);
-      button.addEventListener("click", () => this.ask(number, label));
-      return button;
-    });
-    this.choice.replaceChildren(...(buttons.length ? ["Where did the time go? Request ", ...buttons] : [hint]));
+    const offered = [number, hint, ...labels, ...slowest.map(({ label }) => label)].join(" ");
+    if (offered === this.offered) return;
+    Object.assign(this, { batch: number, offered });
+    const requests = labels.slice(0, MOST_BUTTONS).map((label) => this.button(label, number, label));
+    const others = slowest.map(({ label, latency, batch: n }) =>
+      this.button(`${label} (${formatDuration(latency)})`, n, label));
+    const slow = others.length ? [`${hint} Slowest: `, ...others] : [hint];
+    this.choice.replaceChildren(...(requests.length ? ["Where did the time go? Request ", ...requests] : slow));
     if (this.shown?.batch !== number) this.result.replaceChildren();
+  }
+
+  button(text, batch, label) {
+    const button = node("button", "", text);
+    button.addEventListener("click", () => {
+      this.ask(batch, label);
+      this.showBatch(batch);
+    });
+    return button;
   }
 
   ask(batch, label) {

@@ -8,6 +8,7 @@ import { Decoder } from "./encoding.js";
 import { sortedEvents } from "./events.js";
 
 const ROUNDING = 1e-6; // ms
+const SLOWEST = 5; // requests
 const KEPT = 6000; // batches, refused requests, slot occupancies and colour numbers of sequences
 
 class Timeline {
@@ -34,6 +35,7 @@ class Timeline {
     this.slotState = {};
     this.recent = null; // the numbers of the last seconds
     this.knownEvents = null;
+    this.knownSlowest = null;
   }
 
   // A copy that later deliveries do not change.
@@ -53,6 +55,7 @@ class Timeline {
     if (packed.meta) this.meta = packed.meta;
     const delivery = new Decoder(this.meta.encoding).delivery(packed);
     this.knownEvents = null;
+    this.knownSlowest = null;
     if (packed.levels) this.mergeHistory(packed, delivery);
     else this.mergeDelivery(packed, delivery);
     for (const batch of delivery.batches) {
@@ -219,6 +222,16 @@ class Timeline {
   get events() {
     this.knownEvents ??= sortedEvents(this);
     return this.knownEvents;
+  }
+
+  // The answered requests with the longest latencies: { latency, batch, label }. Of a generation, only steps are known.
+  get slowest() {
+    if (this.meta.iterative) return [];
+    const latencies = ({ n, end, members }) =>
+      members.filter(Boolean).map(({ queued, label }) => ({ latency: end - queued, batch: n, label }));
+    this.knownSlowest ??= [...this.batches.values()].filter(({ end }) => end !== null).flatMap(latencies)
+      .sort((one, other) => other.latency - one.latency).slice(0, SLOWEST);
+    return this.knownSlowest;
   }
 
   // The sequences in slots, each with the requests executed and the idle time left in ms, and the backlog.

@@ -45,7 +45,7 @@ class View {
       show: (time) => this.change(() => { this.window.from = time - this.window.span / 2; }),
       pan: (share) => this.change(() => this.window.pan(share)),
     });
-    this.blamePanel = new BlamePanel(model, this.part("blame"));
+    this.blamePanel = new BlamePanel(model, this.part("blame"), (number) => this.showBatch(number));
     this.listen();
     this.receive(model.get("history"));
     if (!this.window.follow) this.showAll();
@@ -285,6 +285,15 @@ class View {
     if (time < this.window.from || time > this.window.to) this.window.from = time - this.window.span / 2;
   }
 
+  showBatch(number) {
+    if (number === this.selected) return;
+    this.stopFollowing();
+    this.selected = number;
+    this.moveCursor(this.timeline.batches.get(number).sent);
+    this.draw();
+    this.shareMoment();
+  }
+
   step(direction) {
     this.stopFollowing();
     const { events } = this.timeline;
@@ -380,7 +389,7 @@ class View {
   updateDetails() {
     const batch = this.timeline.batches.get(this.selected);
     showDetails(this.part("details"), batch, this);
-    this.blamePanel.select(this.theme, batch, this.frame.columns);
+    this.blamePanel.select(this.theme, batch, this.frame.columns, this.window.follow ? [] : this.timeline.slowest);
   }
 
   updateTip() {
