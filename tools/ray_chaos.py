@@ -60,7 +60,7 @@ class Result:
 
     @property
     def promises_kept(self) -> bool:
-        """Return whether nothing happened that the documentation excludes."""
+        """True if nothing happened that the documentation excludes."""
         return not (self.wrong_sums or self.undocumented or self.unexplained)
 
     def to_dict(self) -> dict[str, Any]:

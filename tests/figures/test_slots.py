@@ -183,7 +183,7 @@ class Watched:
     st.integers(1, 12),
 )
 def test_slot_occupancies_equal_the_schedulers_decisions(workload: Any, config: str, service_ms: Any) -> None:
-    """Hands of slots as folded from batches are those of the scheduler's own table."""
+    """Slot occupancies that are folded from batches equal the scheduler's own table."""
     arrivals = []
     for number, (begin, gaps, ends) in enumerate(workload):
         # Odd nanoseconds keep moments apart that nothing orders.

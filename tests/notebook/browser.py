@@ -119,7 +119,7 @@ class NotebookPage:
         self.browser_page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
 
     def wait_until_finished(self) -> None:
-        """Return when every cell has run, or one has failed."""
+        """Wait until every cell has run, or one has failed."""
         self.browser_page.wait_for_function(FINISHED, timeout=100_000)
 
     def cell_errors(self) -> list[str]:

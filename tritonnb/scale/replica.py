@@ -257,7 +257,7 @@ class Replica:
         return self._live_sequences()
 
     async def until_drained(self) -> None:
-        """Return when all sequences have ended; the call keeps a draining replica alive."""
+        """Wait until all sequences have ended; the call keeps a draining replica alive."""
         while self._live_sequences():
             await asyncio.sleep(_DRAIN_POLL_S)
 

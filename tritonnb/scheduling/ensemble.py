@@ -328,13 +328,13 @@ class EnsembleScheduler:
         return released + self._end_if_done(run)
 
     def failed(self, run: EnsembleRun, step: EnsembleStep, error: TritonError, final: bool) -> list[EnsembleDecision]:
-        """Return a step failed, or rejected its request."""
+        """Handle the failure of a step, or its refusal of a request."""
         released = self._release(run, step) if final else []
         self._fail(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
         return released + self._end_if_done(run)
 
     def cancel(self, run: EnsembleRun) -> list[EnsembleDecision]:
-        """Return the client cancelled the request: no further step starts."""
+        """Cancel a request for its client: no further step starts."""
         self._fail(run, CancelledError(""))
         return self._end_if_done(run)
 

@@ -94,7 +94,7 @@ def inference_parameters(
     copy: bool = True,
     **tensors: npt.ArrayLike,
 ) -> None:
-    """Return the parameters of every method of `ModelHandle` that runs an inference."""
+    """Declare the parameters of every method of `ModelHandle` that runs an inference."""
 
 
 def with_keywords(keywords: type, *defaults: type) -> Callable[[F], F]:

@@ -316,7 +316,7 @@ def _json(entry: TraceEntry) -> str:
 
 
 def _valid_utf8(text: str) -> str:
-    """Trace files are UTF-8; other bytes of an id arrive over HTTP as surrogate escapes."""
+    """Replace bytes that are not UTF-8, which trace files must be; over HTTP, they arrive as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -42,7 +42,7 @@ class ReadinessCheck:
         self._running: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Return if the instance is ready.
+        """Check whether the instance is ready.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class Instance:
             self._done = done
 
     async def check_ready(self) -> None:
-        """Return if the backend's instance is ready; even while it executes a batch.
+        """Check whether the backend's instance is ready, even while it executes a batch.
 
         Raises
         ------

@@ -156,7 +156,7 @@ class ServedModel:
         return self.driver.instances
 
     async def check_ready(self) -> None:
-        """Return if every instance is ready; raises the reason if one is not."""
+        """Check whether every instance is ready; raise the reason if one is not."""
         await asyncio.gather(*[instance.check_ready() for instance in self.instances])
 
     def queue_depth(self) -> int:
