@@ -235,3 +235,16 @@ def test_refused_request_has_a_tooltip_and_a_legend_entry(view: ViewPage) -> Non
     hover(view, *centre_of(view, "refusal"))
     assert "was refused" in view.text("tip")
     assert "request refused" in view.text("legend")
+
+
+def test_removed_output_is_reported_and_outputs_of_one_view_are_independent(view: ViewPage) -> None:
+    history, sent = deliveries(tnb.simulate(DELAYED, tnb.poisson(rate=80, duration=1, seed=4), tnb.fixed(30)))
+    view.open(history)
+    view.receive(sent)
+    view.page.wait_for_function("window.messages.some((message) => message.in_sight)")
+    before = shown(view)
+    view.run("view.showMoment({ from: 1, span: 2, cursor: 1, columns: false, by: view.widget })")
+    assert view.run("view.window.follow")
+    assert shown(view) == before
+    view.run("view.close()")
+    assert view.page.evaluate("window.messages.at(-1).in_sight") is None
