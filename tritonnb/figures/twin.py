@@ -67,7 +67,9 @@ def draw_verification(verification: Verification, ax: Axes | None = None) -> Fig
         ax.text(value / base, place - 0.3, f"{value:.2f}", ha="center", fontsize=8, color=colour)
     ax.axvline(1, color=COMPUTE, linewidth=1)
     ax.set_yticks(range(len(measured)), [name.replace("_", " ") for name in measured], fontsize=8)
-    ax.invert_yaxis()
+    ax.set_ylim(len(measured) - 0.5, -0.8)
+    left, right = ax.get_xlim()
+    ax.set_xlim(min(left, 0.8), max(right, 1.2))  # an error of a few percent looks small
     ax.set_xlabel("measured (dots) and range, as multiples of the prediction", fontsize=8)
     ax.set_title(verification.verdict(), loc="left", fontsize=9, wrap=True)
     strip_spines(ax, keep="bottom left")
