@@ -323,3 +323,10 @@ def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     for index, value in enumerate(array.reshape(-1)):
         flat[index] = value if isinstance(value, bytes) else str(value).encode()
     return flat.reshape(array.shape)
+
+
+def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+    """Return an array of zeros, or of empty strings for BYTES."""
+    if datatype.itemsize:
+        return np.zeros(shape, datatype.numpy)
+    return np.full(shape, b"", dtype=object)

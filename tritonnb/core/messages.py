@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import TritonError, strip_traceback
-from tritonnb.core.ownership import read_only_view, writeable_copy
+from tritonnb.core.ownership import writeable_copy
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,12 @@ class Tensor:
     datatype : DataType
     array : numpy.ndarray
         dtype ``datatype.numpy``; the batch dimension is part of the shape.
+
+    Examples
+    --------
+    >>> from tritonnb import FP32
+    >>> Tensor("X", FP32, np.zeros((2, 4), np.float32))
+    Tensor('X', FP32, [2, 4])
     """
 
     __slots__ = ("array", "datatype", "name")
@@ -95,6 +101,12 @@ class InferResponse:
         A decoupled model sent no response but only the flag ``TRITONSERVER_RESPONSE_COMPLETE_FINAL``.
     parameters : dict
         Response parameters, by name.
+
+    Examples
+    --------
+    >>> from tritonnb import FP32
+    >>> InferResponse([Tensor("Y", FP32, np.zeros((2, 4), np.float32))])
+    InferResponse(outputs=[Tensor('Y', FP32, [2, 4])], final=True)
     """
 
     __slots__ = ("empty", "error", "final", "outputs", "parameters")
@@ -228,6 +240,12 @@ class InferRequest:
         The ensemble step that sent the request, if one did.
     trace : RequestTrace or None
         The trace of the request, if it is traced.
+
+    Examples
+    --------
+    >>> from tritonnb import FP32
+    >>> InferRequest("m", {"X": Tensor("X", FP32, np.zeros((2, 4), np.float32))}, discard_response)
+    InferRequest('m', serial=0, inputs=['X'])
     """
 
     __slots__ = (
@@ -303,10 +321,7 @@ class InferRequest:
         self.trace: RequestTrace | None = None
 
     def clone(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
-        """Return a new request with the same model, parameters and batch key, and other inputs of the same shapes.
-
-        This request has been checked, so the new one counts as checked.
-        """
+        """Return a checked request that differs in its inputs, which have the same shapes, and in ``respond``."""
         copy = InferRequest(
             self.model_name,
             inputs,
@@ -333,7 +348,7 @@ class InferRequest:
         self.respond(self, response)
 
     def wrap_response(self, observer: Respond) -> None:
-        """Call ``observer(request, response)`` before each response is passed on.
+        """Call ``observer(request, response)`` on the server's loop before each response is passed on.
 
         This is the only way to observe the responses to a request that other code has created. The observer that was
         added last is called first. In the order in which they are added:
@@ -344,11 +359,6 @@ class InferRequest:
 
         The code that creates the request sets ``respond`` before it submits the request, and may set it to
         `discard_response` after the final response, to break reference cycles.
-
-        Parameters
-        ----------
-        observer : callable
-            Called on the server's loop.
         """
         respond = self.respond
 
@@ -386,15 +396,3 @@ class InferRequest:
 
 def discard_response(request: InferRequest, response: InferResponse) -> None:
     """Ignore a response, as a ``respond`` callback."""
-
-
-def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return read-only views of tensors that several requests or executions share."""
-    return {name: Tensor(name, tensor.datatype, read_only_view(tensor.array)) for name, tensor in tensors.items()}
-
-
-def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
-    """Return an array of zeros, or of empty strings for BYTES."""
-    if datatype.itemsize:
-        return np.zeros(shape, datatype.numpy)
-    return np.full(shape, b"", dtype=object)

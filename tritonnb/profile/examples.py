@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.client.array_requests import make_request
+from tritonnb.core.datatypes import zeros
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.json_types import Json
-from tritonnb.core.messages import zeros
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.validation import RequestValidator
 from tritonnb.simulation.arrivals import require_positive, require_seed

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, decode_bytes
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType, decode_bytes, zeros
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor, discard_response, read_only_tensors, zeros
+from tritonnb.core.messages import InferRequest, Tensor, discard_response
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
@@ -226,6 +226,11 @@ _FALSE_TRUE = {
     "fp32_false_true": "TYPE_FP32",
     "bool_false_true": "TYPE_BOOL",
 }
+
+
+def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return read-only views of tensors that several requests or executions share."""
+    return {name: Tensor(name, tensor.datatype, read_only_view(tensor.array)) for name, tensor in tensors.items()}
 
 
 def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
