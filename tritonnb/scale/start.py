@@ -117,6 +117,12 @@ class ScaledServer:
         Of the Serve application.
     port : int
     grpc_port : int or None
+
+    Examples
+    --------
+    >>> deployment = tnb.scale("model_repository", replicas=2)  # doctest: +SKIP
+    >>> deployment.scale_to(4)  # doctest: +SKIP
+    >>> deployment.stop()  # doctest: +SKIP
     """
 
     def __init__(
