@@ -198,7 +198,7 @@ class V2GrpcClient(V2Client):
 
     @contextmanager
     def _stub(self, where: str, limit_s: float) -> Iterator[Any]:
-        """Return a function that calls an RPC on a new channel, and raises `TritonError`."""
+        """Provide a function that calls an RPC on a new channel, and raises `TritonError`."""
         from tritonclient.grpc import service_pb2_grpc
 
         with self.access.channel(self.scheme, self.authority) as channel, grpc_errors(where, limit_s):
@@ -282,7 +282,7 @@ def _parameters(request: InferRequest) -> Json:
 
 
 def _tensors(request: InferRequest) -> Iterator[tuple[Json, bytes]]:
-    """Return the name, datatype and shape of each input, and its bytes."""
+    """Yield the name, datatype and shape of each input, and its bytes."""
     for tensor in request.inputs.values():
         array = np.ascontiguousarray(tensor.array)
         content = encode_bytes(array) if tensor.datatype is BYTES else array.tobytes()

@@ -107,7 +107,7 @@ def violated_rules(config: pb.ModelConfig, paths: Callable[[str, Any], list[str]
 
 
 def _parts(config: pb.ModelConfig) -> Iterator[tuple[pb.ModelConfig, Callable[[Any], None]]]:
-    """Return the parts that have their own rules, each in a separate configuration, with their check functions."""
+    """Yield the parts that have their own rules, each in a separate configuration, with their check functions."""
     limited = pb.ModelConfig(name=config.name, max_batch_size=config.max_batch_size)
     yield limited, check_scheduling
     # Rules that compare with an invalid limit would only repeat that it is invalid.

@@ -199,7 +199,7 @@ def _cache_directory() -> Path:
 
 
 def documents() -> Iterator[str]:
-    """Return questions and answers from the docstrings of the standard library, always in the same order."""
+    """Yield questions and answers from the docstrings of the standard library, always in the same order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):
         module = path.relative_to(library)

@@ -173,7 +173,7 @@ class EventReader:
         self._rest = b""
 
     def read(self, data: bytes) -> Iterator[Json]:
-        """Return the events that end in this part of the stream."""
+        """Yield the events that end in this part of the stream."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if line.startswith(_DATA):

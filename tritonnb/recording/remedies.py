@@ -215,7 +215,7 @@ def _shorter_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
 
 
 def _other_delay(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
-    """Return edits to no delay, or to one that does not expire while the instances are busy."""
+    """Yield edits to no delay, or to one that does not expire while the instances are busy."""
     yield {"max_queue_delay_microseconds": 0}
     delay_us = int(config.dynamic_batching.max_queue_delay_microseconds)
     yield from ({"max_queue_delay_microseconds": factor * delay_us} for factor in (2, 4, 8))
@@ -252,7 +252,7 @@ def _more_slots(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
 
 
 def _smaller_batches(config: pb.ModelConfig, before: _Outcome) -> Iterator[Edits]:
-    """Return edits to smaller batches, which take less time if the service time depends on the size."""
+    """Yield edits to smaller batches, which take less time if the service time depends on the size."""
     rows = config.max_batch_size // 2
     while rows >= before.request.size and not config.HasField("sequence_batching"):
         yield {"max_batch_size": rows}

@@ -178,7 +178,7 @@ class ModelLoader:
 
     @contextmanager
     def _backend_of(self, source: ModelSource, version: int) -> Iterator[tuple[Backend, ModelContext]]:
-        """Return the backend of a model; an isolated model has its own, which is finalized after the load."""
+        """Provide the backend of a model; an isolated model has its own, which is finalized after the load."""
         library = self.find_library(source, version)
         settings = self._options.settings_of(source.config.backend)
         context = ModelContext(source.name, version, source.config, source.directory, settings, self._services.calls)

@@ -177,7 +177,7 @@ class ModelTable:
         return [] if model is None else model.ready_versions()
 
     def served(self) -> Iterable[ServedModel]:
-        """Return every version that is ready, by name and version."""
+        """Yield every version that is ready, by name and version."""
         for name in sorted(self.models):
             for version in self.ready_versions(name):
                 yield self.get(name, version)
