@@ -187,6 +187,15 @@ def test_given_arrivals_are_predicted_and_a_deployment_has_its_replicas() -> Non
     assert f"150 requests/s were not recorded, but {twin.rate:.1f}" in other.remarks
 
 
+def test_prediction_from_a_recording_that_does_not_predict_itself_says_so() -> None:
+    slower = iter([*[5.0] * 400, *[8.0] * 1000])
+    service = tnb.service_time(lambda rows: next(slower), unit="ms")
+    twin = tnb.simulate(CONFIG, tnb.constant(100, 8), service).twin()
+    [remark] = [text for text in twin.predict().remarks if "latency_p50_ms" in text]
+    assert "the first half of the recording predicts latency_p50_ms " in remark
+    assert not tnb.simulate(CONFIG, tnb.constant(100, 8), tnb.fixed(5)).twin().predict().remarks
+
+
 def test_generation_counts_as_one_request_in_a_prediction() -> None:
     config = "max_batch_size: 2 sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }"
     rec = tnb.simulate(config, [Arrival(ms=20 * number, steps=4) for number in range(60)], tnb.fixed(2))

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SAMPLES = 40
 #: A rate within this factor of the recorded one is no extrapolation.
 _NEAR = 1.1
+#: A larger error of the prediction of one half of the recording for the other is a remark.
+_FAR = 0.2
 #: Other names of edits.
 _NAMES = {"instance_count": "count"}
 
@@ -196,6 +198,12 @@ class Twin:
         shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
         if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
             remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
+        for name, (predicted, recorded) in self.validation.items():
+            if recorded and abs(predicted.value / recorded - 1) > _FAR:
+                remarks.append(
+                    f"execution times changed: the first half of the recording predicts {name} {predicted.value:.2f} "
+                    f"for the second, which had {recorded:.2f}"
+                )
         return remarks
 
     @cached_property
