@@ -91,33 +91,26 @@ def _processor() -> str:
 
 
 def _cases(figures: dict[str, Any]) -> str:
-    """The ratios of all cases in one table, then the rates and latencies."""
-    ratios = [
-        (
-            case,
-            server,
-            *(f"{own['times_triton']:.2f}, {own['p99_ms'] / triton['p99_ms']:.2f}" for own, triton in pairs),
-        )
+    """The table of `benchmarks.http.measure_cases`: one row for each case and number of connections."""
+    rows = [
+        (f"{case}{label}", count, f"{own['rate']:,.0f}", f"{triton['rate']:,.0f}", f"{own['times_triton']:.2f}",
+         f"{own['p99_ms']:.2f}", f"{triton['p99_ms']:.2f}")
         for case, measured in figures.items()
-        for server in ("tritonnb", INLINE)
-        if (pairs := _pairs(measured, server))
-    ]
-    longest = max(len(row) for row in ratios)
-    rows = [(*row, *[""] * (longest - len(row))) for row in ratios]
+        for server, label in (("tritonnb", ""), (INLINE, ", EXECUTE_ON_ANY_THREAD"))
+        for count, own, triton in _pairs(measured, server)
+    ]  # fmt: skip
+    repeated = "*Headers of tritonclient* repeats the first case: the difference is the scatter.\n\n"
     return (
-        "Requests per second (the median of the ratios of each round), then the p99 of the latency, each divided by "
-        "Triton's, over the fewest connections of a case, more, and most. *Headers of tritonclient* repeats a row of "
-        "the first case: the difference is the scatter.\n\n"
-        + table(("requests", "server", *("fewest", "more", "most")[: longest - 2]), rows)
-        + "\n"
-        + table(("requests", *_COLUMNS), [(case, *row) for case in figures for row in _rows(figures[case])])
+        "The ratio is the median of those of each round.\n\n"
+        + (repeated if "headers of tritonclient" in figures else "")
+        + table(("requests", "connections", "requests/s", "Triton", "ratio", "p99 ms", "Triton"), rows)
     )
 
 
-def _pairs(measured: dict[str, Any], server: str) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """The figures of a server and those of Triton, by number of connections."""
+def _pairs(measured: dict[str, Any], server: str) -> list[tuple[str, dict[str, float], dict[str, float]]]:
+    """Numbers of connections, the figures of a server, and those of Triton."""
     counts = [key.removeprefix(f"{server} at ") for key in measured if key.startswith(f"{server} at ")]
-    return [(measured[f"{server} at {count}"], measured[f"triton at {count}"]) for count in counts]
+    return [(count, measured[f"{server} at {count}"], measured[f"triton at {count}"]) for count in counts]
 
 
 _COLUMNS = ("connections", "server", "requests/s", "p50 ms", "p99 ms", "tritonnb is faster by")
