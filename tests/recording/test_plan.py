@@ -136,6 +136,26 @@ def test_what_cannot_be_planned_is_refused(recording: tnb.Recording, arguments: 
         recording.twin().plan(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("config", "steps", "most"),
+    [
+        ('name: "m"', 1, 200),  # an instance executes 200 requests a second
+        ('name: "m" max_batch_size: 4', 1, 200),
+        (
+            'name: "m" max_batch_size: 2 '
+            "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 2 } }",
+            4,
+            100,  # of four steps, two requests at a time
+        ),
+    ],
+)
+def test_models_without_a_dynamic_batcher_are_planned(config: str, steps: int, most: int) -> None:
+    arrivals = [tnb.Arrival(ms=20 * number, steps=steps) for number in range(80)]
+    plan = tnb.simulate(config, arrivals, tnb.fixed(5)).twin().plan("p99 < 60 ms", rate=600)
+    assert 600 / most < plan.best.replicas < 2 * 600 / most
+    assert plan.best.edits == {}
+
+
 def test_sequences_and_short_recordings_are_refused() -> None:
     sequences = tnb.simulate(
         "max_batch_size: 2 sequence_batching { }", tnb.sequences([20, 20], every_ms=10), tnb.fixed(2)

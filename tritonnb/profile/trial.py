@@ -173,7 +173,7 @@ def find_highest_rate(
             trial, rate=rate, latencies_ms=settled_ms, meets=not trial.refused and constraint.holds(settled_ms)
         )
 
-    most = min(max_rate, capacity(config, known.service) / rows)
+    most = min(max_rate, capacity(config, known.service, rows) / rows)
     above = most
     for share in _SHARES:
         best = at(most * share)
@@ -299,5 +299,5 @@ def simulate_load_curve(
         raise InvalidArgumentError(
             f"model '{config.name}': a load curve expected a stateless model, got one with sequence_batching"
         )
-    rates = [share * capacity(config, service) / rows for share in _CURVE_SHARES]
+    rates = [share * capacity(config, service, rows) / rows for share in _CURVE_SHARES]
     return [simulate(config, poisson(rate, requests / rate, seed=seed, rows=rows), service) for rate in rates]

@@ -242,13 +242,18 @@ def _candidates(twin: Twin, fields: Mapping[str, Sequence[object]]) -> Iterator[
         values["max_batch_size"] = sorted({largest // part for part in (1, 2, 4) if largest // part >= most})
         values["preferred_batch_size"] = [[], [largest // 2]] if largest > 2 else [[]]
     values |= fields
+
+    def changes(name: str, value: object) -> bool:
+        is_count = name == "count" and len(config.instance_group) <= 1  # without a group there is one instance
+        return value != instance_count(config) if is_count else twin.edited({name: value}) != config
+
     for combined in product(*values.values()):
         edits = dict(zip(values, combined, strict=True))
         rows = edits.get("max_batch_size", config.max_batch_size)
         has_delay = edits.get("max_queue_delay_microseconds", 1)
         preferred = edits.get("preferred_batch_size")
         if not preferred or (has_delay and max(preferred) < rows):
-            yield {name: value for name, value in edits.items() if twin.edited({name: value}) != config}
+            yield {name: value for name, value in edits.items() if changes(name, value)}
 
 
 class _Search:
@@ -261,7 +266,7 @@ class _Search:
         self._spare = spare
         self._seed = seed
         self._arrivals = twin.arrivals()
-        self._rows = fmean(arrival.rows for arrival in self._arrivals)
+        self._rows = fmean(arrival.rows * arrival.steps for arrival in self._arrivals)
 
     def plan(self, candidates: Iterator[dict[str, Any]]) -> Plan:
         """Return the plan with the cheapest candidate."""
@@ -314,8 +319,8 @@ class _Search:
 
     def _capacity(self, config: pb.ModelConfig) -> float:
         """Return the requests per second that all instances of a replica serve at most."""
-        instances = instance_count(config)
-        return capacity(config, lambda rows: self._twin.times.expected_ns(rows, instances)) / self._rows
+        times, instances = self._twin.times, instance_count(config)
+        return capacity(config, lambda rows: times.expected_ns(rows, instances), round(self._rows)) / self._rows
 
     def _least(self, config: pb.ModelConfig) -> float:
         """Return the replicas whose capacity is the rate."""

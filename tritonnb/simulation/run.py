@@ -104,9 +104,20 @@ def instance_count(config: pb.ModelConfig) -> int:
     return len(instance_names(config))
 
 
-def capacity(config: pb.ModelConfig, service: Service) -> float:
-    """Return the maximum rows per second: of all instances, at their most efficient batch size."""
-    sizes = range(1, max(1, config.max_batch_size) + 1)
+def capacity(config: pb.ModelConfig, service: Service, request_rows: int = 1) -> float:
+    """Return the maximum rows per second: of all instances, at their most efficient batch size.
+
+    Without a batcher, a batch is one request with so many rows.
+
+    Examples
+    --------
+    >>> from tritonnb.simulation.service import fixed
+    >>> plain, batching = pb.ModelConfig(max_batch_size=4), pb.ModelConfig(max_batch_size=4, dynamic_batching={})
+    >>> capacity(plain, fixed(5)), capacity(plain, fixed(5), 2), capacity(batching, fixed(5))
+    (200.0, 400.0, 800.0)
+    """
+    batches = config.WhichOneof("scheduling_choice") is not None
+    sizes = range(1, max(1, config.max_batch_size) + 1) if batches else [request_rows]
     return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)
 
 
