@@ -162,5 +162,7 @@ def test_sequences_and_short_recordings_are_refused() -> None:
     )
     with pytest.raises(tnb.TritonError, match="at least 40 independent requests, got one of sequences"):
         sequences.twin().plan("p99 < 50 ms", rate=10)
-    with pytest.raises(tnb.TritonError, match="at least 40 independent requests, got one of 1 requests"):
+    with pytest.raises(tnb.TritonError, match="at least 40 independent requests, got one of 1 requests at once"):
         tnb.simulate(CONFIG, [(0, 1)], SERVICE).twin().plan("p99 < 50 ms", rate=10)
+    with pytest.raises(tnb.TritonError, match="got one of 50 requests at once"):
+        tnb.simulate(CONFIG, [(0, 1)] * 50, SERVICE).twin().plan("p99 < 50 ms", rate=10)

@@ -216,8 +216,9 @@ def plan(
     if spare < 0:
         raise InvalidArgumentError(f"plan: spare expected a number of replicas of at least 0, got {spare}")
     arrivals = twin.arrivals()
-    if any(arrival.sequence_id for arrival in arrivals) or len(arrivals) < 2 * PIECES:
-        got = "sequences" if any(arrival.sequence_id for arrival in arrivals) else f"{len(arrivals)} requests"
+    has_sequences = any(arrival.sequence_id for arrival in arrivals)
+    if has_sequences or len(arrivals) < 2 * PIECES or not twin.rate:
+        got = "sequences" if has_sequences else f"{len(arrivals)} requests" + ("" if twin.rate else " at once")
         raise InvalidArgumentError(
             f"plan expected a recording of at least {2 * PIECES} independent requests, got one of {got}"
         )
