@@ -1,0 +1,94 @@
+"""Carry out plans with Ray Serve: record a model, plan for several rates, deploy each plan, and measure its constraint.
+
+``python -m tools.ray_plan`` starts a cluster on this machine; the model sleeps, so that two cores suffice for four
+replicas.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import tritonnb as tnb
+from tools.ray_chaos import start_cluster
+from tritonnb.recording.plan import Plan
+from tritonnb.recording.twin import Twin
+
+CONSTRAINT, LIMIT_MS = "p99 < 200 ms", 200.0
+#: Requests per second that need one to four replicas.
+RATES = (80.0, 190.0, 300.0, 410.0)
+SECONDS = 15
+_MODEL = """
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        time.sleep(0.02 + 0.002 * sum(map(len, inputs)))
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
+"""
+_CONFIG = """
+name: "sleeps" backend: "python" max_batch_size: 4
+input { name: "X" data_type: TYPE_FP32 dims: 1 }
+output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+instance_group { kind: KIND_CPU count: 1 }
+dynamic_batching { }
+"""
+
+
+def write_model(repository: Path) -> None:
+    """Write the model that sleeps."""
+    (repository / "sleeps" / "1").mkdir(parents=True)
+    (repository / "sleeps" / "1" / "model.py").write_text(_MODEL)
+    (repository / "sleeps" / "config.pbtxt").write_text(_CONFIG)
+
+
+def recorded(repository: Path) -> Twin:
+    """Record the model on a server of this process; returns its twin."""
+    with tnb.Server(repository, port=0) as server:
+        recording = tnb.load(server["sleeps"], rate=70, arrivals="poisson", duration=SECONDS).wait().recording
+    assert recording is not None
+    twin: Twin = recording.twin()
+    return twin
+
+
+def measured_p99_ms(plan: Plan, repository: Path, address: str, seconds: float = SECONDS) -> float:
+    """Deploy a plan, send requests at its rate, and return the p99 that the clients see."""
+    (repository / "sleeps" / "config.pbtxt").write_text(str(plan.best.config))
+    server = tnb.scale(
+        repository, address=address, port=0, replicas=plan.best.replicas, ray_actor_options={"num_cpus": 0.1}
+    )
+    try:
+        url = f"{server.url}/v2/models/sleeps"
+        tnb.load(url, clients=plan.best.replicas, requests=40).wait()  # warm up
+        result = tnb.load(url, rate=plan.rate, arrivals="poisson", duration=seconds).wait()
+    finally:
+        server.stop()
+    return float(np.quantile(result.latencies_ms, 0.99))
+
+
+def main() -> None:
+    """Carry out the plans and print the figures."""
+    cluster = start_cluster()
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            repository = Path(directory) / "models"
+            write_model(repository)
+            twin = recorded(repository)
+            for rate in RATES:
+                plan = twin.plan(CONSTRAINT, rate=rate)
+                p99_ms = measured_p99_ms(plan, repository, cluster.address)
+                holds = "holds" if p99_ms < LIMIT_MS else "does not hold"
+                predicted = plan.best.prediction.latency_p99_ms
+                print(f"{rate:.0f}/s: {plan.best}; predicted p99 {predicted}, measured {p99_ms:.1f} ms: {holds}")
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()
