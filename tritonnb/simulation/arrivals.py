@@ -156,6 +156,12 @@ def as_arrivals(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arr
             raise InvalidArgumentError(f"arrivals expected Arrival or (time in µs, rows), got {item!r}")
 
 
+def timed_arrivals(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
+    """Yield the time of each arrival in ns, its number from 1, and the arrival; errors as of `as_arrivals`."""
+    for number, arrival in enumerate(as_arrivals(arrivals), 1):
+        yield round(arrival.time_us * 1000), number, arrival
+
+
 #: Arrival processes of an open loop, in which clients do not wait for responses.
 PROCESSES = ("constant", "poisson", "burst")
 

@@ -14,7 +14,7 @@ from tritonnb.core.events import BatchExecuted, Event, RequestArrived, RequestCa
 from tritonnb.core.sequence_flags import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Execute, Schedulable, Scheduler, batch_sent, request_refused
 from tritonnb.scheduling.virtual_time import ARRIVAL, CANCEL, FinalResponse, VirtualBatch, VirtualClock, VirtualTime
-from tritonnb.simulation.arrivals import Arrival, ClosedLoop, as_arrivals
+from tritonnb.simulation.arrivals import Arrival, ClosedLoop, timed_arrivals
 from tritonnb.simulation.replicas import Replicas, RouterFunction, instance_on
 from tritonnb.telemetry.quantiles import quantile
 
@@ -346,8 +346,8 @@ class Simulation:
     def _in_order(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
         """Return times in ns, serials and arrivals by time; an iterator is not read ahead if only numbers are kept."""
         if self.columns is not None and isinstance(arrivals, Iterator):
-            return _with_times(arrivals)
-        return iter(sorted(_with_times(arrivals)))
+            return timed_arrivals(arrivals)
+        return iter(sorted(timed_arrivals(arrivals)))
 
     def _send_next(self) -> None:
         """Announce the next arrival to the clock."""
@@ -398,9 +398,3 @@ class Simulation:
         if not request.responded:
             self._cancel(request)
         request.cancelled = True
-
-
-def _with_times(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[tuple[int, int, Arrival]]:
-    """Yield arrivals with their times in ns and their serials."""
-    for serial, arrival in enumerate(as_arrivals(arrivals), 1):
-        yield round(arrival.time_us * 1000), serial, arrival
