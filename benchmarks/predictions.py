@@ -37,6 +37,8 @@ _SLEEPING = Setup(instances=2, max_rows=8, delay_us=1000, base_ms=4.0, row_ms=0.
 _OVERLOAD = 100_000.0
 #: The rates of a recording: multiples of that of two clients who wait for their responses.
 _RECORDED = (0.5, 1.0, 2.0, 3.0)
+#: A verification takes this many times the seconds of the option.
+_VERIFIED = 4
 
 
 def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
@@ -111,14 +113,15 @@ def _verified(scratch: Path, seconds: int, rounds: int) -> Iterator[dict[str, An
         with started as models:
             for model in models:
                 twin = _recorded(model, seconds)
-                for _ in range(COUNT):
+                for number in range(COUNT):
                     edits: dict[str, Any] = {
                         "max_queue_delay_microseconds": choose.choice((0, 500, 1000, 2000, 5000)),
                         "max_batch_size": choose.choice((4, 8, 16)),
                         "instance_count": choose.choice((1, 2)),
                     }
                     rate = choose.uniform(0.2, 0.9) * _capacity(twin, edits)
-                    runs = [twin.verify(model, rate=rate, **edits) for _ in range(rounds)]
+                    arrivals = tnb.poisson(rate, seconds * _VERIFIED, seed=number)
+                    runs = [twin.verify(model, arrivals=arrivals, **edits) for _ in range(rounds)]
                     row = {"model": f"{model.name} {title}", "rate": rate, **edits, **_compared(runs)}
                     row["utilization"] = runs[0].prediction.utilization.value
                     _show(row)
