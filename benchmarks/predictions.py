@@ -57,10 +57,14 @@ def describe(figures: dict[str, Any]) -> str:
     """Draw predicted against measured values, and list the shares and every miss, in Markdown."""
     rows: list[dict[str, Any]] = figures["rows"]
     draw(rows)
+    models = {"all": rows} | {row["model"]: [other for other in rows if other["model"] == row["model"]] for row in rows}
     shares = [
-        (name, f"within {within:.0%} in {share(rows, name, within):.0%}", f"{target:.0%}", f"{scatter(rows, name):.0%}")
-        for name, (within, target) in TARGETS.items()
+        (model, *(f"{share(of_model, name, within):.0%}" for name, (within, _) in TARGETS.items()))
+        for model, of_model in models.items()
     ]
+    shares.append(("target", *(f"{target:.0%}" for _, target in TARGETS.values())))
+    shares.append(("difference of equal runs", *(f"{scatter(rows, name):.0%}" for name in TARGETS)))
+    heads = [f"{name} within {within:.0%}" for name, (within, _) in TARGETS.items()]
     misses = [
         (_titled(row), name, f"{row[name]['predicted']:.2f}", f"{row[name]['measured']:.2f}")
         for row in rows
@@ -71,7 +75,7 @@ def describe(figures: dict[str, Any]) -> str:
         f"{len(rows)} random configurations of four models, one of them on a real Triton, recorded once each. Of the "
         f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which contain {SHARE:.0%} of the "
         f"simulations.\n\n![Predicted against measured values]({PICTURE.name})\n\n"
-        + table(("figure", "predicted", "target", "difference of equal runs (median)"), shares)
+        + table(("configurations", *heads), shares)
         + "\nThe misses:\n\n"
         + table(("configuration", "figure", "predicted", "measured"), misses)
     )
