@@ -28,7 +28,8 @@ _INTRODUCTION = """# Performance
 
 `make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
 servers run at the same time and are measured in turn, in several rounds. Figures are medians: rates vary with the
-machine, ratios less. All servers and the load generator share one machine. *Below the target* lists what is below its target.
+machine, ratios less. All servers and the load generator share one machine. *Below the target* lists what is below its
+target.
 
 Each request has its own ID and data. Rows called `tritonnb` are of a Python model that declares nothing.
 `EXECUTE_ON_ANY_THREAD` is a parameter with which the event loop executes quick batches of a model.
