@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
@@ -92,7 +93,8 @@ def draw(rows: list[dict[str, Any]]) -> None:
         axes.plot((low, high), (low, high), color="0.6", linewidth=1)
         axes.set(title=name, xlabel="measured", ylabel="predicted")
     axes.legend(fontsize="small")
-    figure.savefig(PICTURE, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": PICTURE.name}):  # the same file for the same figures
+        figure.savefig(PICTURE, metadata={"Date": None})
 
 
 def scatter(rows: list[dict[str, Any]], name: str) -> float:
