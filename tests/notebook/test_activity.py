@@ -15,6 +15,8 @@ from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
 from tritonnb.core.packed_events import pack
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.notebook.activity import INTERVAL_NS, RECENT, Activity, ServerActivity, measures
 from tritonnb.notebook.server_monitor import ServerMonitor
 from tritonnb.server.server import Server
@@ -149,3 +151,25 @@ def test_activity_begins_with_the_servers_recent_events(server: Server) -> None:
 
 def sinks(server: Server) -> Any:
     return server.call(lambda: len(server.engine.stream._sinks))
+
+
+def test_requests_with_reserved_forwarded_headers_are_in_the_recording() -> None:
+    http, grpc = HttpOptions(header_forward_pattern="prior.*"), GrpcOptions(header_forward_pattern="prior.*")
+    with Server(port=0, grpc_port=0, http=http, grpc=grpc) as server:
+
+        @server.model
+        def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X
+
+        tensor = grpcclient.InferInput("X", [1], "FP32").set_data_from_numpy(np.ones(1, np.float32))
+        body = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": [1]}]}'
+        request = urllib.request.Request(f"{server.url}/v2/models/same/infer", body, {"priority": "1"})
+        with server.record() as recording:
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(request)
+            with pytest.raises(InferenceServerException, match="reserved"):
+                grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}").infer(
+                    "same", [tensor], headers={"priority": "1"}
+                )
+    messages = [refused.message for refused in recording.refused]
+    assert messages == ["Header 'priority' is reserved for Triton usage and cannot be forwarded."] * 2

@@ -87,14 +87,12 @@ class Inference:
         served = engine.table.get(message.model_name, version_number(message.model_version))
         self = cls(served, message, on_response)
         try:
-            self._read(engine.shared_memory, streaming)
+            self._read(engine.shared_memory, streaming, headers)
         except TritonError as error:
             served.report_refusal(error)
             raise
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         try:
-            if headers:
-                self.request.parameters.update(check_forwarded(headers))
             if self._trace is not None:
                 now = time.monotonic_ns()
                 self._trace.stamp("GRPC_WAITREAD_START", now)
@@ -107,7 +105,7 @@ class Inference:
             raise
         return self
 
-    def _read(self, shared_memory: SharedMemory, streaming: bool) -> None:
+    def _read(self, shared_memory: SharedMemory, streaming: bool, headers: Mapping[str, str] | None) -> None:
         served, message = self._served, self.message
         if served.decoupled and not streaming:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
@@ -117,6 +115,12 @@ class Inference:
             self.wants_empty_final = streaming and wants_empty_final(message)
             read = read_request(message, served.spec, served.version, shared_memory, self._responded)
         self.request, self._response_format = read
+        if headers:
+            try:
+                self.request.parameters.update(check_forwarded(headers))
+            except TritonError:
+                self._release()
+                raise
 
     def response_parts(self, response: InferResponse) -> list[bytes | memoryview]:
         """Serialize the ``ModelInferResponse`` of a response, in parts of which none is a copy of a large tensor.

@@ -165,16 +165,16 @@ class Inference:
                     )
             length = header_length(head.json_length, body)
             content_type = JSON
-            request, self._response_format = services.reader.read(served, body, length, self._responded)
-            self._request = request
+            self._request, self._response_format = services.reader.read(served, body, length, self._responded)
             if head.forwarded_headers:
-                request.parameters.update(check_forwarded(head.forwarded_headers))
+                self._request.parameters.update(check_forwarded(head.forwarded_headers))
+            request = self._request
             self._exchange.set_close_callback(self._cancel)
             served.submit(request, self._trace)
         except TritonError as error:
             if request is None and self._served is not None:
                 self._served.report_refusal(error)
-            log_failed("" if request is None else request.id, error)
+            log_failed("" if self._request is None else self._request.id, error)
             self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
         except Exception as error:
             failure = _log_unexpected(error)
