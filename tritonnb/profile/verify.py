@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -195,11 +195,15 @@ def verify(
 
 def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) -> tuple[Trial, Recording | None]:
     """Run a trial; return it, and the recording of another server if this process can read its traces."""
-    trial = traced = None
+    traced, tracing = None, ExitStack()
     if not isinstance(model, str | ModelHandle):
-        with suppress(TritonError), model.server.record(model.name, rows=rows) as traced:
-            trial = run()
-    trial = run() if trial is None else trial
+        with suppress(TritonError):
+            traced = tracing.enter_context(model.server.record(model.name, rows=rows))
+    try:
+        trial = run()
+    finally:
+        with suppress(TritonError):  # only that of reading the traces
+            tracing.close()
     recording = trial.recording or traced
     return trial, recording if recording is not None and recording.requests else None
 
