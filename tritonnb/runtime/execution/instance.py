@@ -184,7 +184,7 @@ class Instance:
             self._pass_to_thread(execution)
 
     def _pass_to_thread(self, work: Execution | InstanceLostError | None) -> None:
-        """Wake the thread after what the event loop reads from the sockets now.
+        """Pass work to the thread once the event loop has read from the sockets what is there.
 
         The thread needs the interpreter lock, which the event loop holds until then; woken earlier, it would wait for
         it, and then compete for it.
