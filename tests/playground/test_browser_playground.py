@@ -54,8 +54,11 @@ class Page:
         self.context.set_offline(True)
 
     def settle(self, before: int = 0) -> None:
-        """Wait for a simulation after the first ``before`` ones."""
-        self.tab.wait_for_function("(count) => Number(document.body.dataset.simulations) > count", arg=before)
+        """Wait for a simulation after the first ``before`` ones, and until no other one waits."""
+        self.tab.wait_for_function(
+            "(count) => Number(document.body.dataset.simulations) > count && document.body.ariaBusy === 'false'",
+            arg=before,
+        )
 
     @property
     def simulations(self) -> int:

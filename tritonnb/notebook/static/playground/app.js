@@ -146,6 +146,7 @@ class Playground {
     part("swap").disabled = isSame;
     clearTimeout(this.linkTimer);
     this.linkTimer = setTimeout(() => this.updateLink(), LINK_AFTER_MS);
+    document.body.ariaBusy = "true";
     this.engine.simulate(scenario, (result, ms) => this.show(result, ms));
   }
 
@@ -170,6 +171,7 @@ class Playground {
     }
     document.body.dataset.simulations = String(Number(document.body.dataset.simulations ?? 0) + 1);
     document.body.dataset.milliseconds = ms.toFixed(1);
+    document.body.ariaBusy = String(this.engine.isWaiting);
   }
 
   // --- files, quiz, clipboard ---------------------------------------------------------------------

@@ -49,6 +49,11 @@ class Engine {
     return new Promise((resolve, reject) => { this.waiting.set(id, { resolve, reject }); });
   }
 
+  // Whether a newer scenario than the one that is simulated waits.
+  get isWaiting() {
+    return this.newest !== null;
+  }
+
   // Simulate the newest scenario; calls `onResult(result, ms)` with the result of the last one at least.
   async simulate(scenario, onResult) {
     this.newest = { scenario, onResult, asked: performance.now() };
