@@ -160,7 +160,7 @@ def scan_queue(
                     scan.best_rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
                 # No larger preferred size can be reached. Continue only if the age or the inputs of later requests
                 # matter.
-                young = settings.queue.supports_prefetching and now - queue.pending_oldest_ns < delay
+                young = queue.prefetches and now - queue.pending_oldest_ns < delay
                 if scan.best_count and (not delay or (young and candidate.batch_key is None)):
                     break
             if too_large:

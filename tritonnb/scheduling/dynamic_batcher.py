@@ -108,13 +108,11 @@ class DynamicBatcher(StatelessScheduler):
 
     def _apply(self, settings: DynamicBatcherSettings) -> None:
         self.settings = settings
-        self._prefetching = settings.queue.supports_prefetching
         self._unlimited = settings.rate_limited or settings.instance_bound
-        self._expiring = settings.queue.has_timeouts
         # Without delay and with max_batch_size as the only preferred size, payloads are the same whether they are
         # formed at every arrival or just before an instance takes them; the latter is faster.
         only_full_batches = settings.preferred_batch_sizes == (settings.max_batch_size,)
-        self._forms_lazily = self._prefetching and not settings.max_queue_delay_ns and only_full_batches
+        self._forms_lazily = self.queue.prefetches and not settings.max_queue_delay_ns and only_full_batches
         self._start_payload()
         formed = self._waiting_payloads()
         if formed and not formed[-1].full:
@@ -272,7 +270,7 @@ class DynamicBatcher(StatelessScheduler):
         return [*(payload for payload, _ in self._staged.values()), *self.payloads]
 
     def _expire(self, now: int) -> list[Decision]:
-        expiry = self.queue.next_expiry() if self._expiring else None
+        expiry = self.queue.next_expiry() if self.queue.expires else None
         if expiry is None or now < expiry:
             return []
         self._rows_to_wake, self._pass_due_ns = 0, now  # the remaining requests may fit together
@@ -293,7 +291,7 @@ class DynamicBatcher(StatelessScheduler):
             if self.queue.size < self._requests_to_start:
                 return False
             self._requests_to_start = 0
-        if self._prefetching:
+        if self.queue.prefetches:
             return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.active_ids)
         return len(self.payloads) < len(self.instances.idle)
 
@@ -314,7 +312,7 @@ class DynamicBatcher(StatelessScheduler):
         return decisions
 
     def _plan_wake(self) -> None:
-        wake = self.queue.next_expiry() if self._expiring else None
+        wake = self.queue.next_expiry() if self.queue.expires else None
         if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._slot_available():
             wake = self._pass_due_ns
         self.next_wake_ns = wake

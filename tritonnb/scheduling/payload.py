@@ -64,7 +64,7 @@ class Payload:
     def add(self, requests: list[Schedulable], now: int) -> None:
         """Add requests."""
         self.requests += requests
-        self.rows += sum(request.batch_size for request in requests)
+        self.rows += sum([request.batch_size for request in requests])
         self.formed_ns = now
 
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:

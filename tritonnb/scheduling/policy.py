@@ -123,6 +123,8 @@ class DynamicBatcherSettings:
     instance_bound : bool
         The batcher of one instance (oldest strategy): payloads are formed ahead without limit, since Triton compares
         the limit with the length of a queue that all instances of the model share.
+    largest_preferred_size : int
+        0 if there is none.
     """
 
     max_batch_size: int
@@ -134,8 +136,8 @@ class DynamicBatcherSettings:
     min_requests_to_start: int = 0
     rate_limited: bool = False
     instance_bound: bool = False
+    largest_preferred_size: int = field(init=False)
 
-    @property
-    def largest_preferred_size(self) -> int:
-        """The largest preferred size; 0 if there is none."""
-        return self.preferred_batch_sizes[-1] if self.preferred_batch_sizes else 0
+    def __post_init__(self) -> None:
+        largest = self.preferred_batch_sizes[-1] if self.preferred_batch_sizes else 0
+        object.__setattr__(self, "largest_preferred_size", largest)

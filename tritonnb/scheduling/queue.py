@@ -116,6 +116,8 @@ class PriorityQueue:
         Sum of their batch sizes.
     pending_oldest_ns : int
         When the oldest of them was queued.
+    expires, prefetches : bool
+        `QueueSettings.has_timeouts` and `QueueSettings.supports_prefetching`.
     """
 
     def __init__(self, settings: QueueSettings) -> None:
@@ -124,6 +126,8 @@ class PriorityQueue:
 
     def _configure(self, settings: QueueSettings) -> None:
         self.settings = settings
+        self.expires, self.prefetches = settings.has_timeouts, settings.supports_prefetching
+        self._has_levels = settings.priority_levels > 0
         self._levels: dict[int, Level] = {}
         self._scan: list[Level] = []  # by number
         self.size = 0
@@ -191,6 +195,8 @@ class PriorityQueue:
 
     def restore(self, keep: int = 0) -> None:
         """Move the pending requests, except the first ``keep``, back to where they came from."""
+        if len(self.pending) <= keep:
+            return
         while len(self.pending) > keep:
             request, (level, source, since) = self.pending.pop(), self._sources.pop()
             source[request] = since
@@ -201,17 +207,16 @@ class PriorityQueue:
 
     def withdraw(self, count: int) -> list[Schedulable]:
         """Remove and return the first ``count`` pending requests; restore the others."""
-        removed, remaining = self.pending[:count], self.pending[count:]
-        timed = len(self._timeouts) > 0
-        for request, (level, _, _) in zip(removed, self._sources, strict=False):
+        self.restore(keep=count)
+        removed = self.pending
+        for level, _, _ in self._sources:
             level.pending -= 1
-            self.rows -= request.batch_size
-            if timed:
+        if self.expires:
+            for request in removed:
                 self._timeouts.forget(request)
-        self.size -= count
-        self.pending_rows -= sum([request.batch_size for request in removed])
-        self.pending, self._sources = remaining, self._sources[count:]
-        self.restore()
+        self.size -= len(removed)
+        self.rows -= self.pending_rows
+        self._reset_pending()
         return removed
 
     def remove(self, request: Schedulable) -> bool:
@@ -267,7 +272,7 @@ class PriorityQueue:
                 level.delayed[request] = level.live.pop(request)
 
     def _level(self, request: Schedulable) -> Level:
-        number = self.settings.level_of(request.priority)
+        number = self.settings.level_of(request.priority) if self._has_levels else 0
         level = self._levels.get(number)
         if level is None:
             level = self._levels[number] = Level(number, self.settings.policy_of(number))
@@ -282,7 +287,7 @@ class PriorityQueue:
         level.live[request] = since
         self.rows += request.batch_size
         self.size += 1
-        timeout = level.policy.timeout_ns(request.timeout_us)
+        timeout = level.policy.timeout_ns(request.timeout_us) if self.expires else 0
         if timeout:
             # A request is expired once it has waited longer than its timeout.
             self._timeouts.set(request, timeout_from + timeout + 1)
