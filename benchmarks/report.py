@@ -26,13 +26,12 @@ _NOTABLE = 0.02
 
 _INTRODUCTION = """# Performance
 
-`make bench-report` runs the benchmarks and writes this page; below each table is the command that measured it. The
-servers run at the same time and are measured in turn, in several rounds. Figures are medians: rates vary with the
-machine, ratios less. All servers and the load generator share one machine. *Below the target* lists what is below its
-target.
+`make bench-report` writes this page; below each table is its command. All servers and the load generator share one
+machine; in several rounds, the servers are measured in turn. Figures are medians; *ratio* is the median of the rounds'
+ratios. Rates vary with the machine, ratios less. *Below the target* lists every missed target of the servers.
 
-Each request has its own ID and data. Rows called `tritonnb` are of a Python model that declares nothing.
-`EXECUTE_ON_ANY_THREAD` is a parameter with which the event loop executes quick batches of a model.
+Each request has its own ID and data. `tritonnb` is a Python model that declares nothing; with the parameter
+`EXECUTE_ON_ANY_THREAD`, the event loop executes a model's quick batches.
 """
 
 
@@ -52,7 +51,8 @@ def write_report() -> Path:
             )
     rows, why = below_target({name: figures for name, (_, figures) in newest.items()})
     if rows:
-        sections.append(f"## Below the target\n\n{table(('what', 'target', 'measured'), rows)}\n{why}\n")
+        head = ("what", "connections", "target", "measured")
+        sections.append(f"## Below the target\n\n{table(head, rows)}\n{why}\n")
     PAGE.write_text("\n".join(sections))
     return PAGE
 
@@ -101,10 +101,8 @@ def _cases(figures: dict[str, Any]) -> str:
         for count, own, triton in _pairs(measured, server)
     ]  # fmt: skip
     repeated = "*Headers of tritonclient* repeats the first case: the difference is the scatter.\n\n"
-    return (
-        "The ratio is the median of those of each round.\n\n"
-        + (repeated if "headers of tritonclient" in figures else "")
-        + table(("requests", "connections", "requests/s", "Triton", "ratio", "p99 ms", "Triton"), rows)
+    return (repeated if "headers of tritonclient" in figures else "") + table(
+        ("requests", "connections", "requests/s", "Triton", "ratio", "p99 ms", "Triton"), rows
     )
 
 
@@ -141,17 +139,15 @@ def _accumulator(figures: dict[str, Any]) -> str:
 
 
 def _inprocess(figures: dict[str, Any]) -> str:
+    others: list[str] = []
     rows = []
     for callers, rates in figures.items():
         if "in process" in rates:
             own = rates["in process"]
-            others = {name: median(a / b for a, b in zip(own, values, strict=True)) for name, values in rates.items()}
-            rows += [
-                (callers, f"{median(own):.0f}", f"{ratio:.2f}", name)
-                for name, ratio in others.items()
-                if name != "in process"
-            ]
-    return table(("callers", "calls/s", "times the rate of", ""), rows)
+            others = [name for name in rates if name != "in process"]
+            ratios = [median(a / b for a, b in zip(own, rates[name], strict=True)) for name in others]
+            rows.append((callers, f"{median(own):.0f}", *(f"{ratio:.2f}" for ratio in ratios)))
+    return table(("callers", "calls/s", *(f"times {name}" for name in others)), rows)
 
 
 def _tricks(figures: dict[str, Any]) -> str:
@@ -160,8 +156,8 @@ def _tricks(figures: dict[str, Any]) -> str:
         for name, values in figures.items()
     ]
     return (
-        "Requests per second with an optimisation, divided by those without it; in brackets, the lowest and the "
-        "highest ratio of a round.\n\n" + table(("optimisation", "1 connection", "8", "32"), rows)
+        "Requests per second, divided by those without the optimisation (the lowest and the highest ratio of a "
+        "round).\n\n" + table(("optimisation", "1 connection", "8", "32"), rows)
     )
 
 
@@ -169,9 +165,8 @@ def _costs(figures: dict[str, Any]) -> str:
     whole = figures["nothing"]
     rows = [(name, f"{count:,.0f}", f"{1 - count / whole:.1%}") for name, count in figures.items()]
     return (
-        "Instructions in user mode per HTTP request over eight connections, counted by callgrind, if a part is left "
-        "out. The share of a part is what a request would save without it.\n\n"
-        + table(("without", "instructions", "share of the part"), rows)
+        "Instructions in user mode per HTTP request over eight connections without a part, counted by callgrind, and "
+        "the share that a request would save.\n\n" + table(("without", "instructions", "share of the part"), rows)
     )
 
 
@@ -181,8 +176,8 @@ def _pythons(figures: dict[str, Any]) -> str:
         for version, ratios in figures.items()
     ]
     return (
-        "Requests per second over HTTP, divided by those on the version at the top of this page; in brackets, the "
-        "lowest and the highest ratio of a round.\n\n" + table(("Python", "1 connection", "8", "32"), rows)
+        "Requests per second over HTTP, divided by those on the version at the top of this page (the lowest and the "
+        "highest ratio of a round).\n\n" + table(("Python", "1 connection", "8", "32"), rows)
     )
 
 
@@ -257,12 +252,12 @@ def _stages(figures: dict[str, Any]) -> str:
         for count, values in by_count.items()
     ]
     return (
-        "The stages of a request over one connection, medians in microseconds. The first one contains the work of the "
-        "load generator; to the instance and back, a thread or a process has to be woken up, unless the event loop "
-        "executes the batch (EXECUTE_ON_ANY_THREAD).\n\n"
+        "The stages of a request over one connection (medians, µs). The first contains the work of the load "
+        "generator; the way to the instance and back wakes a thread or a process, unless the event loop executes the "
+        "batch.\n\n"
         + table(("stage", *one), chain)
-        + "\nProcessor time of the server's threads per request in microseconds, in user mode and in the kernel. With "
-        "one connection the event loop polls while it waits.\n\n"
+        + "\nProcessor time of the server's threads per request (µs), in user mode and in the kernel. With one "
+        "connection the event loop polls while it waits.\n\n"
         + table(("model", "connections", "requests/s", *THREAD_TIMES), threads)
     )
 
@@ -303,14 +298,11 @@ def _models(figures: dict[str, Any]) -> str:
         for case, values in figures.items()
     ]
     return (
-        "The share of the rate that the framework reaches without a server, called by one thread and by two, with "
-        "batches of the size in brackets.\n\n"
+        "The share of the rate of the framework alone, called by one thread and by two, with batches of the size in "
+        "brackets.\n\n"
         + table(("model, rows per request", "rows/s", "p99 ms", "of one thread", "of two threads"), rows)
-        + "\nProcessor time per row in microseconds. The share is what the framework could reach if both "
-        "cores were busy all the time: server, load generator and framework share them. Instances of dense also wait "
-        "between batches: 32 clients with one row each fill two batches of 16, so an instance waits until the clients "
-        "of its last batch have sent their next requests. PyTorch holds the interpreter lock while a PT2 program "
-        "runs, so threads of one process take turns, while the served instances are in their own processes: the "
+        + "\nProcessor time per row (µs). The share is what the server could reach with both cores always busy. "
+        "PyTorch holds the interpreter lock while a PT2 program runs, and the served instances are processes: the "
         "shares of PT2 are too high ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
         + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
     )

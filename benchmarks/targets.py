@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -42,32 +42,43 @@ _TITLES = {
 }  # fmt: skip
 
 
-def below_target(figures: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]], str]:
-    """List the figures below their targets (subject, target, measured figure), and the reasons.
+def below_target(figures: Mapping[str, Any]) -> tuple[list[tuple[str, str, str, str]], str]:
+    """List the figures below their targets (subject, connections, targets, measured figures), and the reasons.
 
     Parameters
     ----------
     figures : mapping
         The figures of each benchmark, by its name.
     """
-    rows = [
-        (f"{_TITLES[name]}: {what}", f"{'at most' if is_most else 'at least'} {target:.2f}", f"{got:.2f}")
-        for name in _TITLES
-        if name in figures
-        for what, target, got, is_most in _MEASURED[name](name, figures[name])
-        if (got > target if is_most else got < target)
-    ]
-    return rows, _reasons(figures["stages"]) if "stages" in figures else ""
+    missed: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
+    for name in _TITLES:
+        for what, connections, target, got, is_most in _MEASURED[name](name, figures[name]) if name in figures else ():
+            if got > target if is_most else got < target:
+                limit = "at most" if is_most else "at least"
+                missed.setdefault((f"{_TITLES[name]}: {what}", limit), []).append((connections, target, got))
+    rows = [(what, *_joined(limit, misses)) for (what, limit), misses in missed.items()]
+    reasons = [_of_requests(figures["stages"])] if "stages" in figures else []
+    reasons += [why for name, why in _REASONS.items() if any(row[0].startswith(f"{_TITLES[name]}:") for row in rows)]
+    return rows, "\n\n".join(reasons)
 
 
-#: What was measured, its target, the figure, and whether the target is an upper bound.
-_Figures = Iterator[tuple[str, float, float, bool]]
+def _joined(limit: str, misses: Sequence[tuple[str, float, float]]) -> tuple[str, str, str]:
+    """The connections, targets and figures of the same quantity; equal targets are written once."""
+    connections, targets, got = zip(*misses, strict=True)
+    targets = targets[:1] if len(set(targets)) == 1 else targets
+    texts = (", ".join(f"{value:.2f}" for value in values) for values in (targets, got))
+    return (", ".join(connections), f"{limit} {next(texts)}", next(texts))
+
+
+#: What was measured, with how many connections (empty if that does not vary), its target, the figure, and whether the
+#: target is an upper bound.
+_Figures = Iterator[tuple[str, str, float, float, bool]]
 
 
 def _by_case(name: str, figures: Mapping[str, Any]) -> _Figures:
     for case, targets in _RATES[name].items():
-        for what, target, got, is_most in _against_triton(figures[case], targets):
-            yield f"{case}: {what}", target, got, is_most
+        for what, connections, target, got, is_most in _against_triton(figures[case], targets):
+            yield f"{case}: {what}", connections, target, got, is_most
 
 
 def _ensemble(name: str, figures: Mapping[str, Any]) -> _Figures:
@@ -78,34 +89,35 @@ def _against_triton(figures: Mapping[str, Any], targets: Mapping[str, float]) ->
     for key, own in figures.items():
         server, _, count = key.rpartition(" at ")
         if server in _OWN:
-            triton, what = figures[f"triton at {count}"], f"{_OWN[server]} at {count}, times Triton's"
+            triton, what = figures[f"triton at {count}"], f"{_OWN[server]}, times Triton's"
             target = targets[count] if server == "tritonnb" else _INLINE_RATE
-            yield f"requests/s{what}", target, own["times_triton"], False
-            yield f"p99{what}", 1.0, own["p99_ms"] / triton["p99_ms"], True
+            yield f"requests/s{what}", count, target, own["times_triton"], False
+            yield f"p99{what}", count, 1.0, own["p99_ms"] / triton["p99_ms"], True
 
 
 def _sequences(name: str, figures: Mapping[str, Any]) -> _Figures:
     rates, latencies = figures["rate"], figures["p99_ms"]
     for server, what in _OWN.items():
-        yield f"requests/s{what}, times Triton's", _SEQUENCES_RATE, rates[server] / rates["triton"], False
-        yield f"p99{what}, times Triton's", 1.0, latencies[server] / latencies["triton"], True
+        yield f"requests/s{what}, times Triton's", "", _SEQUENCES_RATE, rates[server] / rates["triton"], False
+        yield f"p99{what}, times Triton's", "", 1.0, latencies[server] / latencies["triton"], True
 
 
 def _in_process(name: str, figures: Mapping[str, Any]) -> _Figures:
     for callers, target in _CALLS.items():
         rates = figures[callers]
         ratio = median(own / other for own, other in zip(rates["in process"], rates["wrk"], strict=True))
-        yield f"calls/s of {callers}, times those of wrk over HTTP", target, ratio, False
+        yield f"calls/s of {callers}, times those of wrk over HTTP", "", target, ratio, False
 
 
 def _compute_bound(name: str, figures: Mapping[str, Any]) -> _Figures:
-    yield f"rows/s of {_DENSE}, times those of {_THREADS}, without a server", _SHARE, figures[_DENSE][_THREADS], False
+    what = f"rows/s of {_DENSE}, times those of {_THREADS}, without a server"
+    yield what, "", _SHARE, figures[_DENSE][_THREADS], False
 
 
 def _watched(name: str, figures: Mapping[str, Any]) -> _Figures:
     ratios = figures["ratios"]
-    yield "p99 at 1,000/s, times that without it", _WATCHED_P99, ratios["p99_ms"], True
-    yield "requests/s at saturation, times those without it", _WATCHED_RATE, ratios["rate"], False
+    yield "p99 at 1,000/s, times that without it", "", _WATCHED_P99, ratios["p99_ms"], True
+    yield "requests/s at saturation, times those without it", "", _WATCHED_RATE, ratios["rate"], False
 
 
 _MEASURED = {
@@ -114,8 +126,18 @@ _MEASURED = {
 }  # fmt: skip
 
 
-def _reasons(stages: Mapping[str, Any]) -> str:
-    """Explain the limits by the stages of a request and the processor time of threads."""
+#: By benchmark: the reason, if one of its figures is below its target.
+_REASONS = {
+    "inprocess": "Threads that call in process share the interpreter lock, while `wrk` runs on the other core.",
+    "models": "The instances of a compute-bound model share the cores with the event loop and the load generator, and "
+    "wait for the next requests of the clients of their last batch.",
+    "watch": "With a batch view open, a third runnable thread on two cores sets the p99, whatever that thread does "
+    "([an experiment](decisions/0038-pushed-views.md)).",
+}
+
+
+def _of_requests(stages: Mapping[str, Any]) -> str:
+    """Explain the limits of requests by the stages of a request and the processor time of threads."""
     default, inline = stages[DEFAULT], stages[INLINE]
     shares = [
         f"{sum(values[name] for name in THREAD_TIMES):.0f} of {1e6 / values['rate']:.0f} µs with {count} connections"
@@ -124,18 +146,10 @@ def _reasons(stages: Mapping[str, Any]) -> str:
     ]
     gains = ", ".join(f"{values['rate'] / default[count]['rate']:.2f}" for count, values in inline.items())
     return (
-        f"Over one connection, {_woken_us(default['1']):.0f} of {1e6 / default['1']['rate']:.0f} µs pass from the "
-        "decision to the begin of the execution and from its end to the event loop, while a sleeping thread wakes up "
-        "and gets the interpreter lock. "
-        "With more connections the interpreter lock is the limit: the processor time of the event loop and the "
-        f"instance takes {', '.join(shares)}, so one process uses about one core. With EXECUTE_ON_ANY_THREAD, the rate "
-        f"is {gains} times as high.\n\n"
-        "Calls in process from several threads share the interpreter lock, while `wrk` runs on the other core.\n\n"
-        "The instances of a compute-bound model share the cores with the event loop and the load generator, and wait "
-        "for the next requests of the clients of their last batch (the processor time is beside the table of these "
-        "models).\n\n"
-        "With a batch view open, a third runnable thread on two cores sets the p99, whatever that thread does "
-        "([an experiment](decisions/0038-pushed-views.md))."
+        f"Over one connection, {_woken_us(default['1']):.0f} of {1e6 / default['1']['rate']:.0f} µs pass while a "
+        "thread wakes up and gets the interpreter lock: the instance before the execution, the event loop after it. "
+        "With more connections the interpreter lock limits the server to about one core: the event loop and the "
+        f"instance use {', '.join(shares)}. EXECUTE_ON_ANY_THREAD multiplies the rate by {gains}."
     )
 
 
