@@ -217,12 +217,13 @@ def _memory(figures: dict[str, Any]) -> str:
 
 def _isolation(figures: dict[str, Any]) -> str:
     rows = [
-        (case, name, f"{ratio:.2f}")
-        for case in figures
-        for name, ratio in figures[case].items()
-        if not isinstance(ratio, dict)
+        (case, "; ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items() if not isinstance(ratio, dict)))
+        for case, ratios in figures.items()
     ]
-    return table(("case", "comparison", "ratio"), rows)
+    return (
+        "Rates of an isolated model, divided by those of the comparison; rates of two instances, divided by those of "
+        "one. Targets: two instances at least 1.80, identity 1.00 times Triton.\n\n" + table(("case", "ratios"), rows)
+    )
 
 
 def _chats(figures: dict[str, Any]) -> str:
@@ -283,12 +284,6 @@ def _models(figures: dict[str, Any]) -> str:
             f"{values['served']:.0f}",
             f"{values['p99_ms']:.1f}",
             *(_shares(values, threads) for threads in ("1 threads", "2 threads")),
-        )
-        for case, values in figures.items()
-    ]
-    costs = [
-        (
-            case,
             *(
                 f"{value:.0%}" if "share" in name else f"{value:.0f}"
                 for name, value in values.items()
@@ -299,13 +294,17 @@ def _models(figures: dict[str, Any]) -> str:
     ]
     return (
         "The share of the rate of the framework alone, called by one thread and by two, with batches of the size in "
-        "brackets.\n\n"
-        + table(("model, rows per request", "rows/s", "p99 ms", "of one thread", "of two threads"), rows)
-        + "\nProcessor time per row (µs). The share is what the server could reach with both cores always busy. "
-        "PyTorch holds the interpreter lock while a PT2 program runs, and the served instances are processes: the "
-        "shares of PT2 are too high ([two bare processes](decisions/0082-check-compiled-programs.md) are faster).\n\n"
-        + table(("model, rows per request", "server", "load generator", "framework alone", "share"), costs)
+        "brackets; then the processor time per row (µs), and the share that the server could reach with both cores "
+        "always busy. PyTorch holds the interpreter lock while a PT2 program runs, and the served instances are "
+        "processes: the shares of PT2 are too high ([two bare "
+        "processes](decisions/0082-check-compiled-programs.md) are faster).\n\n" + table(_MODELS, rows)
     )
+
+
+_MODELS = (
+    "model, rows per request", "rows/s", "p99 ms", "of one thread", "of two threads", "server", "load generator",
+    "framework", "at most",
+)  # fmt: skip
 
 
 def _shares(values: dict[str, float], threads: str) -> str:
