@@ -58,7 +58,7 @@ def describe(figures: dict[str, Any]) -> str:
     """Draw predicted against measured values, and list the shares and every miss, in Markdown."""
     rows: list[dict[str, Any]] = figures["rows"]
     draw(rows)
-    models = {"all": rows} | {row["model"]: [other for other in rows if other["model"] == row["model"]] for row in rows}
+    models = {"all": rows} | {_model(row): [other for other in rows if other["model"] == row["model"]] for row in rows}
     shares = [
         (model, *(f"{share(of_model, name, within):.0%}" for name, (within, _) in TARGETS.items()))
         for model, of_model in models.items()
@@ -154,9 +154,13 @@ def _show(row: Mapping[str, Any]) -> None:
     print(f"{_titled(row)}: {figures}", flush=True)
 
 
+def _model(row: Mapping[str, Any]) -> str:
+    return str(row["model"]).removesuffix(" in this process")
+
+
 def _titled(row: Mapping[str, Any]) -> str:
     config = f"{row['max_queue_delay_microseconds']} µs delay, {row['instance_count']}×{row['max_batch_size']} rows"
-    return f"{row['model']}, {config}, {row['rate']:.0f}/s, {row['utilization']:.0%} busy"
+    return f"{_model(row)}, {config}, {row['rate']:.0f}/s, {row['utilization']:.0%} busy"
 
 
 def _recorded(model: Model, seconds: int) -> Twin:

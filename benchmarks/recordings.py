@@ -50,8 +50,8 @@ class Setup:
     rate: float
 
     def __str__(self) -> str:
-        executions = f"{self.base_ms:.1f} ms + {self.row_ms:.2f} ms for each of at most {self.max_rows} rows"
-        return f"{self.instances} instances, {executions}, delay {self.delay_us} µs, {self.rate:.0f} requests/s"
+        model = f"{self.instances}×{self.max_rows} rows, {self.base_ms:.1f} ms + {self.row_ms:.2f} ms per row"
+        return f"{model}, {self.delay_us} µs delay, {self.rate:.0f}/s"
 
     @classmethod
     def at_random(cls, choose: random.Random) -> Setup:

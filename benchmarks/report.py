@@ -188,7 +188,7 @@ def _simulator(figures: dict[str, Any]) -> str:
 
 def _recordings(figures: dict[str, float]) -> str:
     rows = [(setup, f"{share:.1%}") for setup, share in figures.items()]
-    return table(("recorded model and load", "batches that the scheduler forms equally"), rows)
+    return table(("recorded model (instances × largest batch) and load", "equally formed batches"), rows)
 
 
 def _spread(values: Sequence[float]) -> str:
