@@ -89,7 +89,7 @@ def _against_triton(figures: Mapping[str, Any], targets: Mapping[str, float]) ->
     for key, own in figures.items():
         server, _, count = key.rpartition(" at ")
         if server in _OWN:
-            triton, what = figures[f"triton at {count}"], f"{_OWN[server]}, times Triton's"
+            triton, what = figures[f"triton at {count}"], _OWN[server]
             target = targets[count] if server == "tritonnb" else _INLINE_RATE
             yield f"requests/s{what}", count, target, own["times_triton"], False
             yield f"p99{what}", count, 1.0, own["p99_ms"] / triton["p99_ms"], True
@@ -98,8 +98,8 @@ def _against_triton(figures: Mapping[str, Any], targets: Mapping[str, float]) ->
 def _sequences(name: str, figures: Mapping[str, Any]) -> _Figures:
     rates, latencies = figures["rate"], figures["p99_ms"]
     for server, what in _OWN.items():
-        yield f"requests/s{what}, times Triton's", "", _SEQUENCES_RATE, rates[server] / rates["triton"], False
-        yield f"p99{what}, times Triton's", "", 1.0, latencies[server] / latencies["triton"], True
+        yield f"requests/s{what}", "", _SEQUENCES_RATE, rates[server] / rates["triton"], False
+        yield f"p99{what}", "", 1.0, latencies[server] / latencies["triton"], True
 
 
 def _in_process(name: str, figures: Mapping[str, Any]) -> _Figures:
