@@ -11,11 +11,28 @@ from pathlib import Path
 
 import pytest
 
+import tritonnb as tnb
+from tritonnb.accessors import ACCESSORS
+
 ROOT = Path(__file__).parents[2]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in sorted((ROOT / "tritonnb").rglob("*.py"))
     if ">>>" in path.read_text()
+]
+#: The functions and classes of `import tritonnb`, and what packages add to recordings, results and handles.
+PUBLIC = [
+    *(
+        f"{value.__module__}:{value.__qualname__}"
+        for value in (getattr(tnb, name) for name in dir(tnb) if not name.startswith("_"))
+        if callable(value) and not (isinstance(value, type) and issubclass(value, Exception))
+    ),
+    *(
+        accessor.target
+        for accessors in ACCESSORS.values()
+        for name, accessor in accessors.items()
+        if not name.startswith("_")
+    ),
 ]
 
 
@@ -23,6 +40,16 @@ MODULES = [
 def test_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name.removesuffix(".__init__"))
     assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC)))
+def test_public_function_or_class_has_an_example(name: str) -> None:
+    module, _, function = name.partition(":")
+    path = ROOT / module.replace(".", "/")
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    *_, definition = (node for node in tree.body if getattr(node, "name", "") == function)
+    assert isinstance(definition, (ast.FunctionDef, ast.ClassDef))
+    assert ">>>" in (ast.get_docstring(definition) or "")
 
 
 def raised(path: Path) -> Iterator[tuple[str, str]]:

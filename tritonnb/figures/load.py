@@ -85,6 +85,32 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     ------
     InvalidArgumentError
         If no request was answered by several tokens.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import tritonnb as tnb
+    >>> model = Path(tempfile.mkdtemp()) / "count"
+    >>> (model / "1").mkdir(parents=True)
+    >>> _ = (model / "config.pbtxt").write_text('''backend: "python"
+    ... input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+    ... model_transaction_policy { decoupled: true }''')
+    >>> _ = (model / "1" / "model.py").write_text('''
+    ... import triton_python_backend_utils as pb_utils
+    ... class TritonPythonModel:
+    ...     def execute(self, requests):
+    ...         for request in requests:
+    ...             x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    ...             sender = request.get_response_sender()
+    ...             for number in range(4):
+    ...                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x + number)]))
+    ...             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    ... ''')
+    >>> with tnb.Server(model.parent, port=0) as server:
+    ...     result = tnb.load(server["count"], clients=1, requests=3).wait()
+    >>> result.plot_tokens().alt[:54]
+    'Cumulative distributions of the times of 3 generations'
     """
     times = result.token_times
     ax = axes_for(ax, 3.2, describe_tokens(times))

@@ -55,7 +55,21 @@ def describe(twin: Twin) -> str:
 
 @with_short_traceback
 def draw_verification(verification: Verification, ax: Axes | None = None) -> Figure:
-    """Draw each measured figure and the predicted range, as multiples of the predicted value."""
+    """Draw each measured figure and the predicted range, as multiples of the predicted value.
+
+    Examples
+    --------
+    >>> import time, tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=4, dynamic_batching={})
+    ...     def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         time.sleep(0.002)
+    ...         return X
+    ...     recording = tnb.load(server["sleeps"], rate=100, arrivals="poisson", requests=60).wait().recording
+    ...     result = recording.twin().verify(server["sleeps"], max_queue_delay_microseconds=2000)
+    >>> [label.get_text() for label in result.plot().axes[0].get_yticklabels()][:2]
+    ['latency p50 ms', 'latency p95 ms']
+    """
     ax = axes_for(ax, 2.6, repr(verification))
     measured, prediction = verification.measured, verification.prediction
     for place, (name, value) in enumerate(measured.items()):

@@ -11,7 +11,6 @@ import contextlib
 import html
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +28,7 @@ from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.draft_preview import DraftPreview
 from tritonnb.notebook.field_help import schema
+from tritonnb.notebook.file_snapshot import FileSnapshot
 from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import StaticFallback
 from tritonnb.notebook.widget_files import javascript, stylesheet
@@ -60,6 +60,18 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     -------
     ConfigEditor
         A widget. Every call returns the same widget until it is closed.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     editor = server["double"].edit()
+    ...     editor.set_field("dynamic_batching.max_queue_delay_microseconds", 500)
+    ...     editor.apply()
+    'in place'
     """
     server = model.server
     return open_editors.open(
@@ -67,24 +79,6 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
         model.name,
         lambda: ConfigEditor(model, server.call(server.engine.reconfiguration.config_path, model.name)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _FileSnapshot:
-    """The content of a file when it was last read."""
-
-    text: str | None
-    stamp: tuple[int, int] | None
-
-    @classmethod
-    def read(cls, path: Path | None) -> _FileSnapshot:
-        try:
-            assert path is not None
-            status = path.stat()
-            text = path.read_text("utf-8", "replace")  # universal newlines, as in a browser
-            return cls(text, (status.st_mtime_ns, status.st_size))
-        except (OSError, AssertionError):
-            return cls(None, None)
 
 
 class ConfigEditor(StaticFallback, anywidget.AnyWidget):
@@ -121,7 +115,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def __init__(self, model: Model, path: Path | None) -> None:
         self._handle: Model | None = model
         self._path = path
-        self._file = _FileSnapshot.read(self._path)
+        self._file = FileSnapshot.read(self._path)
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._not_saved: str | None = None
@@ -267,7 +261,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def _poll(self) -> None:
         """Detect changes of the file and of the running configuration that were made elsewhere."""
         self._drafts.refresh()
-        snapshot = _FileSnapshot.read(self._path)
+        snapshot = FileSnapshot.read(self._path)
         if snapshot.stamp != self._file.stamp:
             outside = snapshot.text != self._file.text and snapshot.text != self.text
             self._file = snapshot
@@ -336,12 +330,12 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
                 "nevertheless."
             )
         backup = write_text(self._path, text)
-        self._file = _FileSnapshot.read(self._path)
+        self._file = FileSnapshot.read(self._path)
         previous = "" if backup is None else f" The previous text is in {backup.name}."
         self._show_outcome("good", f"Saved to {self._path.name}.{previous}")
 
     def _take_file(self) -> None:
-        self._file = _FileSnapshot.read(self._path)
+        self._file = FileSnapshot.read(self._path)
         self.status = {**self.status, "outside": False}
         if self._file.text is not None:
             self.text = self._file.text

@@ -33,6 +33,11 @@ def dashboard(remote: Remote) -> ReplicasView:
     ------
     InvalidArgumentError
         If the server is not a deployment, or the connection is over gRPC.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> tnb.scale("model_repository", replicas=2).connect().dashboard()  # doctest: +SKIP
     """
     remote.require_open()
     return ReplicasView(remote)

@@ -94,7 +94,15 @@ class Comparison:
     names: tuple[str, str] = ("before", "after")
 
     def table(self) -> list[tuple[str, float, float]]:
-        """Return the compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`."""
+        """Return the compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+        >>> recording.what_if(max_batch_size=8).table()[2]
+        ('batches', 3, 2)
+        """
         before, after = self.before.summary(), self.after.summary()
         return [(name, before[name], after[name]) for name in self._measures]
 
@@ -131,7 +139,15 @@ class Comparison:
         return "the batches are the same"
 
     def changed_batches(self) -> tuple[set[int], set[int]]:
-        """Return the numbers of the batches, before and after, whose requests form no batch in the other run."""
+        """Return the numbers of the batches, before and after, whose requests form no batch in the other run.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+        >>> recording.what_if(max_batch_size=8).changed_batches()
+        ({2, 3}, {2})
+        """
         if not self._have_the_same_arrivals:
             return set(), set()
         by_members = [

@@ -84,6 +84,13 @@ class Recording(RecordedEvents):
         ------
         InvalidArgumentError
             If ``start_ms`` is not before ``end_ms``.
+
+        Examples
+        --------
+        >>> from tritonnb import constant, fixed, simulate
+        >>> recording = simulate("max_batch_size: 4", constant(100, 1), fixed(5))
+        >>> len(recording.requests), len(recording.between(0, 500).requests)
+        (100, 51)
         """
         return excerpt(self, start_ms, end_ms)
 
@@ -181,6 +188,13 @@ class Recording(RecordedEvents):
         ------
         InvalidArgumentError
             If the recording is not of exactly one model (see `for_model`), or a field does not exist.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+        >>> [batch.size for batch in recording.what_if(max_batch_size=8).after.batches]
+        [1, 7]
         """
         from tritonnb.recording.what_if import what_if
 
@@ -206,6 +220,13 @@ class Recording(RecordedEvents):
         ------
         InvalidArgumentError
             If no such request ran, or the recording has no configuration of its model.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> recording = simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1)] * 8, fixed(10))
+        >>> recording.blame().parts
+        {'instances_busy': 10000000, 'earlier_requests': 10000000, 'compute_infer': 10000000}
         """
         return blame(self, request, service)
 

@@ -123,6 +123,12 @@ class Worksheet:
         ------
         InvalidArgumentError
             If it is neither a string nor a list, or names a request that does not exist.
+
+        Examples
+        --------
+        >>> sheet = Worksheet("max_batch_size: 8 dynamic_batching { }", [Arrival(ms=0), Arrival(ms=2, rows=3)], 10)
+        >>> sheet.check("A B")
+        2 of 2 batches correct. All batches are as the scheduler forms them.
         """
         batches, total = self._read(answer), len(self.batches)
         mistake = self._first_mistake(batches)
