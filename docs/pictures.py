@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tritonnb import fixed, simulate
 from tritonnb.figures.picture import Picture
-from tritonnb.figures.scale import SPACE
 
 THIRD = 50_000 / 3
 ARRIVALS = [(0, 4), (0, 2), (THIRD, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
@@ -35,8 +34,9 @@ def main() -> None:
         totals.append(f"{title}: {total:.0f} ms")
         axes.set_title(totals[-1], loc="left", fontsize=10)
         axes.set_xlim(-4, 256)
+    for axes in panels[:-1]:
         axes.set_xlabel("")
-    panels[-1].set_xlabel(f"ms{3 * SPACE} box: a batch, as high as its share of max_batch_size 8", fontsize=8)
+        axes.get_legend().remove()
     figure.alt = f"The same five requests under three configurations. {'; '.join(totals)}."
     (Path(__file__).parent / "batches.svg").write_text(figure.svg(), encoding="utf-8")
 

@@ -6,20 +6,24 @@ last token is hatched. The number of waiting prompts is drawn above.
 
 from __future__ import annotations
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.figures.palette import INK, LIGHT, NULL, PAPER, QUEUE, series, tint
+from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, QUEUE, series, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import (
     SPACE,
     TimeScale,
     box,
+    draw_legend,
     duration,
+    label_time_axis,
     name_lanes,
     panel_above,
-    set_time_label,
     strip_spines,
 )
 from tritonnb.recording.generations import Generation, idle_share, token_times_of
@@ -41,9 +45,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     _draw_ends(ax, scale, generations, lanes)
     name_lanes(ax, {y: f"{instance} {_place(rec)} {lane}" for (instance, lane), y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
-    hatched = "; hatched: idle until the batch ends" if any(map(_is_idle, generations)) else ""
-    legend = f"cell: a step; solid: the prompt is read; thick edge: last token{hatched}"
-    set_time_label(ax, scale.unit, legend)
+    label_time_axis(ax, scale)
+    draw_legend(ax, _marks(generations))
     strip_spines(ax)
     _draw_waiting(ax, scale, generations)
     return ax
@@ -70,6 +73,18 @@ def describe(rec: Recording) -> str:
 
 def _place(rec: Recording) -> str:
     return "slot" if any(batch.slots for batch in rec.batches) else "place"
+
+
+def _marks(generations: list[Generation]) -> list[Artist]:
+    """Return the entries of the legend."""
+    marks: list[Artist] = [
+        Patch(facecolor=tint(GREY, 0.95), label="step that reads the prompt"),
+        Patch(facecolor=tint(GREY, 0.35), edgecolor=GREY, label="step"),
+        Line2D([], [], color=INK, marker="|", markeredgewidth=2.2, linewidth=0, label="last token"),
+    ]
+    if any(map(_is_idle, generations)):
+        marks.append(Patch(facecolor=PAPER, edgecolor=NULL, hatch="////", label="idle until the batch ends"))
+    return marks
 
 
 def _is_idle(generation: Generation) -> bool:

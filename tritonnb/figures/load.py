@@ -125,7 +125,7 @@ def draw_tokens(result: LoadResult, ax: Axes | None = None) -> Figure:
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
     ax.set_ylim(0, 103)
-    ax.set_xlabel(f"ms (logarithmic), n = {times.count:,} generations", fontsize=8)
+    ax.set_xlabel(f"time (ms, logarithmic), n = {times.count:,} generations", fontsize=8)
     ax.set_ylabel("generations (%)", fontsize=8)
     ax.legend(fontsize=8, frameon=False, loc="best")
     strip_spines(ax, keep="bottom left")

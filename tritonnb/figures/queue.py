@@ -15,7 +15,15 @@ from matplotlib.ticker import MaxNLocator
 
 from tritonnb.figures.palette import COMPUTE, PAPER, QUEUE, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, set_time_label, strip_spines
+from tritonnb.figures.scale import (
+    TimeScale,
+    draw_empty,
+    draw_legend,
+    duration,
+    label_time_axis,
+    panel_above,
+    strip_spines,
+)
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.waits import queue_depth, visible_waits
 from tritonnb.scheduling.reasons import pluralize
@@ -34,13 +42,14 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     times, depths = queue_depth(visible_waits(rec))
     width_ns = _column_width(rec, times)
     if width_ns:
-        _draw_columns(ax, scale, *depth_columns(times, depths, scale.begin_ns, scale.end_ns, width_ns))
+        columns = depth_columns(times, depths, scale.begin_ns, scale.end_ns, width_ns)
+        _draw_columns(ax, scale, *columns, duration(width_ns))
     else:
         xs = [scale.at(time_ns) for time_ns in times]
         ax.fill_between(xs, depths, step="post", color=tint(QUEUE, 0.3), linewidth=0)
         ax.step(xs, depths, where="post", color=QUEUE, linewidth=0.8)
     ax.set_ylabel("requests waiting", fontsize=8)
-    set_time_label(ax, scale.unit, f"line: deepest of {duration(width_ns)}; filled: mean" if width_ns else "")
+    label_time_axis(ax, scale)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
@@ -113,10 +122,12 @@ def _draw_columns(
     edges: npt.NDArray[np.int64],
     deepest: npt.NDArray[np.int64],
     mean: npt.NDArray[np.float64],
+    width: str,
 ) -> None:
     positions = [scale.at(edge) for edge in edges]
-    ax.stairs(mean, positions, fill=True, color=tint(QUEUE, 0.3), linewidth=0)
-    ax.stairs(deepest, positions, color=QUEUE, linewidth=0.8)
+    filled = ax.stairs(mean, positions, fill=True, color=tint(QUEUE, 0.3), linewidth=0, label=f"mean of {width}")
+    line = ax.stairs(deepest, positions, color=QUEUE, linewidth=0.8, label=f"deepest of {width}")
+    draw_legend(ax, [line, filled])
 
 
 def _queue_and_compute(ax: Axes, rec: Recording, scale: TimeScale) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import offset_copy
 from mpl_toolkits.axes_grid1 import make_axes_locatable
 
 from tritonnb.recording.recording import Recording
@@ -18,8 +20,10 @@ _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
 _POINTS_PER_INCH = 72.0
 #: Separates labels from marks: ordinary spaces at their ends disappear in SVG.
 SPACE = "\u00a0"
-#: Maximum number of characters of a lane name, and of a line of the legend.
-_NAME, _LEGEND = 32, 130
+#: Maximum number of characters of a lane name, and of a row of the legend, where a mark is as wide as some characters.
+_NAME, _LEGEND, _MARK = 32, 140, 6
+#: The distance of the legend from the time axis, in points.
+_BELOW = -27
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +107,25 @@ def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
     ax.set_yticks(list(names), shown)
 
 
-def set_time_label(ax: Axes, unit: str, legend: str) -> None:
-    """Label the time axis with its unit, followed by the legend of the marks."""
-    ax.set_xlabel(textwrap.fill(f"{unit}{3 * SPACE} {legend}", _LEGEND), fontsize=8)
+def label_time_axis(ax: Axes, scale: TimeScale) -> None:
+    """Label the time axis with its unit."""
+    ax.set_xlabel(f"time ({scale.unit})", fontsize=8)
+
+
+def draw_legend(ax: Axes, marks: Sequence[Artist]) -> None:
+    """Explain marks by their labels, below the time axis."""
+    lengths = [len(str(mark.get_label())) + _MARK for mark in marks]
+    columns = next((n for n in range(len(marks), 1, -1) if _legend_width(lengths, n) <= _LEGEND), 1)
+    figure = ax.get_figure(root=True)
+    place = offset_copy(ax.transAxes, figure, y=_BELOW, units="points")
+    ax.legend(
+        handles=marks, fontsize=7.5, frameon=False, ncols=columns, columnspacing=1.6, borderpad=0,
+        loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=place,
+    )  # fmt: skip
+
+
+def _legend_width(lengths: Sequence[int], columns: int) -> int:
+    return sum(max(column) for column in np.array_split(lengths, columns))
 
 
 def draw_empty(ax: Axes) -> Axes:

@@ -7,15 +7,28 @@ sequence; hatched boxes are null requests, the padding of the direct strategy.
 from __future__ import annotations
 
 from statistics import median
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.figures.palette import GREY, INK, LIGHT, NULL, PAPER, REFUSAL, series, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import SPACE, TimeScale, box, duration, name_lanes, set_time_label, strip_spines
+from tritonnb.figures.scale import (
+    SPACE,
+    TimeScale,
+    box,
+    draw_legend,
+    duration,
+    label_time_axis,
+    name_lanes,
+    strip_spines,
+)
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, number_sequences
 from tritonnb.scheduling.reasons import pluralize
@@ -56,12 +69,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
     name_lanes(ax, ticks)
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
-    set_time_label(
-        ax,
-        scale.unit,
-        "band: sequence in the slot; triangle: arrival of a request; box: execution of its n-th request "
-        f"(thick left edge: START, thick right edge: END){_padding_words(rec, line)}",
-    )
+    label_time_axis(ax, scale)
+    draw_legend(ax, _marks(rec, line))
     strip_spines(ax)
     return ax
 
@@ -119,12 +128,17 @@ def _lanes(rec: Recording) -> _Lanes:
     return lanes
 
 
-def _padding_words(rec: Recording, line: float) -> str:
-    return (
-        f"; {'hatched' if line else 'grey'}: null request"
-        if any(None in batch.requests for batch in rec.batches)
-        else ""
-    )
+def _marks(rec: Recording, line: float) -> list[Artist]:
+    """Return the entries of the legend."""
+    edges = "thick left edge: START, thick right edge: END"
+    marks: list[Artist] = [
+        Patch(facecolor=tint(GREY, 0.22), label="sequence in the slot"),
+        Line2D([], [], color=GREY, marker="^", linewidth=0, markersize=4, label="arrival of a request"),
+        Patch(facecolor=tint(GREY, 0.65), edgecolor=GREY, label=f"execution of its n-th request, {edges}"),
+    ]
+    if any(None in batch.requests for batch in rec.batches):
+        marks.append(Patch(**_null_style(line), label="null request"))
+    return marks
 
 
 def _line_width(ax: Axes, scale: TimeScale, rec: Recording) -> float:
@@ -198,13 +212,16 @@ def _draw_batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, lin
         elif len(heights) > 1:
             links.append([(left, min(heights)), (left, max(heights))])
             dots += [(left, y) for y in heights]
-    hatch, face = ("////", PAPER) if line else (None, tint(NULL, 0.4))
-    padding = PolyCollection(nulls, facecolors=face, edgecolors=NULL, hatch=hatch, linewidths=0.8 * line, zorder=3)
-    ax.add_collection(padding)
+    ax.add_collection(PolyCollection(nulls, zorder=3, **_null_style(line)))
     ax.add_collection(PolyCollection(frames, facecolors="none", edgecolors=INK, linewidths=0.9 * line, zorder=6))
     ax.add_collection(LineCollection(links, colors=INK, linewidths=0.9, zorder=6))
     if dots:
         ax.scatter([x for x, _ in dots], [y for _, y in dots], s=12, color=INK, zorder=7)
+
+
+def _null_style(line: float) -> dict[str, Any]:
+    hatch, face = ("////", PAPER) if line else (None, tint(NULL, 0.4))
+    return {"facecolor": face, "edgecolor": NULL, "hatch": hatch, "linewidth": 0.8 * line}
 
 
 def _is_direct(rec: Recording, model: str) -> bool:

@@ -90,7 +90,7 @@ class StatisticsPlot:
         ax.plot([whole, whole], [-0.5, 0.5], color=INK, linewidth=1.5, label=f"whole request {whole:.2f} ms")
         ax.set_yticks([])
         ax.set_ylim(-0.6, 1.6)
-        ax.set_xlabel(f"ms (mean of {count} requests)", fontsize=8)
+        ax.set_xlabel(f"time (ms, mean of {count} requests)", fontsize=8)
         ax.legend(fontsize=7.5, frameon=False, ncols=5, loc="upper left")
         strip_spines(ax)
         return figure_of(ax)

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, PAPER, series, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, name_lanes, set_time_label, strip_spines
+from tritonnb.figures.scale import (
+    TimeScale,
+    box,
+    draw_empty,
+    draw_legend,
+    duration,
+    label_time_axis,
+    name_lanes,
+    strip_spines,
+)
 from tritonnb.recording.recording import Recording
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
@@ -39,8 +50,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         _draw_waits(ax, scale, rec, instance, y, numbers)
     name_lanes(ax, {y: instance for instance, y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
-    legend = "box: execution; colour and number: request of the ensemble; line below: waiting request of a step"
-    set_time_label(ax, scale.unit, legend)
+    label_time_axis(ax, scale)
+    executed = Patch(facecolor=tint(GREY, 0.6), label="execution, colour and number: request of the ensemble")
+    draw_legend(ax, [executed, Line2D([], [], color=GREY, linewidth=1.2, label="waiting request of a step")])
     strip_spines(ax)
     return ax
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from tritonnb.figures.palette import COMPUTE, GREY, INK, LIGHT, PAPER, QUEUE, REFUSAL, priority, series, tint
 from tritonnb.figures.picture import axes_for
@@ -19,9 +21,10 @@ from tritonnb.figures.scale import (
     TimeScale,
     box,
     draw_empty,
+    draw_legend,
     duration,
+    label_time_axis,
     name_lanes,
-    set_time_label,
     strip_spines,
 )
 from tritonnb.recording.batches import Batch
@@ -69,8 +72,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    set_time_label(ax, scale.unit, _legend(rec, has_short_labels))
-    _priority_legend(ax, levels)
+    label_time_axis(ax, scale)
+    draw_legend(ax, _marks(rec, has_short_labels, levels))
     strip_spines(ax)
     return ax
 
@@ -229,21 +232,14 @@ def _priority_colours(rec: Recording, waits: list[Wait]) -> dict[int, str]:
     return {level: priority(levels[level], count) for level in sorted(levels)}
 
 
-def _legend(rec: Recording, has_short_labels: bool) -> str:
-    words = "box: batch, height: share of max_batch_size"
-    if has_short_labels:
-        words += " (label: requests/rows)"
+def _marks(rec: Recording, has_short_labels: bool, levels: Mapping[int, str]) -> list[Artist]:
+    """Return the entries of the legend."""
+    label = "batch, height: share of max_batch_size" + (", label: requests/rows" if has_short_labels else "")
+    marks: list[Artist] = [Patch(facecolor=tint(COMPUTE, 0.45), label=label)]
     if any(size < full for full, preferred in map(rec.sizes_of, rec.instances) for size in preferred):
-        words += "; dashed: preferred sizes"
-    if any(wait.refused for wait in waits_of(rec)):
-        words += "; ×: refused"
-    return words
-
-
-def _priority_legend(ax: Axes, levels: Mapping[int, str]) -> None:
+        marks.append(Line2D([], [], color=GREY, linewidth=0.6, linestyle=(0, (4, 4)), label="preferred size"))
     names = {color: f"priority {level}" if level else "default priority" for level, color in levels.items()}
-    handles = [Line2D([], [], color=color, linewidth=3, label=name) for color, name in names.items()]
-    if handles:
-        ax.legend(
-            handles=handles, fontsize=7.5, frameon=False, ncols=len(handles), loc="lower right", bbox_to_anchor=(1, 1)
-        )
+    marks += [Line2D([], [], color=color, linewidth=3, label=name) for color, name in names.items()]
+    if any(wait.refused for wait in waits_of(rec)):
+        marks.append(Line2D([], [], color=REFUSAL, marker="x", linewidth=0, label="refused"))
+    return marks
