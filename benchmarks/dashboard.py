@@ -2,9 +2,11 @@
 
 ``python -m benchmarks.dashboard --minutes 30`` opens a dashboard in Chromium at 200 requests per second. Every half
 minute it prints the kernel's resident memory, the page's JavaScript heap after a garbage collection, its number of DOM
-nodes, the processor time of all processes of Chromium as a share of one core, and the rate of messages and bytes that
-the browser received. ``--view watch`` opens a batch view alone, ``--rate`` and ``--service-ms`` are of the traffic and
-of the model. Targets: at most 25 % of a core at 200 requests per second, and memory that does not grow.
+nodes, the processor time of all processes of Chromium as a share of one core, the rate of messages and bytes that the
+browser received, and the number and longest duration of the page's tasks above 50 ms. After the table, it prints what
+ran in frames with such tasks. ``--view watch`` opens a batch view alone, ``--rate`` and ``--service-ms`` are of the
+traffic and of the model. Targets: at most 25 % of a core at 200 requests per second, memory that does not grow, and no
+task above 50 ms.
 """
 
 from __future__ import annotations
@@ -35,6 +37,20 @@ traffic = tnb.load(server["model"], rate={rate}, arrivals="poisson", record=Fals
 """
 VIEWS = {"dashboard": "server.dashboard('model')", "watch": "server['model'].watch()"}
 MEMORY = 'print(open("/proc/self/statm").read().split()[1], server["model"].stats()["inference_count"])'
+#: After this time, JupyterLab has been loaded, and the view is drawn.
+SETTLED_MS = 5000
+OBSERVE = """() => {
+  window.long = { tasks: [], frames: [] };
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) long.tasks.push(duration);
+  }).observe({ type: "longtask" });
+  new PerformanceObserver((list) => {
+    for (const { startTime, duration, blockingDuration, scripts } of list.getEntries()) {
+      const parts = scripts.map((script) => `${Math.round(script.duration)} ms ${script.invoker}`).join(", ");
+      if (blockingDuration) long.frames.push(`${Math.round(startTime)}: ${Math.round(duration)} ms: ${parts}`);
+    }
+  }).observe({ type: "long-animation-frame" });
+}"""
 
 
 def main() -> None:
@@ -59,8 +75,11 @@ def main() -> None:
         page = NotebookPage(browser_page, lab, write_notebook(lab, "view", serve, VIEWS[options.view]))
         page.run_all()
         page.output(1).locator(".tnb-batch-view").wait_for()
-        print("minute  kernel MB  heap MB  nodes  browser %  messages/s  kB/s  requests", flush=True)
+        browser_page.wait_for_timeout(SETTLED_MS)
+        browser_page.evaluate(OBSERVE)
+        print("minute  kernel MB  heap MB  nodes  browser %  messages/s  kB/s  requests  tasks  longest", flush=True)
         measure(page, received, options.minutes, options.interval)
+        print("\n".join(browser_page.evaluate("long.frames")))
         browser.close()
         lab.close()
 
@@ -86,6 +105,7 @@ def measure(page: NotebookPage, received: ReceivedMessages, minutes: float, inte
         page.browser_page.wait_for_timeout(1000 * interval_s)
         now = time.monotonic()
         used_s = browser_cpu_s() - used_s
+        tasks = page.browser_page.evaluate("long.tasks.splice(0)")
         session.send("HeapProfiler.collectGarbage")
         counts = {metric["name"]: metric["value"] for metric in _metrics(session)}
         pages, requests = map(int, page.execute(MEMORY).split())
@@ -98,6 +118,8 @@ def measure(page: NotebookPage, received: ReceivedMessages, minutes: float, inte
             f"{(received.messages - messages) / (now - last):10.1f}",
             f"{(received.bytes - size) / (now - last) / 1e3:4.1f}",
             f"{requests:8}",
+            f"{len(tasks):5}",
+            f"{max(tasks, default=0):7.0f}",
         ]
         print("  ".join(row), flush=True)
 
