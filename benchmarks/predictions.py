@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 import tritonnb as tnb
 from benchmarks import servers
 from benchmarks.recordings import Setup
 from benchmarks.tables import table
 from tritonnb.client.model import Model
+from tritonnb.figures.picture import Picture
 from tritonnb.profile.verify import COMPARED, Verification
 from tritonnb.recording.prediction import SHARE
 from tritonnb.recording.twin import Twin
@@ -85,7 +83,7 @@ def describe(figures: dict[str, Any]) -> str:
 
 def draw(rows: list[dict[str, Any]]) -> None:
     """Draw a point for each configuration and figure to *docs/parity.svg*."""
-    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    figure = Picture(figsize=(10, 3.4), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(TARGETS)), TARGETS, strict=True):
         for model in dict.fromkeys(row["model"] for row in rows):
             pairs = [(row[name]["measured"], row[name]["predicted"]) for row in rows if row["model"] == model]
@@ -94,8 +92,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
         axes.plot((low, high), (low, high), color="0.6", linewidth=1)
         axes.set(title=name, xlabel="measured", ylabel="predicted")
     axes.legend(fontsize="small")
-    with rc_context({"svg.hashsalt": PICTURE.name}):  # the same file for the same figures
-        figure.savefig(PICTURE, metadata={"Date": None})
+    PICTURE.write_text(figure.svg_for_both_themes(), encoding="utf-8")
 
 
 def scatter(rows: list[dict[str, Any]], name: str) -> float:

@@ -38,7 +38,7 @@ def main() -> None:
         axes.set_xlabel("")
         axes.get_legend().remove()
     figure.alt = f"The same five requests under three configurations. {'; '.join(totals)}."
-    (Path(__file__).parent / "batches.svg").write_text(figure.svg(), encoding="utf-8")
+    (Path(__file__).parent / "batches.svg").write_text(figure.svg_for_both_themes(), encoding="utf-8")
 
 
 if __name__ == "__main__":

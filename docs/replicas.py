@@ -66,7 +66,7 @@ def main() -> None:
     throughput.set_yscale("log")
     latency.set_ylim(bottom=0)
     figure.alt = f"Simulated replicas, 99th percentile and throughput. {'; '.join(texts)}."
-    (Path(__file__).parent / "replicas.svg").write_text(figure.svg(), encoding="utf-8")
+    (Path(__file__).parent / "replicas.svg").write_text(figure.svg_for_both_themes(), encoding="utf-8")
 
 
 if __name__ == "__main__":

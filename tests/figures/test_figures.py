@@ -7,6 +7,7 @@ import re
 from itertools import pairwise
 from threading import Thread
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from matplotlib import rc_context, rcParams, style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgb
+from matplotlib.colors import same_color, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
@@ -202,6 +203,16 @@ def test_text_descriptions_of_figures_state_their_numbers(guide: tnb.Recording, 
     assert "2 batches of 8 rows, 50.0 ms" in guide.plot.alt("batch_sizes")
     assert f"latency of {len(busy.requests)} requests" in busy.plot.alt("latency")
     assert "a request waits" in busy.plot.alt("queue")
+
+
+def test_picture_for_both_themes_shows_the_drawing_of_the_theme(guide: tnb.Recording) -> None:
+    figure = guide.plot.timeline()
+    root = ElementTree.fromstring(figure.svg_for_both_themes())
+    light, dark = root.findall("{*}g")
+    assert [group.get("class") for group in (light, dark)] == ["tnb-on-light", "tnb-on-dark"]
+    for group, paper in ((light, PAPER), (dark, DARK[PAPER])):
+        assert f"fill: {paper.lower()}" in ElementTree.tostring(group, encoding="unicode").lower()
+    assert same_color(figure.get_facecolor(), PAPER)  # again
 
 
 def test_unknown_figure_is_named(guide: tnb.Recording) -> None:

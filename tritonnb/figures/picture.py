@@ -32,6 +32,9 @@ _STYLE = "<style>{pages} {{ display: inline !important; }} {hidden} {{ display: 
     pages=", ".join(f"{page} img.tnb-on-dark" for page in DARK_PAGES),
     hidden=", ".join(f"{page} img.tnb-on-dark ~ img.tnb-on-light" for page in DARK_PAGES),
 )
+#: The same for the two drawings in one SVG document.
+_SVG_STYLE = """<style>.tnb-on-dark { display: none; } @media (prefers-color-scheme: dark) {
+  .tnb-on-dark { display: inline; } .tnb-on-light { display: none; } }</style>"""
 #: Larger SVG documents, in bytes, are shown as PNG.
 _LARGEST_SVG = 300_000
 
@@ -72,6 +75,18 @@ class Picture(Figure):
         head = text.index(">", start) + 1
         opened = text[start:head].replace("<svg ", '<svg role="img" ', 1)
         return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
+
+    def svg_for_both_themes(self) -> str:
+        """Return an SVG document with two drawings, of which browsers show the one for the theme of the page."""
+        light = self.svg()
+        with on_dark(self):
+            dark = self.svg()
+        body = light.index("</title>") + len("</title>")
+        drawings = [
+            f'<g class="tnb-on-{theme}">{drawing[body : drawing.rindex("</svg>")]}</g>'
+            for theme, drawing in (("light", light), ("dark", dark))
+        ]
+        return f"{light[:body]}{_SVG_STYLE}{''.join(drawings)}</svg>\n"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Json:
         png = base64.b64encode(self._png()).decode()
