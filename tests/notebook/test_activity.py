@@ -81,9 +81,9 @@ def test_failed_requests_are_in_tiles_charts_and_list(server: Server) -> None:
     monitor.close()
 
 
-def post(route: str, body: bytes) -> Callable[[Server], None]:
+def post(path: str, body: bytes) -> Callable[[Server], None]:
     def send(server: Server) -> None:
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/fails/{route}", body).close()
+        urllib.request.urlopen(f"{server.url}/{path}", body).close()
 
     return send
 
@@ -96,9 +96,12 @@ def call_over_grpc(server: Server) -> None:
 #: Requests that are refused before they reach the scheduler.
 INVALID: list[Callable[[Server], Any]] = [
     lambda server: server["fails"](X=[[1.0, 2.0]]),
-    post("infer", b"{"),
-    post("infer", b'{"inputs": [{"name": "Y", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}'),
-    post("generate", b"{"),
+    post("v2/models/fails/infer", b"{"),
+    post("v2/models/fails/infer", b'{"inputs": [{"name": "Y", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}'),
+    post("v2/models/fails/generate", b"{"),
+    post("v1/completions", b'{"model": "fails", "max_tokens": 0}'),
+    post("v1/chat/completions", b'{"model": "fails", "messages": [{"role": "user", "content": "a"}]}'),
+    post("v1/embeddings", b'{"model": "fails"}'),
     call_over_grpc,
 ]
 
@@ -115,8 +118,9 @@ def test_requests_refused_before_the_queue_count_as_lost_in_every_view(server: S
     (tile,) = (tile for tile in monitor.tiles("fails") if tile["label"] == "errors")
     assert rec.summary()["refused"] == len(rec.refused) == len(INVALID)
     assert sum(monitor.series("fails")["errors"]) == len(INVALID)
-    assert (tile["value"], tile["level"]) == ("1", "error")
-    assert tile["note"].startswith("83 % of the requests were refused: ")
+    assert (tile["value"], tile["level"]) == (f"{len(INVALID) / RECENT:.3g}", "error")
+    share = 100 * len(INVALID) / (len(INVALID) + 1)
+    assert tile["note"].startswith(f"{share:.0f} % of the requests were refused: ")
     assert len(tile["note"]) < 200
     assert monitor.models()[0]["problem"] == tile["note"]
     view.refresh_last_state()
@@ -125,6 +129,15 @@ def test_requests_refused_before_the_queue_count_as_lost_in_every_view(server: S
     assert server["fails"].stats()["inference_stats"]["fail"]["count"] == 0  # as Triton
     view.close()
     monitor.close()
+
+
+@pytest.mark.parametrize(
+    "body", [b"[", b"[]", b"{}", b'{"model": ["fails"]}', b'{"model": "other"}'], ids=lambda body: body.decode()
+)
+def test_openai_requests_that_name_no_loaded_model_are_not_in_the_recording(server: Server, body: bytes) -> None:
+    with server.record() as rec, pytest.raises(urllib.error.HTTPError):
+        post("v1/completions", body)(server)
+    assert rec.refused == []
 
 
 def test_all_views_of_a_server_share_numbers_and_release_them(server: Server) -> None:

@@ -201,7 +201,10 @@ class ModelHandler(OpenAiHandler):
 
 
 class _Inference(OpenAiHandler):
-    """The base class of handlers that run a model: requests of a disconnected client are cancelled."""
+    """The base class of handlers that run a model.
+
+    Requests of a disconnected client are cancelled; an invalid request is an event of the model that it names.
+    """
 
     _pending: PendingRequests | None = None
     _is_disconnected = False
@@ -218,6 +221,23 @@ class _Inference(OpenAiHandler):
         self._is_disconnected = True
         if self._pending is not None:
             self._pending.cancel()
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        """Respond with the exception that was raised (Tornado's interface)."""
+        error = details.get("exc_info", (None, None, None))[1]
+        # The model itself reports requests that were submitted.
+        if self._pending is None and isinstance(error, OpenAiError) and error.status == HTTPStatus.BAD_REQUEST:
+            served = self._named_model()
+            if served is not None:
+                served.report_refusal(InvalidArgumentError(error.message))
+        super().write_error(status_code, **details)
+
+    def _named_model(self) -> ServedModel | None:
+        """Return the model that the body names, if the body can be read that far."""
+        try:
+            return self.engine.model(json.loads(self.request.body)["model"])
+        except (ValueError, RecursionError, TypeError, KeyError, TritonError):
+            return None
 
     def on_finish(self) -> None:
         """Called when the response is complete (Tornado's interface)."""
