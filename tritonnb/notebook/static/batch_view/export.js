@@ -26,6 +26,15 @@ function perfettoTrace(timeline) {
   return JSON.stringify({ traceEvents: events, displayTimeUnit: "ms" });
 }
 
+// Save what a view shows as "svg" or "png", or its batches as a "trace".
+function saveView(view, kind) {
+  const name = view.timeline.meta.model ?? "batches";
+  const save = (suffix, content, type) => download(`${name}.${suffix}`, new Blob([content], { type }));
+  if (kind === "svg") save("svg", view.svg(), "image/svg+xml");
+  else if (kind === "png") view.canvas.toBlob((blob) => download(`${name}.png`, blob));
+  else save("perfetto.json", perfettoTrace(view.timeline), "application/json");
+}
+
 function download(name, blob) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
@@ -36,4 +45,4 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-export { download, perfettoTrace };
+export { perfettoTrace, saveView };

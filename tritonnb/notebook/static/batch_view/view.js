@@ -4,7 +4,8 @@ import { followKernel } from "../shared/kernel.js";
 import { BlamePanel } from "./blame.js";
 import { drawTimeline } from "./draw.js";
 import { nextEvent } from "./events.js";
-import { download, perfettoTrace } from "./export.js";
+import { saveView } from "./export.js";
+import { Frames, SILENCE } from "./frames.js";
 import { Ghost } from "./ghosts.js";
 import { listenToKeys, listenToPointer, listenToWheel } from "./input.js";
 import { RIGHT, heightOf } from "./layout.js";
@@ -18,24 +19,19 @@ import { showText } from "./text.js";
 import { Timeline } from "./timeline.js";
 import { TimeWindow } from "./window.js";
 
-// In ms.
-const ANIMATION_TIME = 700; // after a delivery
-const FRAME_INTERVAL = 80;
-const LONGEST_INTERVAL = 250; // texts and lanes change although the picture hardly moves
-const LEAST_MOTION = 2; // px from frame to frame
-const TEXT_INTERVAL = 200;
-const SILENCE = 1000;
+const TEXT_INTERVAL = 200; // ms
 
 class View {
   constructor(model, root) {
     Object.assign(this, { model, root, name: String(Math.random()), closed: false, inSight: null });
-    Object.assign(this, { drawnAt: -Infinity, textUpdatedAt: -Infinity, activeAt: -Infinity });
+    Object.assign(this, { textUpdatedAt: -Infinity, activeAt: -Infinity });
     this.received = new Timeline(); // everything up to now
     this.timeline = this.received; // what is shown: a copy while the view is paused
     this.window = new TimeWindow(model.get("live"));
     Object.assign(this, { cursor: null, selected: null, range: null });
     Object.assign(this, { pointer: null, focus: null, frame: null, colours: null });
     this.pace = new Pace();
+    this.frames = new Frames(this);
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
     root.innerHTML = TEMPLATE;
@@ -71,7 +67,7 @@ class View {
       onSight: (inSight) => this.reportVisibility(inSight),
       onTheme: () => {
         this.colours = null;
-        this.requestFrame();
+        this.frames.request();
       },
       onSize: () => this.draw(),
     });
@@ -86,12 +82,11 @@ class View {
     }
     const { counts, now } = this.received;
     this.received.merge(delivery);
-    clearTimeout(this.silenceTimer);
     if (!delivery.levels) this.pace.received(this.received.now - now);
     const isActive = ["requests", "batches", "refused"].some((name) => this.received.counts[name] !== counts[name]);
     if (isActive && !delivery.levels) this.activeAt = performance.now();
     if (delivery.meta) this.colours = null;
-    this.requestFrame();
+    this.frames.resume();
   }
 
   // The batches under a draft of the configuration, and what it changes.
@@ -136,26 +131,6 @@ class View {
     } else if (!this.window.holds) this.timeline = this.received;
   }
 
-  // Frames are drawn only while something moves, and no more of them than are needed to follow it.
-  requestFrame() {
-    if (this.frameTimer || this.closed) return;
-    const passed = performance.now() - this.drawnAt;
-    const motion = (LEAST_MOTION * this.window.span) / this.drawnWidth;
-    const isMoving = !this.window.holds || this.window.isDue(this.received, this.isSilent, performance.now());
-    const interval = isMoving ? Math.min(Math.max(FRAME_INTERVAL, motion), LONGEST_INTERVAL) : LONGEST_INTERVAL;
-    this.frameTimer = setTimeout(() => requestAnimationFrame(() => this.drawFrame()), interval - passed);
-  }
-
-  drawFrame() {
-    this.frameTimer = null;
-    if (this.closed) return;
-    this.draw();
-    if (!this.window.follow) return;
-    const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (!reducedMotion && this.pace.sinceDelivery < ANIMATION_TIME) this.requestFrame();
-    else if (!this.isSilent) this.silenceTimer = setTimeout(() => this.requestFrame(), SILENCE);
-  }
-
   get end() {
     if (!this.window.follow || this.window.holds || !this.model.get("live")) return this.timeline.now;
     return this.pace.endAt(this.timeline.now);
@@ -195,14 +170,14 @@ class View {
       pin: () => { this.window.pinned = !this.window.pinned; },
       range: () => this.selectRange(this.window.from, this.window.to),
       none: () => Object.assign(this, { cursor: null, selected: null, range: null }),
-      svg: () => this.save("svg", this.svg(), "image/svg+xml"),
-      png: () => this.canvas.toBlob((blob) => download(`${this.fileName}.png`, blob)),
-      trace: () => this.save("perfetto.json", perfettoTrace(this.timeline), "application/json"),
+      svg: () => saveView(this, "svg"),
+      png: () => saveView(this, "png"),
+      trace: () => saveView(this, "trace"),
     };
     actions[action]();
     this.textUpdatedAt = -Infinity;
     this.draw();
-    this.requestFrame();
+    this.frames.request();
     this.shareMoment();
   }
 
@@ -331,14 +306,6 @@ class View {
     if (!isSame) this.draw();
   }
 
-  get fileName() {
-    return this.timeline.meta.model ?? "batches";
-  }
-
-  save(suffix, content, type) {
-    download(`${this.fileName}.${suffix}`, new Blob([content], { type }));
-  }
-
   // --- display --------------------------------------------------------------------------------
 
   get theme() {
@@ -364,7 +331,7 @@ class View {
   draw() {
     const width = this.root.clientWidth - 2;
     if (width < 50 || this.closed) return;
-    this.drawnAt = performance.now();
+    this.frames.drawnAt = performance.now();
     this.follow();
     const height = heightOf(this.timeline);
     this.canvas.style.width = `${width}px`;
@@ -401,8 +368,7 @@ class View {
     this.reportVisibility(null);
     this.closed = true;
     this.stopObserving();
-    clearTimeout(this.silenceTimer);
-    clearTimeout(this.frameTimer);
+    this.frames.stop();
   }
 }
 
@@ -418,7 +384,7 @@ function render({ model, el }) {
     "msg:custom": (delivery) => view.receive(delivery),
     "change:history": () => view.receive(model.get("history")),
     "change:blame": () => view.blamePanel.show(model.get("blame")),
-    "change:notice": () => view.requestFrame(),
+    "change:notice": () => view.frames.request(),
     "change:ghost": () => view.showGhost(model.get("ghost")),
     "change:moment": () => view.showMoment(model.get("moment")),
     "change:live": () => { if (!model.get("live")) view.liveEnded(); },
