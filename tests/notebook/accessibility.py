@@ -19,6 +19,18 @@ _CONTROLS = {
 }  # fmt: skip
 
 
+#: Controls with a `tabindex` of -1 are reached by other keys, radio buttons that are not checked by arrow keys.
+_FIND_CONTROLS = """(selector) => {
+  const names = "a[href], button, input, select, textarea, summary, [tabindex], [contenteditable=true]";
+  window.controls = [...document.querySelector(selector).querySelectorAll(names)].filter((element) =>
+    element.tabIndex >= 0 && !element.disabled && element.checkVisibility({ visibilityProperty: true })
+    && (element.type !== "radio" || element.checked));
+  controls[0].focus();
+  window.focused = new Set([document.activeElement]);
+  return controls.length;
+}"""
+
+
 def unnamed_controls(page: NotebookPage, selector: str) -> list[str]:
     """Return the roles of the controls inside an element that have no name in the browser's accessibility tree."""
     session = page.browser_page.context.new_cdp_session(page.browser_page)
@@ -47,12 +59,27 @@ def download_axe(directory: Path) -> str | None:
         return source.read().decode()
 
 
+def unreached_controls(page: Any, selector: str) -> list[str]:
+    """Return the controls of an element of Playwright's page that the Tab key does not reach from the first one."""
+    count = page.evaluate(_FIND_CONTROLS, selector)
+    for _ in range(count):
+        page.keyboard.press("Tab")
+        page.evaluate("window.focused.add(document.activeElement)")
+    unreached: list[str] = page.evaluate(
+        "controls.filter((e) => e.isConnected && !focused.has(e)).map((e) => e.outerHTML.slice(0, 200))"
+    )
+    return unreached
+
+
 def check_accessibility(page: NotebookPage, axe: str, selector: str) -> None:
-    """Check in both themes that the controls of an element have names, and that axe-core reports nothing serious."""
+    """Check an element: Tab reaches its controls; in both themes they have names, and axe-core has nothing serious."""
+    unreached = unreached_controls(page.browser_page, selector)
+    assert not unreached, unreached
     for theme in THEMES:
         page.theme(theme)
         assert unnamed_controls(page, selector) == []
-        assert serious_violations(page.browser_page, axe, selector) == [], theme
+        violations = serious_violations(page.browser_page, axe, selector)
+        assert not violations, f"{theme}: {violations}"
     page.theme("light")
 
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.notebook.accessibility import check_accessibility
 from tests.notebook.browser import NotebookPage
 
 SERVE = """
@@ -212,6 +213,13 @@ def test_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View
 
 def test_browser_reports_no_errors(page: NotebookPage) -> None:
     assert page.errors == []
+
+
+@pytest.mark.parametrize("cell", [1, 3, 4, 5], ids=["live", "slots", "live slots", "comparison"])
+def test_view_is_accessible(page: NotebookPage, axe: str, cell: int) -> None:
+    page.cell(cell).evaluate("(element) => { element.id = 'checked'; }")
+    check_accessibility(page, axe, "#checked .jp-Cell-outputArea")
+    page.cell(cell).evaluate("(element) => { element.removeAttribute('id'); }")
 
 
 def test_notebook_without_its_kernel_shows_the_last_state(

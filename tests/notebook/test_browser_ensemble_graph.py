@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from tests.notebook.accessibility import serious_violations
+from tests.notebook.accessibility import serious_violations, unreached_controls
 from tests.notebook.browser import ROOT
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.ensemble_view import Graph
@@ -99,4 +99,5 @@ def test_axe_reports_no_serious_violation(browser: Any, axe: str) -> None:
     page.set_content(f"<style>{stylesheet('dashboard')}</style><div class='tnb-dashboard' id='root'></div>")
     page.evaluate(OPEN, [str(Graph._esm), graph_of("ocr")])
     assert serious_violations(page, axe, "#root") == []
+    assert unreached_controls(page, "#root") == []
     page.close()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tritonnb as tnb
+from tests.notebook.accessibility import serious_violations, unreached_controls
 from tritonnb.recording.recording import Recording
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
@@ -71,6 +72,14 @@ def test_view_works_without_a_network(opened: Any, rec: Recording, tmp_path: Pat
     view.get_by_text("arrives (4 rows)").wait_for()
     assert [url for url in page.requests if not url.startswith("file:")] == []
     assert page.messages == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_is_accessible(opened: Any, rec: Recording, tmp_path: Path, axe: str, scheme: str) -> None:
+    rec.to_html(tmp_path / "page.html", remedies=1)
+    page = opened(tmp_path / "page.html", color_scheme=scheme)
+    assert serious_violations(page.tab, axe, "body") == []
+    assert unreached_controls(page.tab, "body") == []
 
 
 def test_clicked_request_shows_the_causes_of_its_latency(opened: Any, rec: Recording, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.notebook.accessibility import serious_violations, unnamed_controls
+from tests.notebook.accessibility import serious_violations, unnamed_controls, unreached_controls
 from tests.notebook.browser import SCREENSHOTS
 from tritonnb.playground.presets import PRESETS, preset
 from tritonnb.playground.session import simulate_scenario
@@ -341,6 +341,7 @@ def test_page_is_accessible(page: Page, axe: str) -> None:
     for name in ("poisson", "control-inputs"):
         page.select(name)
         assert unnamed_controls(page, "body") == []  # type: ignore[arg-type]
+        assert unreached_controls(page.tab, "body") == []
         assert serious_violations(page.tab, axe, "body") == []
 
 

@@ -23,7 +23,7 @@ const TEMPLATE = `
     <canvas tabindex="0" role="application" aria-roledescription="timeline"></canvas>
     <div class="tnb-empty" hidden><p></p><button data-do="try">Send 20 requests</button></div>
     <div class="tnb-tip" hidden></div>
-    <div class="tnb-details" aria-live="polite" hidden></div>
+    <div class="tnb-details" role="region" aria-label="selected batch" aria-live="polite" tabindex="0" hidden></div>
   </div>
   <div class="tnb-legend tnb-note"></div>
   <div class="tnb-ghost" aria-live="polite"></div>
