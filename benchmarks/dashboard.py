@@ -6,7 +6,7 @@ nodes, the processor time of all processes of Chromium as a share of one core, t
 browser received, and the number and longest duration of the page's tasks above 50 ms. After the table, it prints what
 ran in frames with such tasks. ``--view watch`` opens a batch view alone, ``--rate`` and ``--service-ms`` are of the
 traffic and of the model. Targets: at most 25 % of a core at 200 requests per second, memory that does not grow, and no
-task above 50 ms.
+task above 50 ms; a duration includes the time for which a busy machine ran something else.
 """
 
 from __future__ import annotations
