@@ -277,6 +277,15 @@ def test_batch_sizes_have_a_numeric_axis_and_counts_their_sample_size() -> None:
     assert "batches (n = 10)" in [text.get_text() for ax in figure.axes for text in ax.texts]
 
 
+@pytest.mark.parametrize("few", [False, True])
+def test_legend_of_batch_sizes_explains_hollow_boxes_if_there_are_some(few: bool) -> None:
+    arrivals = [(100_000 * number, 8 if few and number == 0 else 1 + number % 2) for number in range(20)]
+    rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", arrivals, tnb.fixed(5))
+    ax = rec.plot.batch_sizes().axes[0]
+    assert ("n < 5" in legend_of(ax)) == few
+    assert ax.get_ylabel().replace("\n", " ") == "time per batch (ms, median, with quartiles)"
+
+
 def test_percentiles_have_sample_size_and_interval(busy: tnb.Recording) -> None:
     ax = busy.plot.latency().axes[0]
     assert f"n = {len(busy.requests)} requests" in ax.get_xlabel()

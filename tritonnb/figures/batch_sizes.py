@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -100,9 +101,11 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     width = 0.72 * min([right - left for left, right in pairwise(sizes)], default=1)
     settled = [cost for cost in costs if cost.count >= SETTLED]
     _times(ax, settled or costs, width)
-    _times(ax, [cost for cost in costs if settled and cost not in settled], width, hollow=True)
+    few = [cost for cost in costs if settled and cost not in settled]
+    if few:
+        _times(ax, few, width, hollow=True)
     _spreads(ax, settled or costs)
-    ax.set_ylabel(f"time per batch (ms,\n{average}; hollow: n < {SETTLED})", fontsize=8)
+    ax.set_ylabel(f"time per batch (ms,\n{average})", fontsize=8)
     ax.set_xlabel("batch size (rows)", fontsize=8)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=24, integer=True))
     ax.set_xlim(min(sizes) - max(1, width), max(sizes) + max(1, width))
@@ -114,7 +117,7 @@ def draw_costs(costs: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     above, top = panels_above(ax, (0.5, "time per row (ms)"), (0.4, f"batches (n = {total:,})"))
     _row_times(above, costs)
     _counts(top, costs, width)
-    ax.legend(fontsize=7.5, frameon=False, ncols=3, loc="upper left")
+    ax.legend(fontsize=7.5, frameon=False, ncols=4, loc="upper left")
     return ax
 
 
@@ -139,7 +142,11 @@ def _times(ax: Axes, costs: list[SizeCost], width: float, *, hollow: bool = Fals
     bottoms = [0.0] * len(costs)
     for name, color in (("compute_input", INPUT), ("compute_infer", COMPUTE), ("compute_output", OUTPUT)):
         part = [getattr(cost, name) for cost in costs]
-        style = {"fill": False, "edgecolor": color} if hollow else {"color": color, "label": name.replace("_", " ")}
+        if hollow:
+            label = f"n < {SETTLED}" if color == COMPUTE else "_nolegend_"
+            style: dict[str, Any] = {"fill": False, "edgecolor": color, "label": label}
+        else:
+            style = {"color": color, "label": name.replace("_", " ")}
         ax.bar([cost.size for cost in costs], part, bottom=bottoms, width=width, **style)
         bottoms = [low + high for low, high in zip(bottoms, part, strict=True)]
 
