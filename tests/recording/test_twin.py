@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tritonnb as tnb
-from tritonnb.recording.learned_times import monotone
+from tritonnb.recording.learned_times import LearnedTimes, monotone
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.service import Draw, VaryingService
+from tritonnb.simulation.service import Draw, Service, VaryingService
 
 CONFIG = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }'
 TWO = f"{CONFIG} instance_group {{ count: 2 }}"
@@ -76,6 +77,21 @@ def test_instances_that_run_together_slow_down_as_recorded() -> None:
     one = rec.what_if(count=1).after
     for batch in one.batches:
         assert batch.compute_ns == pytest.approx((5 + batch.size) * MS)
+
+
+def test_only_instance_is_as_fast_as_executions_that_ran_alone() -> None:
+    """An execution may begin alone and then be slowed down by a second one; with one instance, it cannot."""
+    rec = tnb.simulate(TWO, tnb.poisson(60, 20, seed=2), tnb.fixed(10))
+    executions = rec.twin().times.executions
+    spans = [(one.begin_ns, one.begin_ns + one.time_ns) for one in executions]
+    for one, (begin_ns, end_ns) in zip(executions, spans, strict=True):
+        others = [span for span in spans if span[0] < end_ns and begin_ns < span[1]]
+        assert one.alone == (len(others) == 1)
+    slowed = [one if one.alone else replace(one, time_ns=15 * MS) for one in executions]
+    times = LearnedTimes(tuple(slowed))
+    _, alone = times.for_instances(1).factors
+    assert [times.expected_ns(1, 1) * factor for factor in alone] == pytest.approx([10 * MS] * len(alone))
+    assert times.for_instances(2) is times
 
 
 def test_first_executions_are_left_out() -> None:
@@ -156,12 +172,12 @@ def test_twin_reports_what_it_learned_and_its_prediction_error() -> None:
         "slow-down by number of busy instances: 1: 1.00",
     ):
         assert part in text
-    for name, (predicted, recorded) in twin.validation.items():
-        assert predicted.value == pytest.approx(recorded, rel=0.2), name
-        assert f"first half for the second: {name}" in text
+    assert len(twin.validation) == 8
+    assert "8 parts, each predicted from the others: off by " in text
+    assert twin.misfits["latency_p50_ms"] < 0.1
     figure = twin.plot()
     assert len(figure.axes) == 1
-    assert tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5)).twin().validation == {}
+    assert tnb.simulate(CONFIG, [(0, 1)], tnb.fixed(5)).twin().validation == ()
 
 
 def test_unpredictable_recording_is_refused() -> None:
@@ -191,9 +207,19 @@ def test_prediction_from_a_recording_that_does_not_predict_itself_says_so() -> N
     slower = iter([*[5.0] * 400, *[8.0] * 1000])
     service = tnb.service_time(lambda rows: next(slower), unit="ms")
     twin = tnb.simulate(CONFIG, tnb.constant(100, 8), service).twin()
-    [remark] = [text for text in twin.predict().remarks if "latency_p50_ms" in text]
-    assert "the first half of the recording predicts latency_p50_ms " in remark
+    prediction = twin.predict()
+    [remark] = [text for text in prediction.remarks if text.startswith("execution times changed")]
+    assert remark.startswith("execution times changed from part to part of the recording: by 2")
+    assert 5.0 in prediction.latency_p50_ms
+    assert 8.0 in prediction.latency_p50_ms
     assert not tnb.simulate(CONFIG, tnb.constant(100, 8), tnb.fixed(5)).twin().predict().remarks
+
+
+@pytest.mark.parametrize("service", [tnb.fixed(0), tnb.fixed(3)])
+def test_parts_of_a_recording_without_variation_predict_each_other(service: Service) -> None:
+    twin = tnb.simulate(CONFIG, tnb.constant(100, 4), service).twin()
+    assert len(twin.validation) == 8
+    assert max(twin.misfits.values()) == pytest.approx(0, abs=0.02)
 
 
 def test_generation_counts_as_one_request_in_a_prediction() -> None:

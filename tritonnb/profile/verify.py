@@ -23,6 +23,7 @@ from tritonnb.profile.load import config_of, find_model, load
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.trial import Trial, apply_config, restored, run_live_trial, wait_for_load
 from tritonnb.profile.workload import LoadOptions
+from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.prediction import SHARE, Figures, Prediction, Range
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.summary import columns_of
@@ -97,7 +98,7 @@ class Verification:
         ]  # fmt: skip
 
     def __repr__(self) -> str:
-        head = ("", f"predicted ({SHARE:.0%} of the simulations)", "measured", "error", "range")
+        head = ("", f"predicted ({SHARE:.0%} range)", "measured", "error", "range")
         lines = [f"{a:<16}  {b:>34}  {c:>10}  {d:>6}  {e}" for a, b, c, d, e in (head, *self._rows())]
         return "\n".join([self.verdict(), *lines, *self.prediction.remarks])
 
@@ -209,7 +210,7 @@ def _recorded_trial(model: Model | str, run: Callable[[], Trial], rows: bool) ->
 
 
 def _server_figures(recording: Recording) -> dict[str, float]:
-    figures = Figures.from_columns(columns_of(recording), len(recording.instances))
+    figures = Figures.from_latencies(latencies_from_columns(columns_of(recording)), len(recording.instances))
     return {name: getattr(figures, name) for name in COMPARED}
 
 

@@ -62,6 +62,15 @@ class SimulatedLatencies:
         rows = np.bincount(self.batch, self.rows, len(self.start_ns))
         return rows.astype(np.int64) + self.null_rows
 
+    def received_between(self, begin_ns: int, end_ns: int) -> SimulatedLatencies:
+        """Return the times of the requests that were received from ``begin_ns`` to before ``end_ns``."""
+        chosen = (self.received_ns >= begin_ns) & (self.received_ns < end_ns)
+        batches, batch = np.unique(self.batch[chosen], return_inverse=True)
+        return SimulatedLatencies(
+            *(self.serial[chosen], self.rows[chosen], batch, self.received_ns[chosen], self.queued_ns[chosen]),
+            *(self.start_ns[batches], self.end_ns[batches], self.null_rows[batches], self.refused),
+        )
+
     def __repr__(self) -> str:
         return f"<Latencies of {len(self.serial)} requests in {len(self.start_ns)} batches>"
 

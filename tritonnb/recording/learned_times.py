@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
 
 if TYPE_CHECKING:
+    from tritonnb.recording.batches import Batch
     from tritonnb.recording.recorded_events import RecordedEvents
 
 #: An outlier takes at least this multiple of the expected time, which so many executions determine at least.
@@ -48,6 +50,8 @@ class RecordedExecution:
         The part of it before the execution began.
     busy : int
         Instances of the server that were busy then, with this one.
+    alone : bool
+        Whether no other instance was busy at any time during it.
     first : bool
         Whether it was the first one of its instance.
     batch : int
@@ -59,6 +63,7 @@ class RecordedExecution:
     time_ns: int
     dispatch_ns: int
     busy: int
+    alone: bool
     first: bool
     batch: int
 
@@ -75,9 +80,25 @@ class LearnedTimes(VaryingService):
     ----------
     executions : tuple of RecordedExecution
         In the order in which they began.
+    single : bool
+        Whether they are for a server with one instance: see `for_instances`.
     """
 
     executions: tuple[RecordedExecution, ...]
+    single: bool = False
+
+    def for_instances(self, count: int) -> LearnedTimes:
+        """Return the times for a server with so many instances.
+
+        An execution that begins while no other instance is busy may still be slowed down by one that begins later. The
+        only instance of a server never is: its times vary like those of executions that ran alone.
+        """
+        return self._of_single if count == 1 else self
+
+    @cached_property
+    def _of_single(self) -> LearnedTimes:
+        alone = sum(1 for one in self.executions if one.alone and not one.first)
+        return replace(self, single=True) if alone >= _NEIGHBOURS else self
 
     @cached_property
     def _fit(self) -> tuple[Service, dict[int, float]]:
@@ -93,7 +114,7 @@ class LearnedTimes(VaryingService):
                 by_busy[one.busy].append(one.time_ns / max(1.0, typical(one.rows)))
             levels = {busy: ratios for busy, ratios in sorted(by_busy.items()) if len(ratios) >= LEAST_BATCHES}
             base = statistics.median(next(iter(levels.values()))) if levels else 1.0
-            slow = {busy: statistics.median(ratios) / max(base, 1e-9) for busy, ratios in levels.items()}
+            slow = {busy: statistics.median(ratios) / base if base else 1.0 for busy, ratios in levels.items()}
         return typical, slow or {1: 1.0}
 
     @property
@@ -131,11 +152,29 @@ class LearnedTimes(VaryingService):
 
     @cached_property
     def factors(self) -> tuple[list[int], list[float]]:
-        """The begins and factors of all other executions, except the first one of each instance."""
+        """The begins and factors of all other executions, except the first one of each instance.
+
+        For a server with one instance, only of those that ran alone.
+        """
         stalled = {begin_ns for begin_ns, _ in self.stalls}
-        regular = [one for one in self.executions if not one.first and one.begin_ns not in stalled] or self.executions
+        known = [one for one in self.executions if one.alone or not self.single]
+        regular = [one for one in known if not one.first and one.begin_ns not in stalled] or known
         pairs = [(one.begin_ns, one.time_ns / max(1.0, self.expected_ns(one.rows, one.busy))) for one in regular]
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
+
+    @cached_property
+    def speed_variation(self) -> float:
+        """Standard deviation of the logarithm of the factors from part to part, beyond that within the parts.
+
+        The machine was faster or slower for a while, and may be so during another run.
+        """
+        logarithms = [math.log(factor) for factor in self.factors[1] if factor > 0]
+        size = len(logarithms) // PIECES
+        if size < 2:
+            return 0.0
+        parts = [logarithms[part * size : (part + 1) * size] for part in range(PIECES)]
+        between = statistics.variance(map(statistics.fmean, parts))
+        return math.sqrt(max(0.0, between - statistics.fmean(map(statistics.variance, parts)) / size))
 
     def draws(self, seed: int) -> Draw:
         """Return the times of a simulation of the recorded arrivals; a seed chooses how other executions vary."""
@@ -159,7 +198,14 @@ class LearnedTimes(VaryingService):
         """Return times for other arrivals: parts of the recording, and stalls of machines at random times of a span."""
         return Resampled(self, seed, span_ns, machines)
 
-    def drawn(self, rng: random.Random, place: Callable[[int], int], count: int, stalls: Iterable[Stall]) -> Draw:
+    def drawn(
+        self,
+        rng: random.Random,
+        place: Callable[[int], int],
+        count: int,
+        stalls: Iterable[Stall],
+        speed: float = 1.0,
+    ) -> Draw:
         """Return a function of varying times, with factors of ``count`` executions from ``place(now_ns)`` on."""
         _, factors = self.factors
         waiting = deque(stalls)
@@ -171,7 +217,7 @@ class LearnedTimes(VaryingService):
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
             factor = factors[place(now_ns) + int(rng.random() * count)]
-            return round(self.expected_ns(rows, busy) * factor) + stalled_ns
+            return round(self.expected_ns(rows, busy) * factor * speed) + stalled_ns
 
         return draw
 
@@ -194,16 +240,23 @@ class Resampled(VaryingService):
         """Return the times of one simulation."""
         rng, times = random.Random(f"{self.seed} {seed}"), self.times
         recorded_ns = times.executions[-1].begin_ns - times.executions[0].begin_ns + 1
-        expected = len(times.stalls) * self.machines * self.span_ns / recorded_ns
-        stalls = [(rng.randrange(self.span_ns), rng.choice(times.stalls)[1]) for _ in range(_poisson(rng, expected))]
+        rate = _poisson(rng, len(times.stalls)) * self.machines / recorded_ns
+        stalls = [
+            (rng.randrange(self.span_ns), rng.choice(times.stalls)[1])
+            for _ in range(_poisson(rng, rate * self.span_ns))
+        ]
         executions = len(times.factors[1])
         count = -(-executions // PIECES)
-        places = [rng.randrange(executions - count + 1) for _ in range(PIECES)]
+        # Another recording would have consisted of other parts: the recorded ones are resampled first.
+        learned = [rng.randrange(executions - count + 1) for _ in range(PIECES)]
+        places = [rng.choice(learned) for _ in range(PIECES)]
+
+        speed = math.exp(rng.gauss(0.0, times.speed_variation))
 
         def place(now_ns: int) -> int:
             return places[min(PIECES - 1, now_ns * PIECES // self.span_ns)]
 
-        return times.drawn(rng, place, count, sorted(stalls))
+        return times.drawn(rng, place, count, sorted(stalls), speed)
 
 
 def _poisson(rng: random.Random, mean: float) -> int:
@@ -270,19 +323,35 @@ def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
     for request in rec.requests:
         queued.setdefault(request.batch, []).append(request.queued_ns)
     free: dict[str, int] = {}
-    for batch in sorted(rec.batches, key=lambda batch: batch.exec_start_ns):
+    ordered = sorted(rec.batches, key=lambda batch: batch.exec_start_ns)
+    joined = _joined(ordered)
+    for batch in ordered:
         times = queued.get(batch.number, [batch.exec_start_ns])
         due_ns = max(times)
         if batch.reason.rule == DELAY_EXCEEDED:
             due_ns = max(due_ns, min(times) + batch.reason.facts["delay_ns"])
         first = batch.instance not in free
         begin_ns = min(batch.exec_start_ns, max(due_ns, free.get(batch.instance, 0)))
+        replica = replica_of(batch.instance)
         busy = sum(
             1
             for instance, end_ns in free.items()
-            if end_ns > begin_ns and instance != batch.instance and replica_of(instance) == replica_of(batch.instance)
+            if end_ns > begin_ns and instance != batch.instance and replica_of(instance) == replica
         )
         free[batch.instance] = batch.exec_end_ns
-        dispatch_ns = batch.exec_start_ns - begin_ns
-        time_ns = batch.exec_end_ns - begin_ns
-        yield RecordedExecution(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1, first, batch.number)
+        dispatch_ns, time_ns = batch.exec_start_ns - begin_ns, batch.exec_end_ns - begin_ns
+        yield RecordedExecution(
+            *(begin_ns - origin_ns, batch.size, time_ns, dispatch_ns, busy + 1),
+            *(not busy and batch.number not in joined, first, batch.number),
+        )
+
+
+def _joined(ordered: Sequence[Batch]) -> set[int]:
+    """Return the numbers of the batches during which another instance of their replica began to execute."""
+    joined, later = set(), defaultdict[str, dict[str, int]](dict)
+    for batch in reversed(ordered):
+        begins = later[replica_of(batch.instance)]
+        if any(begin < batch.exec_end_ns for instance, begin in begins.items() if instance != batch.instance):
+            joined.add(batch.number)
+        begins[batch.instance] = batch.exec_start_ns
+    return joined

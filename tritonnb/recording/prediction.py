@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,31 +12,41 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.recording.latencies import latencies_from_columns
+from tritonnb.recording.latencies import SimulatedLatencies, latencies_from_columns
 from tritonnb.recording.learned_times import PIECES, LearnedTimes
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.run import instance_count, run
 
-#: A range contains this share of the simulations.
+#: A range contains the measured value with this probability.
 SHARE = 0.9
+#: A normal distribution in a few values of equal probability.
+_NORMAL = np.array([NormalDist().inv_cdf((number + 0.5) / 40) for number in range(40)])
 #: What is predicted.
 FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "mean_batch_size", "utilization")
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A predicted value: the median of the simulations, and the range of 90 % of them."""
+    """A predicted value: the median of the simulations, and the range that contains 90 % of the measured values."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def from_values(cls, values: Sequence[float]) -> Range:
-        """Return the range of simulated values."""
-        low, value, high = np.quantile(values, [(1 - SHARE) / 2, 0.5, (1 + SHARE) / 2])
-        return cls(float(value), float(low), float(high))
+    def from_values(cls, values: Sequence[float], misfit: float = 0.0) -> Range:
+        """Return the range of simulated values.
+
+        Parameters
+        ----------
+        values : sequence of float
+        misfit : float, optional
+            Standard deviation of the logarithm of measured values around the simulated ones.
+        """
+        bounds = [(1 - SHARE) / 2, (1 + SHARE) / 2]
+        low, high = np.quantile(np.outer(values, np.exp(misfit * _NORMAL)) if misfit else values, bounds)
+        return cls(float(np.median(values)), float(low), float(high))
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -70,14 +81,19 @@ class Prediction:
     remarks: tuple[str, ...]
 
     @classmethod
-    def from_runs(cls, runs: Sequence[Figures], remarks: Sequence[str] = ()) -> Prediction:
-        """Return the ranges of simulations."""
-        ranges = {name: Range.from_values([getattr(one, name) for one in runs]) for name in FIGURES}
+    def from_runs(
+        cls, runs: Sequence[Figures], remarks: Sequence[str] = (), misfits: Mapping[str, float] | None = None
+    ) -> Prediction:
+        """Return the ranges of simulations; each figure has its misfit, as for `Range.from_values`."""
+        known = misfits or {}
+        ranges = {
+            name: Range.from_values([getattr(one, name) for one in runs], known.get(name, 0.0)) for name in FIGURES
+        }
         return cls(**ranges, remarks=tuple(remarks))
 
     def __repr__(self) -> str:
         lines = [f"{name:<16} {getattr(self, name)}" for name in FIGURES]
-        return "\n".join([f"{'':<16} median ({SHARE:.0%} of the simulations)", *lines, *self.remarks])
+        return "\n".join([f"{'':<16} median ({SHARE:.0%} range)", *lines, *self.remarks])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,18 +121,17 @@ class Figures:
     largest: int
 
     @classmethod
-    def from_columns(cls, columns: Columns, instances: int, settled: float = 0.0) -> Figures:
+    def from_latencies(cls, kept: SimulatedLatencies, instances: int, settled: float = 0.0) -> Figures:
         """Return the figures of a run.
 
         Parameters
         ----------
-        columns : Columns
+        kept : SimulatedLatencies
             Of at least one request.
         instances : int
         settled : float, optional
             The latencies of this share (0 to 1) of the requests, the first ones, do not count: queues fill first.
         """
-        kept = latencies_from_columns(columns)
         last = kept.last[int(settled * len(kept.last)) :]
         latencies_ms = kept.latency_ns[last] / 1e6
         p50_ms, p95_ms, p99_ms = map(float, np.quantile(latencies_ms, [0.5, 0.95, 0.99]))
@@ -129,9 +144,35 @@ class Figures:
             throughput=len(kept.last) / elapsed_ns * 1e9,
             mean_batch_size=int(kept.rows.sum()) / len(kept.end_ns),
             utilization=int((kept.end_ns - kept.start_ns).sum()) / elapsed_ns / instances,
-            refused=columns.refused,
+            refused=kept.refused,
             largest=int(kept.batch_size.max()),
         )
+
+
+def simulated_latencies(
+    config: pb.ModelConfig, arrivals: list[Arrival], times: LearnedTimes, seed: int, **options: Any
+) -> SimulatedLatencies:
+    """Simulate arrivals with resampled execution times.
+
+    Parameters
+    ----------
+    config, arrivals, times, seed
+        As for `run`; the seed resamples the times.
+    **options
+        ``replicas`` and ``router``, as for `run`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If all requests are refused.
+    """
+    columns = Columns()
+    span_ns = round(arrivals[-1].time_us * 1000) + 1
+    resampled = times.for_instances(instance_count(config)).resampled(seed, span_ns, options.get("replicas", 1))
+    run(config, arrivals, resampled, seed, columns=columns, **options)
+    if not columns.serials:
+        raise InvalidArgumentError("predict expected requests that run, but all are refused")
+    return latencies_from_columns(columns)
 
 
 def simulated_figures(
@@ -143,28 +184,9 @@ def simulated_figures(
     settled: float = 0.0,
     **options: Any,
 ) -> Figures:
-    """Simulate arrivals with resampled execution times.
-
-    Parameters
-    ----------
-    config, arrivals, times, seed
-        As for `run`; the seed resamples the times.
-    settled : float, optional
-        As for `Figures.from_columns`.
-    **options
-        ``replicas`` and ``router``, as for `run`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If all requests are refused.
-    """
-    columns, replicas = Columns(), options.get("replicas", 1)
-    span_ns = round(arrivals[-1].time_us * 1000) + 1
-    run(config, arrivals, times.resampled(seed, span_ns, replicas), seed, columns=columns, **options)
-    if not columns.serials:
-        raise InvalidArgumentError("predict expected requests that run, but all are refused")
-    return Figures.from_columns(columns, instance_count(config) * replicas, settled)
+    """Return the figures of `simulated_latencies`; ``settled`` is as for `Figures.from_latencies`."""
+    kept = simulated_latencies(config, arrivals, times, seed, **options)
+    return Figures.from_latencies(kept, instance_count(config) * options.get("replicas", 1), settled)
 
 
 def resampled_arrivals(

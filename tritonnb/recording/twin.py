@@ -13,6 +13,8 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
+from tritonnb.recording.cross_validation import ValidatedPart, misfits_of, validated_parts
+from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.learned_times import LEAST_BATCHES, steepest
 from tritonnb.recording.prediction import (
     Figures,
@@ -24,6 +26,7 @@ from tritonnb.recording.prediction import (
     simulated_figures,
 )
 from tritonnb.recording.rerun import config_of
+from tritonnb.recording.summary import columns_of
 from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival, as_arrivals
 from tritonnb.simulation.run import instance_count
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 SAMPLES = 40
 #: A rate within this factor of the recorded one is no extrapolation.
 _NEAR = 1.1
-#: A larger error of the prediction of one half of the recording for the other is a remark.
-_FAR = 0.2
+#: A larger variation of the speed is a remark.
+_FAR = 0.1
 #: Other names of edits.
 _NAMES = {"instance_count": "count"}
 
@@ -170,7 +173,7 @@ class Twin:
             for n in range(SAMPLES)
         ]
         sent = rate or self.rate if given is None else rate_of(given)
-        return Prediction.from_runs(runs, self.remarks(runs, sent, instance_count(config)))
+        return Prediction.from_runs(runs, self.remarks(runs, sent, instance_count(config)), self.misfits)
 
     def _scale(self, rate: float | None) -> float:
         """Return the factor of the recorded times at a rate."""
@@ -198,32 +201,25 @@ class Twin:
         shortest_ms = min((excess_ns for _, excess_ns in stalls), default=0) / 1e6
         if stalls and any(one.latency_p99_ms >= shortest_ms for one in runs):
             remarks.append(f"the p99 rests on {pluralize(len(stalls), 'stall')} in the recording")
-        for name, (predicted, recorded) in self.validation.items():
-            if recorded and abs(predicted.value / recorded - 1) > _FAR:
-                remarks.append(
-                    f"execution times changed: the first half of the recording predicts {name} {predicted.value:.2f} "
-                    f"for the second, which had {recorded:.2f}"
-                )
+        if self.times.speed_variation > _FAR:
+            remarks.append(
+                f"execution times changed from part to part of the recording: by {self.times.speed_variation:.0%}"
+            )
         return remarks
 
     @cached_property
-    def validation(self) -> dict[str, tuple[Range, float]]:
-        """The prediction of one half of the recording for the other half, and the recorded value.
+    def validation(self) -> tuple[ValidatedPart, ...]:
+        """Each part of the recording, predicted from the other parts.
 
-        By figure: `latency_p50_ms`, `latency_p99_ms` and `mean_batch_size`. Empty for a recording with sequences, or
-        with fewer than 100 requests.
+        Empty for a recording with sequences, or with few requests.
         """
-        middle_ms = (self.recording.span_ns[1] - self.recording.span_ns[0]) / 2e6
-        if len(self._arrivals) < 100 or any(arrival.sequence_id for arrival in self._arrivals):
-            return {}
-        learned, other = self.recording.between(None, middle_ms), self.recording.between(middle_ms, None)
-        if not learned.batches or not other.batches:
-            return {}
-        recorded = other.summary()
-        arrivals, times = other.arrivals(), learned.service()
-        runs = [simulated_figures(self._config, arrivals, times, seed) for seed in range(SAMPLES // 2)]
-        names = ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
-        return {name: (Range.from_values([getattr(one, name) for one in runs]), recorded[name]) for name in names}
+        recorded, replicas = latencies_from_columns(columns_of(self.recording)), len(self.recording.replicas) or 1
+        return tuple(validated_parts(self._config, self._arrivals, self.times, recorded, replicas))
+
+    @cached_property
+    def misfits(self) -> dict[str, float]:
+        """How far parts of the recording are off their simulations, by figure; see `misfits_of`."""
+        return misfits_of(self.validation)
 
     def __repr__(self) -> str:
         times = self.times
@@ -240,9 +236,12 @@ class Twin:
         excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in times.stalls[:5])
         more = ", …" if len(times.stalls) > 5 else ""
         lines.append(f"  stalls: {len(times.stalls)}" + (f", of {excess}{more} ms" if times.stalls else ""))
-        for name, (predicted, recorded) in self.validation.items():
-            verdict = "" if recorded in predicted else ", outside"
-            lines.append(f"  first half for the second: {name} {predicted}; recorded {recorded:.2f}{verdict}")
+        if self.validation:
+            errors = ", ".join(
+                f"{self.misfits[name]:.1%} in {name}"
+                for name in ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
+            )
+            lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
         return "\n".join(lines)
 
 
@@ -253,7 +252,7 @@ def twin(recording: Recording) -> Twin:
     Returns
     -------
     Twin
-        It prints what it learned, and how well one half of the recording predicts the other.
+        It prints what it learned, and how well parts of the recording predict each other.
 
     Raises
     ------

@@ -96,8 +96,12 @@ def _recorded_steps(rec: Recording, generations: list[Generation]) -> list[tuple
             recorded.append((batch.size, span, 0 if number else len(together)))
     origin_ns = rec.origin_ns
     steps = [
-        # Steps with a prompt are before all others: no simulated step takes exactly as long.
-        (RecordedExecution(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, prompts > 0, 0), prompts)
+        # A step with a prompt begins before the simulation, so that no simulated step is taken for it: a simulation
+        # adds the time of the prompt separately.
+        (
+            RecordedExecution(-1 if prompts else begin - origin_ns, rows, end - begin, 0, 1, True, prompts > 0, 0),
+            prompts,
+        )
         for rows, (begin, end), prompts in recorded
     ]
     return sorted(steps, key=lambda step: step[0].begin_ns)
