@@ -321,6 +321,16 @@ class _Search:
     def _is_certain(self, runs: Sequence[Figures]) -> bool:
         return sum(map(self._holds, runs)) >= _CERTAIN * len(runs) > 0
 
+    def _certain_samples(self, config: pb.ModelConfig, replicas: int) -> list[Figures]:
+        """Return the simulations of the result, or none as soon as the constraint fails in too many of them."""
+        runs, failures = [], 0
+        for number in range(_SAMPLES):
+            runs.append(self._simulated(config, replicas, number, _CONFIRMED))
+            failures += not self._holds(runs[-1])
+            if _SAMPLES - failures < _CERTAIN * _SAMPLES:
+                return []
+        return runs
+
     def _capacity(self, config: pb.ModelConfig) -> float:
         """Return the requests per second that all instances of a replica serve at most."""
         times, instances = self._twin.times, instance_count(config)
@@ -358,13 +368,14 @@ class _Search:
     def _option(self, edits: dict[str, Any], config: pb.ModelConfig, needed: int) -> Option:
         """Return an option whose constraint certainly holds, with and without its spare replicas."""
         while True:
-            numbers = dict.fromkeys([needed + self._spare, needed])
-            runs = {replicas: self._samples(config, replicas) for replicas in numbers}
-            if all(map(self._is_certain, runs.values())) or needed > 2 * self._least(config) + GROUP:
+            chosen = self._certain_samples(config, needed)
+            if chosen and self._spare:
+                chosen = self._certain_samples(config, needed + self._spare)
+            if chosen or needed > 2 * self._least(config) + GROUP:
                 break
             needed += math.ceil(needed / 50)
         replicas = needed + self._spare
-        chosen = runs[replicas]
+        chosen = chosen or self._samples(config, replicas)
         remarks = self._twin.remarks(chosen, self._rate / replicas, instance_count(config))
         if replicas > max(1, len(self._twin.recording.replicas)):
             remarks.append(f"{replicas} replicas were not recorded: assumed to be as fast as the recorded server")
