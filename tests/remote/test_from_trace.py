@@ -14,7 +14,7 @@ import tritonnb as tnb
 from tests.remote.servers import ServerProcess
 from tests.remote.traffic import send
 
-REQUESTS = 2000
+REQUESTS = 1000
 #: Name, model, and traffic: Poisson arrivals, and clients that wait for their responses.
 LOADS = [
     ("one", {"rate": 300}),
