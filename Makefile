@@ -20,8 +20,8 @@ SECONDS ?= 60
 SITE := build/site
 # Runs targets at the same time, even if one fails; the output of each is shown when it ends.
 TOGETHER := $(MAKE) --no-print-directory --keep-going --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
-# Tests of one file run in the same process, since they share fixtures.
-SHARED_BY := --dist=loadfile --numprocesses
+# Tests of one file run in the same process, since they share fixtures; files run in the order of tests/conftest.py.
+SHARED_BY := --dist=loadfile --no-loadscope-reorder --numprocesses
 FAST := --hypothesis-profile=fast -m "not (browser or kernel or build or isolated or slow)"
 # Containers often have no other user, and Jupyter does not run as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -64,7 +64,7 @@ test: $(MODELS) $(COMPILED)
 	$(TOGETHER) test-browser test-others
 
 test-browser: $(MODELS) $(COMPILED)
-	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser
+	$(BIN)/python -m pytest $(SHARED_BY)=2 -m browser $(wildcard tests/*/test_browser_*.py)
 
 test-others: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest $(SHARED_BY)=3 -m "not (browser or build or isolated)"

@@ -59,7 +59,8 @@ def answered_twice() -> Iterator[list[str]]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures and parameters; state machines, and tests with a longer time limit, are slow.
 
-    Tests in a browser come last.
+    Files with slow tests or kernels come first, so that no process waits for the last of them; tests in a browser
+    come last.
     """
     limit = float(config.getini("timeout"))
     for item in items:
@@ -73,4 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_state_machine = item.name == "runTest"
         if is_state_machine or (timeout is not None and timeout.args[0] > limit):
             item.add_marker("slow")
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    lengthy = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "kernel")))}
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, item.path not in lengthy))
+    for item in items:
+        if item.get_closest_marker("browser") and not item.path.match("test_browser_*.py"):
+            raise pytest.UsageError(f"{item.nodeid} uses a browser: expected it in a module test_browser_*.py")
