@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
@@ -23,9 +24,15 @@ EXTRAS = PROJECT["optional-dependencies"]
 _IMPORT = re.compile(r"^ *(?:from|import) (\w+)", flags=re.MULTILINE)
 
 
+@cache
+def installed_modules() -> Mapping[str, list[str]]:
+    """The installed packages that provide a module."""
+    return packages_distributions()
+
+
 def imported(texts: Iterable[str]) -> set[frozenset[str]]:
     """For each module that is imported and that an installed package provides: the packages that provide it."""
-    providers = packages_distributions()
+    providers = installed_modules()
     modules = {module for text in texts for module in _IMPORT.findall(text)}
     return {frozenset(map(canonicalize_name, providers[module])) for module in modules & providers.keys()}
 
