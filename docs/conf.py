@@ -58,7 +58,7 @@ html_theme_options = {
 }
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_search_scorer = "search_scorer.js"
+html_search_scorer = str(ROOT / "docs" / "search_scorer.js")
 html_copy_source = False
 html_show_sphinx = False
 
