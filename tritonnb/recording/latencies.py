@@ -77,12 +77,7 @@ class SimulatedLatencies:
 
 def latencies_from_columns(columns: Columns) -> SimulatedLatencies:
     """Return the times that a simulation kept."""
-    starts, ends, requests, null_rows, serials, rows, received, queued = (
-        np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
-        for column in (
-            *(columns.starts, columns.ends, columns.requests, columns.null_rows),
-            *(columns.serials, columns.rows, columns.received, columns.queued),
-        )
-    )
+    starts, ends, requests, null_rows = np.frombuffer(columns.batches, np.int64).reshape(-1, 4).T
+    serials, rows, received, queued = np.frombuffer(columns.requests, np.int64).reshape(-1, 4).T
     batch = np.repeat(np.arange(len(starts)), requests)
     return SimulatedLatencies(serials, rows, batch, received, queued, starts, ends, null_rows, columns.refused)

@@ -170,7 +170,7 @@ def simulated_latencies(
     span_ns = round(arrivals[-1].time_us * 1000) + 1
     resampled = times.for_instances(instance_count(config)).resampled(seed, span_ns, options.get("replicas", 1))
     run(config, arrivals, resampled, seed, columns=columns, **options)
-    if not columns.serials:
+    if not columns.requests:
         raise InvalidArgumentError("predict expected requests that run, but all are refused")
     return latencies_from_columns(columns)
 

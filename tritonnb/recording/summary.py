@@ -28,15 +28,10 @@ def columns_of(recording: Recording) -> Columns:
         members.setdefault(request.batch, []).append(request)
     for batch in recording.batches:
         requests = members.get(batch.number, [])
-        columns.add(
-            [request.serial for request in requests],
-            [request.size for request in requests],
-            [request.received_ns for request in requests],
-            [request.queued_ns for request in requests],
-            batch.size,
-            batch.exec_start_ns,
-            batch.exec_end_ns,
-        )
+        for request in requests:
+            columns.add_request(request.serial, request.size, request.received_ns, request.queued_ns)
+        null_rows = batch.size - sum(request.size for request in requests)
+        columns.add_batch(batch.exec_start_ns, batch.exec_end_ns, len(requests), null_rows)
     return columns
 
 
