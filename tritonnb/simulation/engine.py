@@ -63,7 +63,7 @@ class Columns:
     batches : bytearray
         Of each batch in the order in which they started: begin and end in ns, number of requests, number of null rows.
     requests : bytearray
-        Of each request that ran, those of a batch after each other: serial, rows, time of reception and of queuing in ns.
+        Of each request that ran, batch by batch: serial, rows, time of reception and of queuing in ns.
     refused, failed : int
         Number of requests that did not run, and that failed when they ran.
     """
