@@ -38,8 +38,8 @@ _OVERLOAD = 100_000.0
 _UTILIZATION, _HALVINGS = (0.2, 0.9), 7
 #: The rates of a recording: multiples of that of two clients who wait for their responses.
 _RECORDED = (0.5, 1.0, 2.0, 3.0)
-#: A verification takes this many times the seconds of the option.
-_VERIFIED = 4
+#: Each rate of a recording, and a verification, take this many times the seconds of the option.
+_RECORDED_SECONDS, _VERIFIED = 3, 4
 
 
 def predictions(scratch: Path, seconds: int, rounds: int) -> dict[str, object]:
@@ -164,11 +164,11 @@ def _titled(row: Mapping[str, Any]) -> str:
 
 def _recorded(model: Model, seconds: int) -> Twin:
     """Record a model at several rates, up to where batches are large; returns its twin."""
-    probe = tnb.load(model, clients=2, requests=100).wait()
+    probe, lasting = tnb.load(model, clients=2, requests=100).wait(), seconds * _RECORDED_SECONDS
     arrivals = [
-        Arrival((arrival.time_us / 1e6 + part * seconds) * 1e6)
+        Arrival(arrival.time_us + part * lasting * 1e6)
         for part, times in enumerate(_RECORDED)
-        for arrival in tnb.poisson(probe.rate * times, seconds, seed=part)
+        for arrival in tnb.poisson(probe.rate * times, lasting, seed=part)
     ]
     if isinstance(model, ModelHandle):
         recording = tnb.load(model, arrivals=arrivals).wait().recording
