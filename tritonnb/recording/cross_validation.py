@@ -6,11 +6,15 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.latencies import SimulatedLatencies
 from tritonnb.recording.learned_times import LearnedTimes
-from tritonnb.recording.prediction import FIGURES, Figures, at, simulated_latencies
+from tritonnb.recording.prediction import Figures, at, simulated_latencies
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import instance_count
 
@@ -54,40 +58,50 @@ def validated_parts(
     count = min(_PARTS, len(arrivals) // _LEAST)
     if count < 2 or any(arrival.sequence_id for arrival in arrivals):
         return
-    firsts = [len(arrivals) * part // count for part in range(count)] + [len(arrivals)]
-    begins_ns = [round(arrivals[first].time_us * 1000) for first in firsts[:-1]]
-    begins_ns.append(round(arrivals[-1].time_us * 1000) + 1)
-    instances, origin_ns = instance_count(config) * replicas, int(recorded.received_ns.min())
-    for part in range(count):
-        begin_ns, end_ns, before = begins_ns[part], begins_ns[part + 1], max(0, part - 1)
-        kept = recorded.received_between(origin_ns + begin_ns, origin_ns + end_ns)
-        others = tuple([one for one in times.executions if not begin_ns <= one.begin_ns < end_ns])
+    received_us = np.array([arrival.time_us for arrival in arrivals])
+    bounds = len(arrivals) * np.arange(count + 1) // count
+    idle_us, origin_ns = _idle_us(recorded), int(recorded.received_ns.min())
+    for first, end in pairwise(bounds.tolist()):
+        span_ns = round(received_us[first] * 1000), round(received_us[end - 1] * 1000) + 1
+        kept = recorded.received_between(origin_ns + span_ns[0], origin_ns + span_ns[1])
+        others = tuple([one for one in times.executions if not span_ns[0] <= one.begin_ns < span_ns[1]])
         if not len(kept.serial) or not others:
             continue
-        # The part before it is simulated, too, so that the queue has its length when the part begins.
-        first_us = arrivals[firsts[before]].time_us
-        sent = [at(arrival, arrival.time_us - first_us) for arrival in arrivals[firsts[before] : firsts[part + 1]]]
-        span_ns = [bound_ns - begins_ns[before] for bound_ns in (begin_ns, end_ns)]
+        # Begin when nothing was queued or executed, so that the queue has its length when the part begins.
+        begin_us = idle_us[np.searchsorted(idle_us, received_us[first], "right") - 1]
+        begin = min(first, int(np.searchsorted(received_us, begin_us)))
+        sent = [at(arrival, arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
+        shifted_ns = [bound_ns - round(received_us[begin] * 1000) for bound_ns in span_ns]
         learned = LearnedTimes(others)
         simulated = [
-            simulated_latencies(config, sent, learned, seed, replicas=replicas).received_between(*span_ns)
+            simulated_latencies(config, sent, learned, seed, replicas=replicas).received_between(*shifted_ns)
             for seed in range(_SAMPLES)
         ]
         if all(len(one.serial) for one in simulated):
+            instances = instance_count(config) * replicas
             figures = tuple([Figures.from_latencies(one, instances) for one in simulated])
             yield ValidatedPart(Figures.from_latencies(kept, instances), figures)
 
 
-def misfits_of(parts: Sequence[ValidatedPart]) -> dict[str, float]:
-    """Return how far simulations are off beyond their own scatter, by figure; empty without parts.
+def _idle_us(recorded: SimulatedLatencies) -> npt.NDArray[np.float64]:
+    """Return when requests arrived while nothing was queued or executed, in µs after the first arrival."""
+    order = np.argsort(recorded.received_ns, kind="stable")
+    received_ns, end_ns = recorded.received_ns[order], recorded.end_ns[recorded.batch[order]]
+    busy_until_ns = np.maximum.accumulate(end_ns)
+    is_idle = np.concatenate([[True], received_ns[1:] >= busy_until_ns[:-1]])
+    idle_us: npt.NDArray[np.float64] = (received_ns[is_idle] - received_ns[0]) / 1000
+    return idle_us
 
-    It is the standard deviation of the logarithm of recorded to simulated figures.
+
+def misfit_of(parts: Sequence[ValidatedPart], name: str) -> float:
+    """Return how far the simulations of a figure are off beyond their own scatter; 0 without parts.
+
+    It is the standard deviation of the logarithm of recorded to simulated values.
     """
-    misfits = {}
-    for name in FIGURES if parts else ():
-        logarithms = [part.logarithms(name) for part in parts]
-        errors = statistics.fmean(statistics.median(values) ** 2 for values in logarithms)
-        scatter = statistics.fmean(map(statistics.variance, logarithms))
-        expected = scatter * (1 + math.pi / 2 / _SAMPLES)  # of a recorded value, and of the median of the simulations
-        misfits[name] = math.sqrt(max(0.0, errors - expected))
-    return misfits
+    if not parts:
+        return 0.0
+    logarithms = [part.logarithms(name) for part in parts]
+    errors = statistics.fmean(statistics.median(values) ** 2 for values in logarithms)
+    scatter = statistics.fmean(map(statistics.variance, logarithms))
+    expected = scatter * (1 + math.pi / 2 / _SAMPLES)  # of a recorded value, and of the median of the simulations
+    return math.sqrt(max(0.0, errors - expected))

@@ -163,6 +163,11 @@ class LearnedTimes(VaryingService):
         return [begin_ns for begin_ns, _ in pairs], [factor for _, factor in pairs]
 
     @cached_property
+    def dispatch_share(self) -> float:
+        """The share of the time (0 to 1, median) that passes before the execution begins."""
+        return statistics.median(one.dispatch_ns / max(1, one.time_ns) for one in self.executions)
+
+    @cached_property
     def speed_variation(self) -> float:
         """Standard deviation of the logarithm of the factors from part to part, beyond that within the parts.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +14,11 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.editable_config import with_overrides
-from tritonnb.recording.cross_validation import ValidatedPart, misfits_of, validated_parts
+from tritonnb.recording.cross_validation import ValidatedPart, misfit_of, validated_parts
 from tritonnb.recording.latencies import latencies_from_columns
 from tritonnb.recording.learned_times import LEAST_BATCHES, steepest
 from tritonnb.recording.prediction import (
+    FIGURES,
     Figures,
     Prediction,
     Range,
@@ -218,8 +220,12 @@ class Twin:
 
     @cached_property
     def misfits(self) -> dict[str, float]:
-        """How far parts of the recording are off their simulations, by figure; see `misfits_of`."""
-        return misfits_of(self.validation)
+        """Standard deviation of the logarithm of measured to simulated figures, beyond the scatter of the simulations.
+
+        It combines the misfit of the parts of the recording with the share of the time before the execution begins,
+        which may be another one in another configuration.
+        """
+        return {name: math.hypot(misfit_of(self.validation, name), self.times.dispatch_share) for name in FIGURES}
 
     def __repr__(self) -> str:
         times = self.times
@@ -236,9 +242,10 @@ class Twin:
         excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in times.stalls[:5])
         more = ", …" if len(times.stalls) > 5 else ""
         lines.append(f"  stalls: {len(times.stalls)}" + (f", of {excess}{more} ms" if times.stalls else ""))
+        lines.append(f"  the speed varied by {times.speed_variation:.1%} from part to part")
         if self.validation:
             errors = ", ".join(
-                f"{self.misfits[name]:.1%} in {name}"
+                f"{misfit_of(self.validation, name):.1%} in {name}"
                 for name in ("latency_p50_ms", "latency_p99_ms", "mean_batch_size")
             )
             lines.append(f"  {len(self.validation)} parts, each predicted from the others: off by {errors}")
