@@ -22,6 +22,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from benchmarks.load import Measured, floats, permutations
 
+#: The fewest requests of a measurement, which may take longer for it.
+_LEAST = 10
 _DATA, _HEADERS, _RST, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
 _INITIAL_WINDOW_SIZE, _INITIAL_WINDOW, _BIG_WINDOW, _FRAME = 4, 65535, 2**31 - 1, 16384
@@ -165,6 +167,8 @@ async def _run(port: int, bodies: Iterator[bytes], connections: int, seconds: fl
     latencies.clear()
     start = time.perf_counter()
     await asyncio.sleep(seconds)
+    while len(latencies) < _LEAST and not any(client.failure for _, client in connections_and_clients):
+        await asyncio.sleep(0.1)
     elapsed, count = time.perf_counter() - start, len(latencies)
     for transport, client in connections_and_clients:
         transport.abort()
