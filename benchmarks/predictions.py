@@ -68,7 +68,7 @@ def describe(figures: dict[str, Any]) -> str:
     heads = [f"{name} within {within:.0%}" for name, (within, _) in TARGETS.items()]
     misses = {
         _titled(row): [
-            "" if is_near(row[name], within) else f"{row[name]['predicted']:.2f} for {row[name]['measured']:.2f}"
+            "" if is_near(row[name], within) else f"{row[name]['predicted']:.2f}/{row[name]['measured']:.2f}"
             for name, (within, _) in TARGETS.items()
         ]
         for row in rows
@@ -78,7 +78,7 @@ def describe(figures: dict[str, Any]) -> str:
         f"measured figures, {figures['inside']:.0%} are inside the stated ranges, which should contain "
         f"{SHARE:.0%}.\n\n![Predicted against measured values]({PICTURE.name})\n\n"
         + table(("configurations", *heads), shares)
-        + "\nThe misses, predicted for measured; 2×16 rows are two instances with batches of at most 16:\n\n"
+        + "\nThe misses, predicted/measured; 2×16 are two instances with at most 16 rows:\n\n"
         + table(("configuration", *TARGETS), [(title, *missed) for title, missed in misses.items() if any(missed)])
     )
 
@@ -158,8 +158,8 @@ def _model(row: Mapping[str, Any]) -> str:
 
 
 def _titled(row: Mapping[str, Any]) -> str:
-    config = f"{row['max_queue_delay_microseconds']} µs delay, {row['instance_count']}×{row['max_batch_size']} rows"
-    return f"{_model(row)}, {config}, {row['rate']:.0f}/s, {row['utilization']:.0%} busy"
+    config = f"{row['max_queue_delay_microseconds']} µs, {row['instance_count']}×{row['max_batch_size']}"
+    return f"{_model(row)}, {config}, {row['rate']:.0f}/s, {row['utilization']:.0%}"
 
 
 def _recorded(model: Model, seconds: int) -> Twin:
