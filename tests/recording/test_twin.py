@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import tritonnb as tnb
 from tritonnb.recording.learned_times import LearnedTimes, monotone
+from tritonnb.recording.prediction import Range
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.service import Draw, Service, VaryingService
 
@@ -213,6 +215,22 @@ def test_prediction_from_a_recording_that_does_not_predict_itself_says_so() -> N
     assert 5.0 in prediction.latency_p50_ms
     assert 8.0 in prediction.latency_p50_ms
     assert not tnb.simulate(CONFIG, tnb.constant(100, 8), tnb.fixed(5)).twin().predict().remarks
+
+
+def test_parts_of_a_recording_begin_with_the_first_arrival_even_if_it_was_cancelled() -> None:
+    cancelled = [Arrival(ms=number, cancel_us=0) for number in range(500)]
+    arrivals = [*cancelled, *(replace(one, time_us=one.time_us + 500_000) for one in tnb.poisson(150, 4, seed=1))]
+    twin = tnb.simulate(CONFIG, arrivals, tnb.linear(per_row_ms=1, base_ms=3)).twin()
+    assert len(twin.validation) >= 4
+    for part in twin.validation:
+        assert part.recorded.latency_p50_ms == pytest.approx(part.simulated[0].latency_p50_ms, rel=0.02)
+
+
+def test_range_contains_nine_in_ten_values_of_its_misfit() -> None:
+    found = Range.from_values([10.0] * 9, misfit=0.1)
+    assert found.value == 10.0
+    assert (found.low, found.high) == pytest.approx((10 * math.exp(-0.1645), 10 * math.exp(0.1645)), rel=0.01)
+    assert Range.from_values([10.0] * 9) == Range(10.0, 10.0, 10.0)
 
 
 @pytest.mark.parametrize("service", [tnb.fixed(0), tnb.fixed(3)])

@@ -24,7 +24,13 @@ _PARTS, _LEAST, _SAMPLES = 8, 25, 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValidatedPart:
-    """A part of a recording, and its simulations with the execution times of the other parts."""
+    """A part of a recording, and its simulations with the execution times of the other parts.
+
+    Attributes
+    ----------
+    recorded : Figures
+    simulated : tuple of Figures
+    """
 
     recorded: Figures
     simulated: tuple[Figures, ...]
@@ -41,6 +47,7 @@ def validated_parts(
     arrivals: Sequence[Arrival],
     times: LearnedTimes,
     recorded: SimulatedLatencies,
+    origin_ns: int,
     replicas: int,
 ) -> Iterator[ValidatedPart]:
     """Predict each part of a recording from the other parts.
@@ -53,6 +60,8 @@ def validated_parts(
     times : LearnedTimes
         Of the recording.
     recorded : SimulatedLatencies
+    origin_ns : int
+        When the first request arrived, on the clock of the recorded latencies.
     replicas : int
     """
     count = min(_PARTS, len(arrivals) // _LEAST)
@@ -60,7 +69,7 @@ def validated_parts(
         return
     received_us = np.array([arrival.time_us for arrival in arrivals])
     bounds = len(arrivals) * np.arange(count + 1) // count
-    idle_us, origin_ns = _idle_us(recorded), int(recorded.received_ns.min())
+    idle_us = _idle_us(recorded, origin_ns)
     for first, end in pairwise(bounds.tolist()):
         span_ns = round(received_us[first] * 1000), round(received_us[end - 1] * 1000) + 1
         kept = recorded.received_between(origin_ns + span_ns[0], origin_ns + span_ns[1])
@@ -68,8 +77,8 @@ def validated_parts(
         if not len(kept.serial) or not others:
             continue
         # Begin when nothing was queued or executed, so that the queue has its length when the part begins.
-        begin_us = idle_us[np.searchsorted(idle_us, received_us[first], "right") - 1]
-        begin = min(first, int(np.searchsorted(received_us, begin_us)))
+        earlier_us = idle_us[idle_us <= received_us[first]]
+        begin = min(first, int(np.searchsorted(received_us, earlier_us[-1]))) if len(earlier_us) else 0
         sent = [at(arrival, arrival.time_us - received_us[begin]) for arrival in arrivals[begin:end]]
         shifted_ns = [bound_ns - round(received_us[begin] * 1000) for bound_ns in span_ns]
         learned = LearnedTimes(others)
@@ -83,13 +92,13 @@ def validated_parts(
             yield ValidatedPart(Figures.from_latencies(kept, instances), figures)
 
 
-def _idle_us(recorded: SimulatedLatencies) -> npt.NDArray[np.float64]:
+def _idle_us(recorded: SimulatedLatencies, origin_ns: int) -> npt.NDArray[np.float64]:
     """Return when requests arrived while nothing was queued or executed, in µs after the first arrival."""
     order = np.argsort(recorded.received_ns, kind="stable")
     received_ns, end_ns = recorded.received_ns[order], recorded.end_ns[recorded.batch[order]]
     busy_until_ns = np.maximum.accumulate(end_ns)
     is_idle = np.concatenate([[True], received_ns[1:] >= busy_until_ns[:-1]])
-    idle_us: npt.NDArray[np.float64] = (received_ns[is_idle] - received_ns[0]) / 1000
+    idle_us: npt.NDArray[np.float64] = (received_ns[is_idle] - origin_ns) / 1000
     return idle_us
 
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tritonnb.core.events import RequestArrived
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED
 from tritonnb.simulation.replicas import replica_of
 from tritonnb.simulation.service import Draw, Service, VaryingService, table
@@ -209,9 +208,12 @@ class LearnedTimes(VaryingService):
         place: Callable[[int], int],
         count: int,
         stalls: Iterable[Stall],
-        speed: float = 1.0,
+        scale: float = 1.0,
     ) -> Draw:
-        """Return a function of varying times, with factors of ``count`` executions from ``place(now_ns)`` on."""
+        """Return a function of varying times, with factors of ``count`` executions from ``place(now_ns)`` on.
+
+        A larger ``scale`` makes all of them longer.
+        """
         _, factors = self.factors
         waiting = deque(stalls)
 
@@ -222,7 +224,7 @@ class LearnedTimes(VaryingService):
                 if now_ns < begin_ns + excess_ns:
                     stalled_ns = max(stalled_ns, excess_ns)
             factor = factors[place(now_ns) + int(rng.random() * count)]
-            return round(self.expected_ns(rows, busy) * factor * speed) + stalled_ns
+            return round(self.expected_ns(rows, busy) * factor * scale) + stalled_ns
 
         return draw
 
@@ -255,13 +257,12 @@ class Resampled(VaryingService):
         # Another recording would have consisted of other parts: the recorded ones are resampled first.
         learned = [rng.randrange(executions - count + 1) for _ in range(PIECES)]
         places = [rng.choice(learned) for _ in range(PIECES)]
-
-        speed = math.exp(rng.gauss(0.0, times.speed_variation))
+        scale = math.exp(rng.gauss(0.0, times.speed_variation))
 
         def place(now_ns: int) -> int:
             return places[min(PIECES - 1, now_ns * PIECES // self.span_ns)]
 
-        return times.drawn(rng, place, count, sorted(stalls), speed)
+        return times.drawn(rng, place, count, sorted(stalls), scale)
 
 
 def _poisson(rng: random.Random, mean: float) -> int:
@@ -323,7 +324,7 @@ def steepest(service: Service, sizes: Sequence[int]) -> float:
 
 def executions_of(rec: RecordedEvents) -> Iterator[RecordedExecution]:
     """Yield the executions of a recording, in the order in which they began."""
-    origin_ns = next((event.time_ns for event in rec.events if isinstance(event, RequestArrived)), 0)
+    origin_ns = rec.first_arrival_ns
     queued: dict[int, list[int]] = {}
     for request in rec.requests:
         queued.setdefault(request.batch, []).append(request.queued_ns)

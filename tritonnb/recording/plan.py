@@ -288,9 +288,10 @@ class _Search:
         best = options[0]
         highest, limit = self._highest_rate(best.config, best.replicas - self._spare)
         lost = self._samples(best.config, best.replicas - 1) if best.replicas > 1 else []
+        misfits = self._twin.misfits
         return Plan(
             best.config.name, self._constraint, self._rate, self._spare, best, options[1] if options[1:] else None,
-            highest, limit, self._prediction(lost) if lost else None, self._is_certain(lost),
+            highest, limit, Prediction.from_runs(lost, (), misfits) if lost else None, self._is_certain(lost),
         )  # fmt: skip
 
     def _simulated(
@@ -311,9 +312,6 @@ class _Search:
 
     def _samples(self, config: pb.ModelConfig, replicas: int) -> list[Figures]:
         return [self._simulated(config, replicas, number, _CONFIRMED) for number in range(_SAMPLES)]
-
-    def _prediction(self, runs: Sequence[Figures], remarks: Sequence[str] = ()) -> Prediction:
-        return Prediction.from_runs(runs, remarks, self._twin.misfits)
 
     def _holds(self, figures: Figures) -> bool:
         return not figures.refused and self._constraint.holds(figures.latencies_ms)
@@ -379,7 +377,7 @@ class _Search:
         remarks = self._twin.remarks(chosen, self._rate / replicas, instance_count(config))
         if replicas > max(1, len(self._twin.recording.replicas)):
             remarks.append(f"{replicas} replicas were not recorded: assumed to be as fast as the recorded server")
-        prediction = self._prediction(chosen, remarks)
+        prediction = Prediction.from_runs(chosen, remarks, self._twin.misfits)
         throughput, factor = prediction.throughput, replicas / min(replicas, GROUP)
         whole = Range(throughput.value * factor, throughput.low * factor, throughput.high * factor)
         return Option(edits, config, replicas, replace(prediction, throughput=whole))

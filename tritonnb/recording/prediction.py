@@ -18,7 +18,7 @@ from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.engine import Columns
 from tritonnb.simulation.run import instance_count, run
 
-#: A range contains the measured value with this probability.
+#: A range should contain the measured value with this probability.
 SHARE = 0.9
 #: A normal distribution in a few values of equal probability.
 _NORMAL = np.array([NormalDist().inv_cdf((number + 0.5) / 40) for number in range(40)])
@@ -28,7 +28,7 @@ FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A predicted value: the median of the simulations, and the range that contains 90 % of the measured values."""
+    """A predicted value: the median of the simulations, and a range that should contain 90 % of the measured values."""
 
     value: float
     low: float
@@ -160,18 +160,11 @@ def simulated_latencies(
         As for `run`; the seed resamples the times.
     **options
         ``replicas`` and ``router``, as for `run`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If all requests are refused.
     """
     columns = Columns()
     span_ns = round(arrivals[-1].time_us * 1000) + 1
     resampled = times.for_instances(instance_count(config)).resampled(seed, span_ns, options.get("replicas", 1))
     run(config, arrivals, resampled, seed, columns=columns, **options)
-    if not columns.requests:
-        raise InvalidArgumentError("predict expected requests that run, but all are refused")
     return latencies_from_columns(columns)
 
 
@@ -184,8 +177,16 @@ def simulated_figures(
     settled: float = 0.0,
     **options: Any,
 ) -> Figures:
-    """Return the figures of `simulated_latencies`; ``settled`` is as for `Figures.from_latencies`."""
+    """Return the figures of `simulated_latencies`; ``settled`` is as for `Figures.from_latencies`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If all requests are refused.
+    """
     kept = simulated_latencies(config, arrivals, times, seed, **options)
+    if not len(kept.serial):
+        raise InvalidArgumentError("predict expected requests that run, but all are refused")
     return Figures.from_latencies(kept, instance_count(config) * options.get("replicas", 1), settled)
 
 

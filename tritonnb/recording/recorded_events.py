@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import product, starmap
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import EnsembleExecuted, Event, RequestRefused, StepSent
+from tritonnb.core.events import EnsembleExecuted, Event, RequestArrived, RequestRefused, StepSent
 from tritonnb.core.failures import with_short_tracebacks
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, Outlier, RequestRecord, batches_of
@@ -100,6 +100,11 @@ class RecordedEvents:
     def origin_ns(self) -> int:
         """The time (monotonic clock, ns) that figures show as 0: the beginning."""
         return self.span_ns[0]
+
+    @property
+    def first_arrival_ns(self) -> int:
+        """The time of the first arrival (monotonic clock, ns); 0 if there is none."""
+        return next((event.time_ns for event in self.events if isinstance(event, RequestArrived)), 0)
 
     @property
     def instances(self) -> list[str]:

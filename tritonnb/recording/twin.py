@@ -216,7 +216,11 @@ class Twin:
         Empty for a recording with sequences, or with few requests.
         """
         recorded, replicas = latencies_from_columns(columns_of(self.recording)), len(self.recording.replicas) or 1
-        return tuple(validated_parts(self._config, self._arrivals, self.times, recorded, replicas))
+        return tuple(
+            validated_parts(
+                self._config, self._arrivals, self.times, recorded, self.recording.first_arrival_ns, replicas
+            )
+        )
 
     @cached_property
     def misfits(self) -> dict[str, float]:
