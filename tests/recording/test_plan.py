@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -145,6 +146,13 @@ def test_plan_is_exported_for_triton_ray_and_kubernetes(recording: tnb.Recording
 def test_what_cannot_be_planned_is_refused(recording: tnb.Recording, arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         recording.twin().plan(**arguments)
+
+
+def test_plan_names_the_stalls_that_violate_the_constraint() -> None:
+    times_ns = itertools.cycle([5_000_000] * 19 + [205_000_000])
+    stalled = tnb.simulate(CONFIG, [(20_000 * number, 1) for number in range(80)], lambda _: next(times_ns))
+    with pytest.raises(tnb.TritonError, match=r"an execution alone takes 5\.00 .*ms; stalls: 3, of 200\.0, 200\.0"):
+        stalled.twin().plan("p99 < 50 ms", rate=10, max_batch_size=[1])
 
 
 @pytest.mark.parametrize(

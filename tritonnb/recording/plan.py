@@ -282,7 +282,7 @@ class _Search:
         if not options:
             raise InvalidArgumentError(
                 f"plan: expected a combination with {self._constraint.text}, got none of {len(configs)}: "
-                f"an execution alone takes {self._twin.range_ms(1)} ms"
+                f"an execution alone takes {self._twin.range_ms(1)} ms; {self._twin.stalls_text()}"
             )
         options.sort(key=lambda option: option.cost)
         best = options[0]

@@ -231,6 +231,13 @@ class Twin:
         """
         return {name: math.hypot(misfit_of(self.validation, name), self.times.dispatch_share) for name in FIGURES}
 
+    def stalls_text(self) -> str:
+        """Return the number of stalls, and how long the first ones lasted: ``stalls: 2, of 31.0, 12.5 ms``."""
+        stalls = self.times.stalls
+        excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in stalls[:5])
+        more = ", …" if len(stalls) > 5 else ""
+        return f"stalls: {len(stalls)}" + (f", of {excess}{more} ms" if stalls else "")
+
     def __repr__(self) -> str:
         times = self.times
         lines = [f"Twin of '{self._config.name}', from {pluralize(len(times.executions), 'execution')}"]
@@ -243,9 +250,7 @@ class Twin:
         lines.append(f"  slow-down by number of busy instances: {slow}")
         warm_ups = sum(1 for one in times.executions if one.first)
         lines.append(f"  left out: {pluralize(warm_ups, 'first execution')} of an instance")
-        excess = ", ".join(f"{excess_ns / 1e6:.1f}" for _, excess_ns in times.stalls[:5])
-        more = ", …" if len(times.stalls) > 5 else ""
-        lines.append(f"  stalls: {len(times.stalls)}" + (f", of {excess}{more} ms" if times.stalls else ""))
+        lines.append(f"  {self.stalls_text()}")
         lines.append(f"  the speed varied by {times.speed_variation:.1%} from part to part")
         if self.validation:
             errors = ", ".join(
