@@ -45,6 +45,24 @@ class ModelAddress:
         -1 lets the server choose.
     access : ConnectionOptions
         Headers, TLS and time limit.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+    ...     _ = server.load("identity_fp32")
+    ...     address = ModelAddress.parse(server.url, "identity_fp32")
+    ...     config = address.config()
+    ...     config.instance_group[0].count = 2
+    ...     print(address.apply(config), address.config().instance_group[0].count)
+    ...     print(address.restore(), address.config().instance_group[0].count)
+    ...     address.reload()
+    ...     print(address.stats()["inference_count"])
+    reloaded 2
+    reloaded 1
+    0
+    >>> address.sibling("add_sub", 1).path
+    '/v2/models/add_sub/versions/1'
     """
 
     scheme: str

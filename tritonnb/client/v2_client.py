@@ -42,6 +42,29 @@ class V2Client(ABC):
         ``http``, ``https``, ``grpc`` or ``grpcs``; ``HOST:PORT``; and the path before ``/v2``.
     access : ConnectionOptions
         Headers, TLS and time limit.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> from tritonnb.client.array_requests import make_request
+    >>> from tritonnb.model_config.schema import ModelSpec
+    >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+    ...     client = tnb.connect(server.url).server
+    ...     client.load("identity_fp32")
+    ...     print(client.is_ready(), client.metadata()["name"], [row for row in client.index() if "state" in row])
+    ...     config = client.config("identity_fp32")
+    ...     print(client.model_metadata("identity_fp32")["versions"], client.previous_config("identity_fp32"))
+    ...     request = make_request(ModelSpec.from_config(config), -1, {"INPUT0": [[1.0]]})
+    ...     print(client.infer("identity_fp32", -1, request, limit_s=10)["OUTPUT0"])
+    ...     print(client.statistics("identity_fp32")[0]["inference_count"])
+    ...     _ = client.update_trace_settings({"trace_rate": "5"}, "identity_fp32")
+    ...     print(client.trace_settings("identity_fp32")["trace_rate"])
+    ...     client.unload("identity_fp32")
+    True triton [{'name': 'identity_fp32', 'version': '1', 'state': 'READY'}]
+    ['1'] None
+    [[1.]]
+    1
+    5
     """
 
     scheme: str

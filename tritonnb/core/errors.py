@@ -126,6 +126,9 @@ class TritonError(Exception):
     Expected identifier.
     >>> print(error)
     Expected identifier; did you mean 'KIND_CPU'?
+    >>> error.add_problems([Problem("Expected identifier.", line=3, column=7)])
+    >>> error.fresh().problems[0].line
+    3
     """
 
     default_status: ClassVar[Status] = Status.INTERNAL

@@ -58,6 +58,14 @@ class Picture(Figure):
     ----------
     alt : str
         The alternative text: what the figure shows, with its numbers.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> picture = recording.plot.timeline()
+    >>> picture.svg().lstrip()[:5], picture.svg_for_both_themes().count("tnb-on-dark") > 0
+    ('<svg ', True)
     """
 
     def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:

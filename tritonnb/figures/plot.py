@@ -59,9 +59,12 @@ class Plot:
 
     Examples
     --------
-    >>> rec.plot()  # doctest: +SKIP
-    >>> rec.plot.timeline(start_ms=100, end_ms=200)  # doctest: +SKIP
-    >>> rec.plot.alt("timeline")  # doctest: +SKIP
+    >>> from tritonnb import fixed, poisson, simulate
+    >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(100, 1, seed=1), fixed(10))
+    >>> figures = rec.plot.timeline(start_ms=100, end_ms=200), rec.plot.batch_sizes()
+    >>> figures += rec.plot.latency(), rec.plot.queue()
+    >>> rec.plot.alt("timeline")[:18], rec.plot.svg("timeline").lstrip()[:4]
+    ('Timeline of 1008.6', '<svg')
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -89,6 +92,14 @@ class Plot:
         ------
         InvalidArgumentError
             If the recording is not of a stateful model.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, sequences, simulate
+        >>> config = "max_batch_size: 2 sequence_batching { }"
+        >>> rec = simulate(config, [*sequences([3, 2], every_ms=5)], fixed(2))
+        >>> rec.plot.slots().alt[:31]
+        'Slots over 12.0 ms: 2 sequences'
         """
         return self._draw("slots", ax, start_ms, end_ms)
 
@@ -101,6 +112,14 @@ class Plot:
         ------
         InvalidArgumentError
             If the recording contains no generations: see `Recording.generations`.
+
+        Examples
+        --------
+        >>> from tritonnb import Arrival, fixed, simulate
+        >>> config = "max_batch_size: 2 sequence_batching { iterative_sequence: true }"
+        >>> rec = simulate(config, [Arrival(ms=0, steps=3), Arrival(ms=1, steps=2)], fixed(2))
+        >>> rec.plot.generations().alt[:33]
+        '2 generations of at most 3 tokens'
         """
         return self._draw("generations", ax, start_ms, end_ms)
 
@@ -111,6 +130,28 @@ class Plot:
         ------
         InvalidArgumentError
             If the recording is not of an ensemble.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import tritonnb as tnb
+        >>> config = '''platform: "ensemble"
+        ... input { name: "A" data_type: TYPE_FP32 dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }
+        ... ensemble_scheduling { step { model_name: "double" model_version: -1
+        ...   input_map { key: "X" value: "A" } output_map { key: "OUTPUT" value: "B" } } }'''
+        >>> repository = Path(tempfile.mkdtemp())
+        >>> (repository / "once" / "1").mkdir(parents=True)
+        >>> _ = (repository / "once" / "config.pbtxt").write_text(config)
+        >>> with tnb.Server(repository, port=0, model_control_mode="explicit") as server:
+        ...     @server.model(max_batch_size=0)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     once = server.load("once")
+        ...     with server.record() as rec:
+        ...         _ = once(A=[1.0])
+        >>> rec.plot.steps().alt[:10]
+        'Steps over'
         """
         return self._draw("steps", ax, start_ms, end_ms)
 

@@ -32,8 +32,16 @@ class StatisticsPlot:
 
     Examples
     --------
-    >>> before = server["digits"].stats()  # doctest: +SKIP
-    >>> server["digits"].plot.batch_sizes(since=before)  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     before = server["double"].stats()
+    ...     _ = server["double"](X=[[1.0], [2.0]])
+    ...     plot = server["double"].plot
+    >>> plot.batch_sizes(since=before).alt[:12], plot.parts(since=before).alt[:15]
+    ('Batch sizes:', 'A request takes')
     """
 
     def __init__(self, stats: Mapping[str, Any]) -> None:

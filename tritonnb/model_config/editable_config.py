@@ -150,6 +150,23 @@ class EditableConfig(EditableFields, ABC):
     """An editable copy of a model's configuration; its attributes are the fields of ``inference.ModelConfig``.
 
     A subclass sets its own attributes with ``object.__setattr__`` and then calls this constructor.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     config = server["double"].config
+    ...     config.max_batch_size = 4
+    ...     print([line for line in config.diff().splitlines() if line[0] in "+-"])
+    ...     print(config.edited().max_batch_size, config.to_dict()["max_batch_size"])
+    ...     config.revert()
+    ...     print(config.max_batch_size, repr(config.diff()))
+    ['--- running', '+++ edited', '-max_batch_size: 8', '+max_batch_size: 4']
+    4 4
+    8 ''
     """
 
     _message: pb.ModelConfig

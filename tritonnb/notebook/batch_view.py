@@ -96,6 +96,15 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         The batches under a draft of the configuration: ``text``, and ``boxes`` of instance, begin, end and rows.
     notice : str
         Why something that the user wanted was not done, or why a live view has ended.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> view = recording.view()
+    >>> len(view.recording().batches), view.svg().lstrip()[:4]
+    (2, '<svg')
+    >>> view.close()
     """
 
     _esm = join_modules(STATIC / "batch_view" / "view.js")

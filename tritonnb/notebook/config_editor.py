@@ -101,6 +101,27 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         the model is ``loaded``; ``ended``.
     preview : dict
         What the latest requests would have experienced under the text: ``text`` and ``figures``; empty without a draft.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> from tritonnb.model_zoo.materialize import materialize
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     _ = materialize(directory, ["identity_fp32"])
+    ...     with tnb.Server(directory, port=0) as server:
+    ...         editor = server["identity_fp32"].edit()
+    ...         editor.set_field("max_batch_size", 4)
+    ...         editor.settle()
+    ...         print(editor.report["problems"], editor.apply(), server["identity_fp32"].config.max_batch_size)
+    ...         editor.save()
+    ...         editor.text = ""
+    ...         editor.take_file()
+    ...         print("max_batch_size: 4" in editor.text)
+    ...         editor.revert()
+    ...         editor.close()
+    [] reloaded 4
+    True
     """
 
     _esm = javascript("config_editor")

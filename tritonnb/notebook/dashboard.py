@@ -85,6 +85,17 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     server : Server
     model : str, optional
         The model that is shown first; by default the first one.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     dashboard = server.dashboard()
+    ...     dashboard.show("double")
+    ...     dashboard.close()
     """
 
     def __init__(self, server: Server, model: str | None = None) -> None:

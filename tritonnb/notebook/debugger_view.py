@@ -64,6 +64,17 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     ----------
     panel : DebuggerPanel
     picture : BatchView
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> debugger = recording.debug()
+    >>> view = debugger.view()
+    >>> view.perform({"action": "step"})
+    >>> debugger.position
+    1
+    >>> view.close()
     """
 
     def __init__(self, debugger: Debugger) -> None:

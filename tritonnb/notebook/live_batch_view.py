@@ -83,6 +83,21 @@ class LiveBatchView(BatchView):
     ----------
     ended : threading.Event
         Set when no more events follow: the view was closed, the model unloaded, or the server stopped.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     view = server["double"].watch()
+    ...     view.send_a_few()
+    ...     view.show_ghost("A simulation", [("double_0_0", 0, 5_000_000, 2)])
+    ...     view.stop()
+    ...     print(view.ended.is_set(), view.ghost["text"])
+    ...     view.close()
+    True A simulation
     """
 
     def __init__(self, model: ModelHandle) -> None:

@@ -26,6 +26,17 @@ class PolledView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         Says what is shown, and why it has ended.
     children : sequence of ipywidgets.Widget
         The widgets below the status.
+
+    Examples
+    --------
+    >>> class Clock(PolledView):
+    ...     def refresh(self) -> None:
+    ...         self.status.value = "read"
+    >>> view = Clock("clock", widgets.HTML())
+    >>> view.refresh()
+    >>> view.status.value, len(view.parts()), view.refresh_last_state()
+    ('read', 1, False)
+    >>> view.close()
     """
 
     def __init__(self, name: str, status: widgets.HTML, children: Sequence[widgets.Widget] = ()) -> None:

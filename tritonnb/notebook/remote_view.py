@@ -78,6 +78,21 @@ class RemoteBatchView(PolledView):
         None until the first batches have come.
     status : ipywidgets.HTML
         Says where the batches come from, and how many were received.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> receiver = tnb.otlp_receiver(port=0)
+    >>> trace = tnb.TraceOptions(mode="opentelemetry", exporting=(("url", receiver.url),))
+    >>> with tnb.Server(port=0, trace=trace) as server, tnb.connect(server.url) as remote:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     view = remote["double"].watch(receiver)
+    ...     print(len(view.recording().batches))
+    ...     view.close()
+    0
+    >>> receiver.close()
     """
 
     def __init__(self, model: RemoteModelHandle, receiver: OtlpReceiver) -> None:

@@ -39,7 +39,21 @@ _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFa
 
 
 class StaticFallback:
-    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever its result may have changed."""
+    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever its result may have changed.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> view = recording.view()
+    >>> "2 requests ran in 2 batches" in view.last_state(), sorted(view.last_data())
+    (True, ['image/png', 'text/html', 'text/plain'])
+    >>> view.refresh_last_state()
+    False
+    >>> view.keep_last_state(at_once=True)
+    >>> view.keep_at_end_of_cell()
+    >>> view.close()
+    """
 
     _display_id = ""
     _kept = ""

@@ -94,6 +94,19 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         increments with each change.
     status : dict
         What was measured; ``outcome`` instead while nothing is sent; ``revision`` of the settings that took effect.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     traffic = server["double"].traffic()
+    ...     traffic.change(rate=50, rows=2)
+    ...     print(traffic.settings["rate"], traffic.sending)
+    ...     traffic.close()
+    50 False
     """
 
     _esm = javascript("traffic")

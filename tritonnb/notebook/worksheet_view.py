@@ -46,6 +46,18 @@ class WorksheetView(StaticFallback, anywidget.AnyWidget):
         The batches that were predicted so far, each with the names of its requests; setting it is like moving them.
     result : dict
         What the last check, hint or reveal said: see `grade`.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> view = tnb.worksheet("dynamic", seed=1).view()
+    >>> view.answer = [["A"]]
+    >>> view.check()
+    >>> view.hint()
+    >>> view.reveal()
+    >>> sorted(view.result)
+    ['batches', 'done', 'next_ms', 'text', 'total']
+    >>> view.close()
     """
 
     _esm = STATIC / "worksheet.js"

@@ -170,7 +170,18 @@ def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator
 
 
 class Prompt(dict[str, list[Any]]):
-    """The inputs of one generation, by name: with a batch dimension, and including those that a model may lack."""
+    """The inputs of one generation, by name: with a batch dimension, and including those that a model may lack.
+
+    Examples
+    --------
+    >>> from tritonnb.core.protobuf import model_config_pb2 as pb
+    >>> config = pb.ModelConfig(name="m", input=[{"name": "text_input", "data_type": "TYPE_STRING", "dims": [1]}])
+    >>> prompt = Prompt.from_text("Hello", tokens=2, sampling={"temperature": 0})
+    >>> prompt["sampling_parameters"]
+    [['{"max_tokens": 2, "ignore_eos": true, "temperature": 0}']]
+    >>> prompt.tensors_for(ModelSpec.from_config(config))
+    {'text_input': array(['Hello'], dtype=object)}
+    """
 
     @classmethod
     def from_text(cls, text: str, tokens: int, sampling: Json) -> Prompt:

@@ -64,6 +64,14 @@ class LoadResult:
     ...     result = tnb.load(server["double"], clients=2, requests=40).wait()
     >>> result.sent, len(result.latencies_ms)
     (40, 40)
+    >>> result.percentile(50) <= result.percentile(99)
+    True
+    >>> result.summary()["requests"], result.summary()["failed"]
+    (40, 0)
+    >>> len(result.to_pandas())
+    40
+    >>> "requests/s" in result.verdict()
+    True
     """
 
     plot: ClassVar[Callable[..., Any]]

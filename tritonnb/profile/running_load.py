@@ -66,6 +66,9 @@ class Load:
     ...     _ = load.wait()
     >>> load.completed, load.failed
     (40, 0)
+    >>> load.stop()
+    >>> load.latest_responses(5).shape
+    (5, 7)
     """
 
     def __init__(

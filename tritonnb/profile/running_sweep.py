@@ -77,6 +77,9 @@ class Sweep:
     ...     _ = sweep.wait()
     >>> sweep.tried == sweep.total
     True
+    >>> sweep.stop()
+    >>> len(sweep.plot().axes), len(sweep.plot_pareto().axes)
+    (1, 1)
     """
 
     def __init__(
@@ -155,26 +158,85 @@ class Sweep:
         return self.wait().best
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot`, after waiting for the end."""
+        """`SweepResult.plot`, after waiting for the end.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            To draw into.
+        """
         figure: Figure = self.wait().plot(ax)
         return figure
 
     def plot_pareto(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot_pareto`, after waiting for the end."""
+        """`SweepResult.plot_pareto`, after waiting for the end.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            To draw into.
+        """
         figure: Figure = self.wait().plot_pareto(ax)
         return figure
 
     def plot_throughput_latency(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot_throughput_latency`, after waiting for the end."""
+        """`SweepResult.plot_throughput_latency`, after waiting for the end.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            To draw into.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8, dynamic_batching={})
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     sweep = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
+        ...     figure = sweep.plot_throughput_latency()
+        >>> len(figure.axes)
+        1
+        """
         figure: Figure = self.wait().plot_throughput_latency(ax)
         return figure
 
     def apply(self) -> str:
-        """`SweepResult.apply`, after waiting for the end."""
+        """`SweepResult.apply`, after waiting for the end.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     sweep = tnb.sweep(server["double"], count=[1, 4], rate=200, requests=200, service=tnb.fixed(8))
+        ...     print(sweep.apply(), server["double"].config.instance_group[0].count)
+        in place 4
+        """
         return self.wait().apply()
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
-        """`SweepResult.export`, after waiting for the end."""
+        """`SweepResult.export`, after waiting for the end.
+
+        Parameters
+        ----------
+        repository : path
+            It is created if necessary.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> from tempfile import TemporaryDirectory
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     model = server.load("identity_fp32")
+        ...     sweep = tnb.sweep(model, count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
+        ...     with TemporaryDirectory() as directory:
+        ...         print(sorted(path.name for path in sweep.export(directory).iterdir()))
+        ['1', 'config.pbtxt']
+        """
         return self.wait().export(repository)
 
     def stop(self) -> None:

@@ -70,6 +70,12 @@ class SweepResult:
     ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
     >>> result.traffic["rate"], result.searched
     (100, False)
+    >>> result.verdict()
+    'Best of 2 configurations: count 2: 97 requests/s, p99 13.36 ms. Running: 97 requests/s, p99 15.77 ms.'
+    >>> result.to_pandas().shape[0]
+    2
+    >>> result.perf_analyzer("triton:8000").partition(" --")[0]
+    'perf_analyzer -m double -u triton:8000 -i http -b 1'
     """
 
     plot: ClassVar[Callable[..., Any]]
@@ -129,6 +135,17 @@ class SweepResult:
         ------
         TritonError
             If the server does not accept it.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     result = tnb.sweep(server["double"], count=[1, 4], rate=200, requests=200, service=tnb.fixed(8)).wait()
+        ...     print(result.apply(), server["double"].config.instance_group[0].count)
+        in place 4
         """
         return trial.apply_config(self.model, with_overrides(config_of(self.model), self.best.edits))
 
@@ -136,6 +153,11 @@ class SweepResult:
         """Write the model with the best configuration to a model repository for Triton.
 
         Of a model on another server, whose files cannot be read, only the *config.pbtxt* is written.
+
+        Parameters
+        ----------
+        repository : path
+            It is created if necessary.
 
         Returns
         -------
@@ -146,6 +168,17 @@ class SweepResult:
         ------
         InvalidArgumentError
             If the model is one of this process, and has no files.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> from tempfile import TemporaryDirectory
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     model = server.load("identity_fp32")
+        ...     sweep = tnb.sweep(model, count=[1, 2], rate=100, requests=200, service=tnb.fixed(8))
+        ...     with TemporaryDirectory() as directory:
+        ...         print(sorted(path.name for path in sweep.wait().export(directory).iterdir()))
+        ['1', 'config.pbtxt']
         """
         return export(self.model, self.best.config, repository)
 
@@ -177,6 +210,17 @@ class SweepResult:
         ------
         InvalidArgumentError
             If the model is stateful, no configuration satisfies the constraint, or no service times are known.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8, dynamic_batching={})
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     result = tnb.sweep(server["double"], count=[1, 2], rate=100, requests=200, service=tnb.fixed(8)).wait()
+        >>> list(result.load_curves())
+        ['running', 'best']
         """
         recording = self.running.recording
         if not self.service_times and recording is None:

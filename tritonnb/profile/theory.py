@@ -61,6 +61,12 @@ class Theory:
     >>> result = theory(simulate("max_batch_size: 8 dynamic_batching { }", constant(50, 2), fixed(10)))
     >>> round(result.rate), round(result.latency_ms)
     (50, 10)
+    >>> result.verdict().split(". ")[0]
+    '50 requests/s × 10.00 ms = 0.50 requests in the server (counted: 0.50)'
+    >>> result.table()[0]
+    ('rate λ', 50.0, 'arriving requests per second')
+    >>> round(result.to_dict()["in_system"], 1)
+    0.5
     """
 
     rate: float

@@ -71,6 +71,19 @@ class Trial:
         The mean batch size by the statistics of another server.
     predicted : bool
         Whether a sweep of live trials predicted it instead of measuring it.
+
+    Examples
+    --------
+    >>> from tritonnb import Server, FP32, fixed, sweep
+    >>> with Server(port=0) as server:
+    ...     @server.model(max_batch_size=8, dynamic_batching={})
+    ...     def double(X: FP32[1]) -> FP32[1]:
+    ...         return X * 2
+    ...     trial = sweep(server["double"], count=[2], rate=100, requests=200, service=fixed(8)).wait().trials[0]
+    >>> trial.edits_text(), round(trial.percentile(50))
+    ('count 2', 8)
+    >>> list(trial.row())[:3]
+    ['count', 'rate', 'p50_ms']
     """
 
     edits: dict[str, object]

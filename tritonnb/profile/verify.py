@@ -57,6 +57,18 @@ class Verification:
     by_server : bool
         Whether the latencies are those in a recording of the server, as in the twin's. Otherwise they are the client's
         and contain the way to the server.
+
+    Examples
+    --------
+    >>> from tritonnb import FP32, Server, fixed, poisson, simulate
+    >>> twin = simulate("max_batch_size: 4 dynamic_batching { }", poisson(500, 0.1, seed=1), fixed(1)).twin()
+    >>> with Server(port=0) as server:
+    ...     @server.model(max_batch_size=4, dynamic_batching={})
+    ...     def double(X: FP32[1]) -> FP32[1]:
+    ...         return X * 2
+    ...     result = twin.verify(server["double"])
+    >>> "of 5 figures within the range" in result.verdict()
+    True
     """
 
     plot: ClassVar[Callable[..., Any]]
@@ -161,7 +173,7 @@ def verify(
     ... def sleeps(X: tnb.FP32[1]) -> tnb.FP32[1]:
     ...     time.sleep(0.002)
     ...     return X
-    >>> recording = tnb.load(server["sleeps"], rate=100, arrivals="poisson", requests=60).wait().recording
+    >>> recording = tnb.load(server["sleeps"], rate=200, arrivals="poisson", requests=60).wait().recording
     >>> result = recording.twin().verify(server["sleeps"], max_queue_delay_microseconds=2000)
     >>> sorted(result.measured)
     ['latency_p50_ms', 'latency_p95_ms', 'latency_p99_ms', 'mean_batch_size', 'throughput']

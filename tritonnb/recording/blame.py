@@ -51,6 +51,10 @@ class Blame:
     {'instances_busy': 2000000, 'earlier_requests': 5000000, 'compute_infer': 5000000}
     >>> rec.blame(3).remedies["earlier_requests"].edits
     {'max_batch_size': 9}
+    >>> rec.blame(3).meaning_of("instances_busy")
+    'every instance that could run it was busy'
+    >>> rec.blame(3).rows()[0][:3]
+    ('instances_busy', 2.0, 0.16666666666666666)
     """
 
     request: RequestRecord

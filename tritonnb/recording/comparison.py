@@ -82,6 +82,13 @@ class Comparison:
     >>> comparison = recording.what_if(count=2)
     >>> comparison.edits
     {'count': 2}
+    >>> comparison.verdict().split(";")[0]
+    'With count: 2: rate (requests/s) 198.4 → 199.4'
+    >>> comparison.difference().split(":")[0]
+    'batch 2 differs. Before'
+    >>> columns, rows = comparison.columns_and_rows()
+    >>> columns, rows[0]
+    (['before', 'after'], ['requests', '200', '200'])
     """
 
     plot: ClassVar[Callable[..., Any]]

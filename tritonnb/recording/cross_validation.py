@@ -30,6 +30,15 @@ class ValidatedPart:
     ----------
     recorded : Figures
     simulated : tuple of Figures
+
+    Examples
+    --------
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = "max_batch_size: 8 dynamic_batching { }"
+    >>> twin = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1)).twin()
+    >>> part = twin.validation[0]
+    >>> len(part.logarithms("latency_p50_ms")) == len(part.simulated)
+    True
     """
 
     recorded: Figures

@@ -117,6 +117,15 @@ class Debugger:
     >>> print(debugger.description)
     5.000 ms: batch 2 of 2 rows sent to simulated_0_0: 2 requests, 2 rows: the next request's 4 rows would go beyond \
 max_batch_size 4; instance 0 just became free
+    >>> debugger.remove_breakpoint("batch > 1 and queue > 0")
+    >>> position = debugger.position
+    >>> debugger.step(), debugger.position - position
+    (True, 1)
+    >>> debugger.reverse(), debugger.position
+    (False, 0)
+    >>> debugger.restart()
+    >>> debugger.step(-1)
+    False
     """
 
     view: ClassVar[Callable[..., Any]]

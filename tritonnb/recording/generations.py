@@ -129,6 +129,15 @@ class TokenTimes:
         When each was sent, when its first token arrived, and when it was complete (monotonic clock).
     tokens : sequence of int
         Number of tokens of each, 2 or more.
+
+    Examples
+    --------
+    >>> ms = 1_000_000
+    >>> times = TokenTimes(begin_ns=[0, 0], first_ns=[5 * ms, 7 * ms], end_ns=[25 * ms, 27 * ms], tokens=[5, 5])
+    >>> times.summary()["tokens"], times.summary()["time_to_first_token_p50_ms"]
+    (10, 6.0)
+    >>> times.verdict()
+    '10 tokens, 370 tokens/s; time to first token p50 6 ms, time per output token p50 5.0 ms.'
     """
 
     begin_ns: Sequence[int]

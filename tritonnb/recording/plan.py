@@ -109,6 +109,19 @@ class Plan:
         With one replica less; None if there is only one.
     holds_after_loss : bool
         Whether the constraint holds then.
+
+    Examples
+    --------
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> plan = rec.twin().plan(
+    ...     "p99 < 50 ms", rate=500, count=[1], max_queue_delay_microseconds=[0], max_batch_size=[8]
+    ... )
+    >>> plan.verdict()
+    "'m' at 500 requests/s with p99 < 50 ms: 1 replica with 1 instance each."
+    >>> [name for name, _ in plan.rows()]
+    ['p99 (ms)', 'mean batch', 'utilization', 'runner-up', 'margin', 'breaks first', 'one replica lost']
     """
 
     export: ClassVar[Callable[..., Any]]
@@ -205,9 +218,9 @@ def plan(
     --------
     >>> from tritonnb import jittered, linear, poisson, simulate
     >>> config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
-    >>> rec = simulate(config, poisson(100, 5, seed=1), jittered(linear(1, 5), sigma=0.1))
-    >>> plan = rec.twin().plan("p99 < 50 ms", rate=2000, spare=1, max_batch_size=[8], preferred_batch_size=[[]])
-    >>> plan.best.replicas > 2000 / 615  # a full batch of 8 rows takes 13 ms
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> plan = rec.twin().plan("p99 < 50 ms", rate=1000, spare=1, max_queue_delay_microseconds=[0], max_batch_size=[8])
+    >>> plan.best.replicas > 1000 / 615  # a full batch of 8 rows takes 13 ms
     True
     >>> plan.holds_after_loss
     True

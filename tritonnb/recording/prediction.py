@@ -28,7 +28,14 @@ FIGURES = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput", "
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A predicted value: the median of the simulations, and a range that should contain 90 % of the measured values."""
+    """A predicted value: the median of the simulations, and a range that should contain 90 % of the measured values.
+
+    Examples
+    --------
+    >>> values = Range.from_values([8.0, 9.0, 10.0, 11.0, 12.0])
+    >>> str(values), 10.5 in values
+    ('10.00 (8.20 to 11.80)', True)
+    """
 
     value: float
     low: float
@@ -70,6 +77,24 @@ class Prediction:
         Share (0 to 1) of the time in which instances are busy.
     remarks : tuple of str
         What was not recorded and so is extrapolated, and what the p99 rests on.
+
+    Examples
+    --------
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = "max_batch_size: 8 dynamic_batching { }"
+    >>> twin = simulate(config, poisson(100, 2, seed=1), jittered(linear(1, 5), sigma=0.1)).twin()
+    >>> prediction = twin.predict(rate=120)
+    >>> prediction.throughput.low < prediction.throughput.value < prediction.throughput.high
+    True
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = "max_batch_size: 8 dynamic_batching { }"
+    >>> twin = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1)).twin()
+    >>> prediction = twin.predict(rate=120)
+    >>> prediction.throughput.low < prediction.throughput.value < prediction.throughput.high
+    True
+    >>> part = twin.validation[0]
+    >>> Prediction.from_runs(part.simulated).utilization.value < 1
+    True
     """
 
     latency_p50_ms: Range

@@ -28,6 +28,20 @@ class RecordedEvents:
     """The events of a server or a simulation over a period, with the requests, batches and sequences in them.
 
     `Recording` documents the attributes.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+    >>> rec.batch_sizes(), rec.median_ms(2), rec.service()(3)
+    ({2: 1, 3: 1}, 10.0, 10000000.0)
+    >>> rec.sizes_of("simulated_0_0"), rec.slots_of("simulated_0_0")
+    ((8, []), 8)
+    >>> rec.require_every_request("this example")
+    >>> rec.fill(rec.events[:2], rec.configs)
+    >>> rec.derive()
+    >>> len(rec.events)
+    2
     """
 
     def __init__(

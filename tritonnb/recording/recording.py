@@ -62,6 +62,14 @@ class Recording(RecordedEvents):
     >>> recording = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
     >>> [batch.size for batch in recording.batches]
     [2, 3]
+    >>> recording.verdict().split(";")[0]
+    '2 requests ran in 2 batches: mean batch size 2.5 rows'
+    >>> recording.remarks()
+    ['Simulated: times and rates are virtual, not measured.']
+    >>> [(arrival.time_us, arrival.rows) for arrival in recording.arrivals()]
+    [(0.0, 2), (0.0, 3)]
+    >>> recording.for_model("simulated").to_pandas()[["rows", "sent_ms"]].to_numpy().tolist()
+    [[2.0, 0.0], [3.0, 10.0]]
     """
 
     plot: ClassVar[Any]
@@ -98,10 +106,28 @@ class Recording(RecordedEvents):
     def load(cls, path: str | os.PathLike[str]) -> Recording:
         """Read a recording that `save` wrote.
 
+        Parameters
+        ----------
+        path : path
+
+        Returns
+        -------
+        Recording
+
         Raises
         ------
         InvalidArgumentError
             If the file is not a recording.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as directory:
+        ...     rec.save(f"{directory}/recording.json")
+        ...     len(Recording.load(f"{directory}/recording.json").batches)
+        2
         """
         events, configs, simulated, source = files.read(path)
         recording = cls(events, configs, simulated=simulated, source=source)
@@ -114,7 +140,22 @@ class Recording(RecordedEvents):
         return recording
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording to a file: JSON, one event per line."""
+        """Write the recording to a file: JSON, one event per line.
+
+        Parameters
+        ----------
+        path : path
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as directory:
+        ...     rec.save(f"{directory}/recording.json")
+        ...     print(open(f"{directory}/recording.json").readline()[:24])
+        {"format": "tritonnb rec
+        """
         files.write(path, self.events, self.configs, self.simulated, self.source)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
@@ -124,6 +165,14 @@ class Recording(RecordedEvents):
         ----------
         path : path
             File to write (JSON, Chrome's trace event format).
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as directory:
+        ...     rec.to_perfetto(f"{directory}/trace.json")
         """
         from tritonnb.recording.perfetto import trace_events
 
@@ -137,6 +186,10 @@ class Recording(RecordedEvents):
         ----------
         model : str
             Name of a model that was served during the recording.
+
+        Returns
+        -------
+        Recording
 
         Raises
         ------
@@ -271,12 +324,24 @@ class Recording(RecordedEvents):
         return verdict(self)
 
     def diagnoses(self) -> list[Diagnosis]:
-        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
+        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none.
+
+        Examples
+        --------
+        >>> from tritonnb import constant, fixed, simulate
+        >>> rec = simulate("max_batch_size: 1", constant(300, 1), fixed(10))
+        >>> [diagnosis.name for diagnosis in rec.diagnoses()]
+        ['beyond_capacity']
+        """
         self.require_every_request("diagnoses()")
         return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return one row for each batch; ``sent_ms`` counts from the first batch sent.
+
+        Returns
+        -------
+        pandas.DataFrame
 
         Raises
         ------

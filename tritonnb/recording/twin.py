@@ -62,11 +62,21 @@ class Twin:
     --------
     >>> from tritonnb import jittered, linear, poisson, simulate
     >>> config = "max_batch_size: 8 dynamic_batching { }"
-    >>> rec = simulate(config, poisson(100, 10, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
     >>> twin = rec.twin()
     >>> prediction = twin.predict(max_queue_delay_microseconds=5000)
     >>> prediction.mean_batch_size.low > 1
     True
+    >>> twin.range_ms(1).value < twin.range_ms(3).value
+    True
+    >>> len(twin.arrivals(rate=200)) == len(rec.arrivals())
+    True
+    >>> twin.edited({"count": 2}).instance_group[0].count
+    2
+    >>> for remark in twin.remarks(twin.validation[0].simulated, rate=200, instances=2):
+    ...     print(remark)
+    200 requests/s were not recorded, but 97.4
+    2 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)
     """
 
     plot: ClassVar[Callable[..., Any]]

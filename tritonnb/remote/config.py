@@ -101,11 +101,19 @@ class RemoteConfig(EditableConfig):
 
     Examples
     --------
-    >>> with remote["dense"].config as config:  # doctest: +SKIP
-    ...     config.dynamic_batching.max_queue_delay_microseconds = 5000
-    ...     print(config.diff())
-    ...     config.apply()
-    ...     tnb.load(remote["dense"], rate=100, duration=5).wait()
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     with remote["double"].config as config:
+    ...         config.max_batch_size = 4
+    ...         print([line for line in config.diff().splitlines()[2:] if line[0] in "+-"])
+    ...         print(config.apply(), remote["double"].config.max_batch_size)
+    ...     print(remote["double"].config.max_batch_size)
+    ['-max_batch_size: 8', '+max_batch_size: 4']
+    reloaded 4
+    8
     """
 
     _remote: Remote
@@ -171,6 +179,19 @@ class RemoteConfig(EditableConfig):
         ------
         TritonError
             If the server does not accept it.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     config = remote["double"].config
+        ...     config.max_batch_size = 4
+        ...     _ = config.apply(keep=True)
+        ...     print(config.restore(), config.max_batch_size)
+        reloaded 8
         """
         self._remote.changed_configs.keep(self._address.name)
         if from_repository:

@@ -92,6 +92,19 @@ class Remote(NamedModels):
     ...     with tnb.connect(server.url) as remote:
     ...         print(list(remote), remote["double"](X=[[21.0]])["OUTPUT"])
     ['double'] [[42.]]
+    >>> with tnb.Server(port=0) as server:
+    ...     _ = server.model(double, max_batch_size=4)
+    ...     remote = tnb.connect(server.url)
+    ...     print(remote.ready(), remote.index(), remote.metadata()["name"], remote.address_of("double").path)
+    ...     _ = remote["double"](X=[[1.0], [2.0]])
+    ...     print(remote.stats("double")["model_stats"][0]["inference_count"])
+    ...     remote.require_extension("trace")
+    ...     print(remote.trace_settings("double")["trace_level"])
+    ...     remote.require_open()
+    ...     remote.close()
+    True [{'name': 'double', 'version': '1', 'state': 'READY'}] triton /v2/models/double
+    2
+    ['OFF']
     """
 
     dashboard: ClassVar[Callable[..., Any]]
@@ -149,7 +162,21 @@ class Remote(NamedModels):
         return ready_models(self.server)
 
     def address_of(self, name: str | None) -> ModelAddress:
-        """Return the address of a model, for `load` and `sweep`; without a name, of the only one."""
+        """Return the address of a model, for `load` and `sweep`; without a name, of the only one.
+
+        Parameters
+        ----------
+        name : str or None
+
+        Returns
+        -------
+        ModelAddress
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there is no name, and the server has several models.
+        """
         return ModelAddress.parse(self.url, name, access=self.server.access)
 
     def metadata(self) -> Json:
@@ -168,6 +195,10 @@ class Remote(NamedModels):
         """Return the response of the statistics extension, for one model or for all: ``model_stats``.
 
         For a deployment (`tritonnb.scale`), the statistics of all replicas are added up; see `replica_stats`.
+
+        Parameters
+        ----------
+        name : str, optional
         """
         return {"model_stats": self.server.statistics(name)}
 
@@ -178,15 +209,41 @@ class Remote(NamedModels):
         ------
         InvalidArgumentError
             If the server is not a deployment, or the connection is over gRPC.
+
+        Examples
+        --------
+        >>> with tnb.scale("model_repository", replicas=2) as deployment:  # doctest: +SKIP
+        ...     print(len(deployment.connect().replicas()))
         """
         return replicas_of(self.server)
 
     def replica_stats(self) -> dict[str, list[StatisticsEntry]]:
-        """Return the statistics of each replica of a deployment: the entries of its models, by replica ID."""
+        """Return the statistics of each replica of a deployment: the entries of its models, by replica ID.
+
+        Examples
+        --------
+        >>> with tnb.scale("model_repository", replicas=2) as deployment:  # doctest: +SKIP
+        ...     print(list(deployment.connect().replica_stats()))
+        """
         return statistics_by_replica(self.server)
 
     def trace_settings(self, model: str = "") -> Json:
-        """Return the trace settings of a model, or of the server."""
+        """Return the trace settings of a model, or of the server.
+
+        Parameters
+        ----------
+        model : str, optional
+
+        Returns
+        -------
+        dict
+            As the trace extension returns them.
+
+        Raises
+        ------
+        UnavailableError
+            If the server has no trace extension.
+        """
         self.require_open()
         self.require_extension("trace")
         return self.server.trace_settings(model)
@@ -200,6 +257,14 @@ class Remote(NamedModels):
             If the connection has no ``metrics_url``.
         UnavailableError
             If nothing responds there.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0, metrics_port=0) as server:
+        ...     with tnb.connect(server.url, f"http://127.0.0.1:{server.metrics_port}/metrics") as remote:
+        ...         print("nv_cpu_utilization" in remote.metrics())
+        True
         """
         if self.metrics_url is None:
             raise InvalidArgumentError(
@@ -258,9 +323,18 @@ class Remote(NamedModels):
 
         Examples
         --------
-        >>> with remote.record("dense") as rec:  # doctest: +SKIP
-        ...     tnb.load(remote["dense"], rate=100, duration=5).wait()
-        >>> rec.diagnoses()  # doctest: +SKIP
+        >>> import tritonnb as tnb
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as directory:
+        ...     trace = tnb.TraceOptions(f"{directory}/trace.json", frozenset({"TIMESTAMPS"}), rate=1)
+        ...     with tnb.Server(port=0, trace=trace) as server:
+        ...         @server.model(max_batch_size=8)
+        ...         def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...             return X * 2
+        ...         with tnb.connect(server.url) as remote, remote.record("double") as rec:
+        ...             _ = remote["double"](X=[[1.0], [2.0]])
+        >>> [batch.size for batch in rec.batches]
+        [2]
         """
         self.require_open()
         names = [models] if isinstance(models, str) else list(self) if models is None else list(models)
@@ -288,6 +362,10 @@ class Remote(NamedModels):
     def require_extension(self, name: str) -> None:
         """Raise an error if the server does not have an extension.
 
+        Parameters
+        ----------
+        name : str
+
         Raises
         ------
         UnavailableError
@@ -312,6 +390,19 @@ class Remote(NamedModels):
         ------
         TritonError
             If the server does not permit these requests.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     config = remote["double"].config
+        ...     config.max_batch_size = 4
+        ...     _ = config.apply()
+        ...     print(len(remote.check()))
+        1
         """
         self.require_open()
         return [str(finding) for finding in findings(self)]
@@ -337,6 +428,19 @@ class Remote(NamedModels):
         ------
         TritonError
             If something could not be put back.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     config = remote["double"].config
+        ...     config.max_batch_size = 4
+        ...     _ = config.apply()
+        ...     print(remote.restore(), remote["double"].config.max_batch_size)
+        ["model 'double': its configuration is the one before"] 8
         """
         self.require_open()
         changes = findings(self, model)

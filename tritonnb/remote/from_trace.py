@@ -64,9 +64,18 @@ def from_trace(paths: Paths, config: Configs = None, *, trace_rate: int | None =
 
     Examples
     --------
-    >>> rec = tnb.Recording.from_trace("trace.json", "model_repository/dense/config.pbtxt")  # doctest: +SKIP
-    >>> print(rec.agreement)  # doctest: +SKIP
-    >>> rec.diagnoses()  # doctest: +SKIP
+    >>> import tritonnb as tnb
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     trace = tnb.TraceOptions(f"{directory}/trace.json", frozenset({"TIMESTAMPS"}), rate=1)
+    ...     with tnb.Server(port=0, trace=trace) as server:
+    ...         @server.model(max_batch_size=8)
+    ...         def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...             return X * 2
+    ...         _ = tnb.connect(server.url)["double"](X=[[1.0], [2.0]])
+    ...     rec = tnb.Recording.from_trace(trace.file, "max_batch_size: 8")
+    >>> len(rec.batches)
+    1
     """
     notes: list[str] = []
     requests = _read(trace_files(paths), notes)

@@ -35,6 +35,23 @@ class RemoteModelHandle:
     name : str
     version : int, optional
         By default -1: the server chooses.
+
+    Examples
+    --------
+    >>> import tritonnb as tnb
+    >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     model = remote["double"]
+    ...     print(model.infer(X=[[1.5]])["OUTPUT"], model.stats()["inference_count"], model.metadata()["versions"])
+    ...     config = model.running_config()
+    ...     config.max_batch_size = 4
+    ...     print(model.check_config(config).max_batch_size, repr(model.load_failure()))
+    ...     print(model.address_of(None).path)
+    [[3.]] 1 ['1']
+    4 ''
+    /v2/models/double
     """
 
     plot: ClassVar[Any]

@@ -46,6 +46,22 @@ class OtlpReceiver:
     >>> with otlp_receiver(port=0) as receiver:
     ...     receiver.url == f"http://127.0.0.1:{receiver.port}/v1/traces"
     True
+    >>> import tritonnb as tnb
+    >>> receiver, received = otlp_receiver(port=0), []
+    >>> receiver.subscribe(received.append)
+    >>> exporting = (("url", receiver.url),)
+    >>> trace = tnb.TraceOptions("", frozenset({"TIMESTAMPS"}), 1, mode="opentelemetry", exporting=exporting)
+    >>> with tnb.Server(port=0, trace=trace) as server:
+    ...     @server.model(max_batch_size=8)
+    ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    ...         return X * 2
+    ...     _ = tnb.connect(server.url)["double"](X=[[1.0], [2.0]])
+    >>> receiver.flush()
+    >>> [batch.size for batch in receiver.recording().batches], len(received)
+    ([2], 1)
+    >>> receiver.unsubscribe(received.append)
+    >>> receiver.receive(b'{"resourceSpans": []}', "application/json")
+    >>> receiver.close()
     """
 
     def __init__(self, port: int, host: str) -> None:

@@ -48,8 +48,15 @@ def export(
 
     Examples
     --------
-    >>> plan = recording.twin().plan("p99 < 50 ms", rate=10_000)  # doctest: +SKIP
-    >>> plan.export("planned", model_repository="s3://bucket/models")  # doctest: +SKIP
+    >>> from tempfile import TemporaryDirectory
+    >>> from tritonnb import jittered, linear, poisson, simulate
+    >>> config = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+    >>> rec = simulate(config, poisson(100, 1, seed=1), jittered(linear(1, 5), sigma=0.1))
+    >>> plan = rec.twin().plan("p99 < 50 ms", rate=500, count=[1], max_queue_delay_microseconds=[0], max_batch_size=[8])
+    >>> with TemporaryDirectory() as directory:
+    ...     path = plan.export(directory, model_repository="s3://bucket/models")
+    ...     print(path.name, sorted(path.name for path in path.parent.iterdir()))
+    m ['kubernetes.yaml', 'm', 'ray.yaml']
     """
     best, folder = plan.best, Path(directory).expanduser()
     workload = Workload(model_repository, plan.model, best.replicas)

@@ -122,6 +122,8 @@ class ScaledServer:
     --------
     >>> deployment = tnb.scale("model_repository", replicas=2)  # doctest: +SKIP
     >>> deployment.scale_to(4)  # doctest: +SKIP
+    >>> [replica["state"] for replica in deployment.replicas()]  # doctest: +SKIP
+    >>> deployment.connect()["accumulator"].stats()["inference_count"]  # doctest: +SKIP
     >>> deployment.stop()  # doctest: +SKIP
     """
 

@@ -131,11 +131,38 @@ class BackgroundServer:
         return self.engine.load_errors
 
     def call(self, function: Callable[..., T], *args: object) -> T:
-        """Run a function on the server's event loop and wait for its result."""
+        """Run a function on the server's event loop and wait for its result.
+
+        Parameters
+        ----------
+        function : callable
+            It must not block: it delays all requests.
+        *args
+            Its arguments.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     print(server.call(server.engine.is_loaded, "double", -1))
+        False
+        """
         return self._background.call(function, *args)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the server's event loop and wait for its result."""
+        """Run a coroutine on the server's event loop and wait for its result.
+
+        Parameters
+        ----------
+        coroutine : coroutine
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     print(server.run(server.engine.is_ready()))
+        True
+        """
         return self._background.run(coroutine)
 
     def _loading_text(self) -> str:
@@ -197,7 +224,16 @@ class BackgroundServer:
         return recording
 
     def stop(self) -> None:
-        """Answer all accepted requests, then stop the server and close its ports. A second call has no effect."""
+        """Answer all accepted requests, then stop the server and close its ports. A second call has no effect.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> server = tnb.Server(port=0)
+        >>> server.stop()
+        >>> server
+        <Server: stopped>
+        """
         self._finalizer()
 
     def __enter__(self) -> Self:

@@ -49,6 +49,17 @@ class ModelHandle:
     ...     model = server["double"]
     ...     print(model(X=[[1.5]])["OUTPUT"], model.stats()["inference_count"])
     [[3.]] 1
+    >>> with tnb.Server(port=0) as server:
+    ...     _ = server.model(double, max_batch_size=8)
+    ...     model = server["double"]
+    ...     print(model.infer(X=[[1.5]], id="first")["OUTPUT"], len(model.infer_all(X=[[1.5]])))
+    ...     print(model.metadata()["inputs"], repr(model.load_failure()))
+    ...     config = model.running_config()
+    ...     config.instance_group[0].count = 2
+    ...     print(model.check_config(config).instance_group[0].count)
+    [[3.]] 1
+    [{'name': 'X', 'datatype': 'FP32', 'shape': [-1, 1]}] ''
+    2
     """
 
     plot: ClassVar[Any]
@@ -115,11 +126,30 @@ class ModelHandle:
     def infer_async(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> Coroutine[Any, Any, Outputs]:
         """Like `infer`, for code in an event loop.
 
+        Parameters
+        ----------
+        inputs, **options
+            As for `infer`.
+
         Returns
         -------
         coroutine
             Submits the request when it is awaited or becomes a task, and returns the outputs. The call itself copies
             the inputs, so the arrays may change at once; with ``copy=False``, only after the response.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> import tritonnb as tnb
+        >>> with tnb.Server(port=0) as server:
+        ...     @server.model(max_batch_size=8)
+        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...         return X * 2
+        ...     async def send() -> float:
+        ...         outputs = await server["double"].infer_async(X=[[1.0]])
+        ...         return float(outputs["OUTPUT"][0, 0])
+        ...     print(asyncio.run(send()))
+        2.0
         """
         try:
             request = self._request(inputs, options)
@@ -138,7 +168,13 @@ class ModelHandle:
     @with_parameters_of(inference_parameters)
     @with_short_traceback
     def infer_all(self, *inputs: Mapping[str, npt.ArrayLike] | None, **options: Any) -> list[Outputs]:
-        """Like `infer`, for decoupled models: return a list of all responses."""
+        """Like `infer`, for decoupled models: return a list of all responses.
+
+        Parameters
+        ----------
+        inputs, **options
+            As for `infer`.
+        """
         return infer(self._server.submitter, self._request(inputs, options))
 
     @property
@@ -148,7 +184,13 @@ class ModelHandle:
 
     @with_short_traceback
     def metadata(self) -> ModelMetadata:
-        """Return the model metadata of the v2 protocol."""
+        """Return the model metadata of the v2 protocol.
+
+        Returns
+        -------
+        dict
+            ``name``, ``versions``, ``platform``, ``inputs``, ``outputs``.
+        """
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
     @with_short_traceback
@@ -171,12 +213,31 @@ class ModelHandle:
 
     @with_short_traceback
     def reload(self) -> None:
-        """Load the model again from its files; the old copy serves until the new one is ready."""
+        """Load the model again from its files; the old copy serves until the new one is ready.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     model = server.load("identity_fp32")
+        ...     model.reload()
+        ...     print(model.ready)
+        True
+        """
         self._server.load(self.name, force=True)
 
     @with_short_traceback
     def unload(self) -> None:
-        """Stop accepting requests for the model, and free it when the accepted ones are answered."""
+        """Stop accepting requests for the model, and free it when the accepted ones are answered.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     server.load("identity_fp32").unload()
+        ...     print(len(server))
+        0
+        """
         self._server.unload(self.name)
 
     @property
@@ -208,6 +269,10 @@ class ModelHandle:
     @with_short_traceback
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run; nothing is changed.
+
+        Parameters
+        ----------
+        config : ModelConfig
 
         Raises
         ------

@@ -97,6 +97,12 @@ class Server(NamedModels, BackgroundServer):
     ...         return X * 2
     ...     print(server["double"](X=[[21.0]])["OUTPUT"])
     [[42.]]
+    >>> with tnb.Server(port=0) as server:
+    ...     _ = server.model(double, max_batch_size=8)
+    ...     print(server.ready(), server.index(), server.metadata()["name"], server.labels("double", "OUTPUT"))
+    ...     print(server.stats("double")["model_stats"][0]["inference_count"])
+    True [{'name': 'double', 'version': '1', 'state': 'READY'}] triton None
+    0
     """
 
     dashboard: ClassVar[Callable[..., Any]]
@@ -169,10 +175,22 @@ class Server(NamedModels, BackgroundServer):
         force : bool, optional
             Load it even if nothing has changed.
 
+        Returns
+        -------
+        ModelHandle
+
         Raises
         ------
         TritonError
             As Triton's load API, with a suggested remedy. The previous version continues to serve.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     model = server.load("identity_fp32")
+        ...     print(model(INPUT0=[[1.0, 2.0]])["OUTPUT0"])
+        [[1. 2.]]
         """
         require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
@@ -239,6 +257,15 @@ class Server(NamedModels, BackgroundServer):
         ------
         NotFoundError
             If the model does not exist.
+
+        Examples
+        --------
+        >>> import tritonnb as tnb
+        >>> with tnb.Server("model_repository", port=0, model_control_mode="explicit") as server:
+        ...     _ = server.load("identity_fp32")
+        ...     server.unload("identity_fp32")
+        ...     print(list(server))
+        []
         """
         require_name(name)
         if name not in {model["name"] for model in self.index()}:
@@ -247,6 +274,10 @@ class Server(NamedModels, BackgroundServer):
 
     def stats(self, name: str = "") -> StatisticsResponse:
         """Return the response of the statistics extension, for one model or for all.
+
+        Parameters
+        ----------
+        name : str, optional
 
         Returns
         -------
@@ -265,7 +296,13 @@ class Server(NamedModels, BackgroundServer):
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     def metadata(self) -> ServerMetadata:
-        """Return the server metadata of the v2 protocol."""
+        """Return the server metadata of the v2 protocol.
+
+        Returns
+        -------
+        dict
+            ``name``, ``version``, ``extensions``.
+        """
         return self.call(self.engine.metadata)
 
     def ready(self) -> bool:
@@ -274,6 +311,10 @@ class Server(NamedModels, BackgroundServer):
 
     def labels(self, model: str, output: str) -> list[str] | None:
         """Return the class labels of a model's output, or None.
+
+        Parameters
+        ----------
+        model, output : str
 
         Raises
         ------

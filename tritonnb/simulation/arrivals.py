@@ -55,6 +55,8 @@ class Arrival:
     --------
     >>> Arrival(ms=1.5, rows=2) == Arrival(us=1500, rows=2) == Arrival(1500, 2)
     True
+    >>> Arrival(ms=1).with_steps(4).steps
+    4
     """
 
     time_us: float = cast(float, None)  # only as a parameter

@@ -194,7 +194,23 @@ class VaryingService:
         return self.function(rows)
 
     def draws(self, seed: int) -> Draw:
-        """Return the times of one simulation."""
+        """Return the times of one simulation.
+
+        Parameters
+        ----------
+        seed : int
+
+        Returns
+        -------
+        callable
+            ``time_ns(rows, now_ns, busy)``, with the number of busy instances.
+
+        Examples
+        --------
+        >>> time_ns = jittered(fixed(10), sigma=0.0).draws(seed=1)
+        >>> time_ns(4, 0, 1)
+        10000000
+        """
         raise NotImplementedError
 
 

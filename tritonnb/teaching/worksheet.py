@@ -83,6 +83,8 @@ class Worksheet:
     >>> sheet = Worksheet("max_batch_size: 8 dynamic_batching { }", [Arrival(ms=0), Arrival(ms=2, rows=3)], 10)
     >>> sheet.hint().splitlines()[0]
     'Batch 1 is sent at 0 ms, when A arrives. By then A has arrived and has not run.'
+    >>> sheet.table()
+    (['request', 'arrives (ms)', 'rows'], [['A', '0', '1'], ['B', '2', '3']])
     """
 
     view: ClassVar[Callable[..., Any]]

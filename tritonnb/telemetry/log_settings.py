@@ -42,6 +42,13 @@ class LogSettings:
     --------
     >>> LogSettings(log_verbose_level=1, log_format="ISO8601").log_info
     True
+    >>> import logging
+    >>> settings = LogSettings(log_info=False)
+    >>> settings.set_verbose_level(2)
+    >>> settings.to_dict()["log_verbose_level"]
+    2
+    >>> settings.wants(logging.makeLogRecord({"levelno": logging.INFO}))
+    False
     """
 
     log_file: str = ""

@@ -51,6 +51,10 @@ class TraceOptions:
     --------
     >>> TraceOptions(file="trace.json", levels=frozenset({"TIMESTAMPS"}), rate=1).mode
     'triton'
+    >>> options = TraceOptions(file="trace.json", levels=frozenset({"TIMESTAMPS"}), rate=1)
+    >>> options.check()
+    >>> options.to_dict()["trace_level"], options.to_dict()["trace_rate"]
+    (['TIMESTAMPS'], '1')
     """
 
     file: str = ""

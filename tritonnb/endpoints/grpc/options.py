@@ -53,6 +53,9 @@ class GrpcOptions:
     --------
     >>> GrpcOptions(restricted_protocol=(("inference", "key", "secret"),)).infer_response_compression_level
     'none'
+    >>> options = GrpcOptions(keepalive_time=60_000)
+    >>> dict(options.channel_arguments())["grpc.keepalive_time_ms"], options.credentials()
+    (60000, None)
     """
 
     use_ssl: bool = False
