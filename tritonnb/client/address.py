@@ -117,6 +117,11 @@ class ModelAddress:
     def split(url: str) -> tuple[str, str, str]:
         """Split the URL of a server into scheme, ``HOST:PORT``, and the path before ``/v2``.
 
+        Parameters
+        ----------
+        url : str
+            With or without a scheme.
+
         Raises
         ------
         InvalidArgumentError
@@ -156,7 +161,14 @@ class ModelAddress:
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def sibling(self, name: str, version: int) -> ModelAddress:
-        """Return another model of the same server."""
+        """Return another model of the same server.
+
+        Parameters
+        ----------
+        name : str
+        version : int
+            -1 lets the server choose.
+        """
         return replace(self, name=name, version=version)
 
     def config(self) -> pb.ModelConfig:
@@ -179,6 +191,10 @@ class ModelAddress:
         """Load the model with another configuration, through the load API, unless it runs that one already.
 
         The server keeps the previous configuration for `restore`.
+
+        Parameters
+        ----------
+        config : ModelConfig
 
         Returns
         -------

@@ -108,12 +108,26 @@ class V2Client(ABC):
         return [{name: str(value) for name, value in row.items() if value} for row in rows]
 
     def model_metadata(self, name: str, version: int = -1) -> Json:
-        """Return the platform, versions, inputs and outputs of a model."""
+        """Return the platform, versions, inputs and outputs of a model.
+
+        Parameters
+        ----------
+        name : str
+        version : int, optional
+            By default -1: the server chooses.
+        """
         metadata: Json = self._call("ModelMetadata", model_path(name, version), **_fields(name, version))
         return metadata
 
     def config(self, name: str, version: int = -1) -> pb.ModelConfig:
-        """Return the configuration of a model."""
+        """Return the configuration of a model.
+
+        Parameters
+        ----------
+        name : str
+        version : int, optional
+            By default -1: the server chooses.
+        """
         return split(self._returned_config(name, version))[0]
 
     def previous_config(self, name: str) -> pb.ModelConfig | None:
@@ -125,7 +139,14 @@ class V2Client(ABC):
         """Return both configurations, as the server returns them; see `tritonnb.client.applied_config`."""
 
     def statistics(self, name: str = "", version: int = -1) -> list[StatisticsEntry]:
-        """Return the statistics of a model, or of all: one entry for each version."""
+        """Return the statistics of a model, or of all: one entry for each version.
+
+        Parameters
+        ----------
+        name : str, optional
+        version : int, optional
+            By default all versions.
+        """
         path = model_path(name, version) if name else "/models"
         entries: list[StatisticsEntry] = self._call("ModelStatistics", f"{path}/stats", **_fields(name, version))[
             "model_stats"
@@ -133,7 +154,14 @@ class V2Client(ABC):
         return entries
 
     def load(self, name: str, config: str | None = None) -> None:
-        """Load a model, with a configuration in JSON in place of the one of the repository."""
+        """Load a model, with a configuration in JSON in place of the one of the repository.
+
+        Parameters
+        ----------
+        name : str
+        config : str, optional
+            JSON.
+        """
         body = {} if config is None else {"parameters": {"config": config}}
         parameters = {} if config is None else {"config": {"string_param": config}}
         path = f"/repository/models/{quote(name, safe='')}/load"
@@ -144,16 +172,45 @@ class V2Client(ABC):
         self._call("RepositoryModelUnload", f"/repository/models/{quote(name, safe='')}/unload", {}, model_name=name)
 
     def trace_settings(self, model: str = "") -> Json:
-        """Return the trace settings of a model, or of the server."""
+        """Return the trace settings of a model, or of the server.
+
+        Parameters
+        ----------
+        model : str, optional
+        """
         return self.update_trace_settings({}, model)
 
     @abstractmethod
     def update_trace_settings(self, changes: Mapping[str, Any], model: str = "") -> Json:
-        """Change trace settings and return them; None clears a setting."""
+        """Change trace settings and return them; None clears a setting.
+
+        Parameters
+        ----------
+        changes : mapping of str to str, list of str or None
+        model : str, optional
+
+        Returns
+        -------
+        dict
+            All settings.
+        """
 
     @abstractmethod
     def infer(self, name: str, version: int, request: InferRequest, limit_s: float) -> Outputs:
-        """Run one inference with inputs of the model's datatypes, within a time limit in seconds."""
+        """Run one inference with inputs of the model's datatypes, within a time limit in seconds.
+
+        Parameters
+        ----------
+        name : str
+        version : int
+            -1 lets the server choose.
+        request : InferRequest
+        limit_s : float
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+        """
 
 
 class V2HttpClient(V2Client):

@@ -151,7 +151,12 @@ class TritonError(Exception):
         self.add_problems(problems)
 
     def add_problems(self, problems: Iterable[Problem]) -> None:
-        """Attach problems of a configuration, unless the error already has problems with a position."""
+        """Attach problems of a configuration, unless the error already has problems with a position.
+
+        Parameters
+        ----------
+        problems : iterable of Problem
+        """
         if not any(problem.line for problem in self.problems):
             self.problems = tuple(problems) or self.problems
         self.hint = self.hint or next((problem.hint for problem in self.problems if problem.hint), "")

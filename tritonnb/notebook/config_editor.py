@@ -199,6 +199,13 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     def set_field(self, path: str, value: Any) -> None:
         """Change one field as the form does: ``set_field("dynamic_batching.max_queue_delay_microseconds", 500)``.
 
+        Parameters
+        ----------
+        path : str
+            Of the field, with dots.
+        value : object
+            In its JSON form.
+
         Raises
         ------
         ConfigSyntaxError

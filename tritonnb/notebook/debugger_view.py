@@ -92,7 +92,12 @@ class DebuggerView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         return repr(self._debugger)
 
     def perform(self, content: Json) -> None:
-        """Carry out an action of the browser: ``action``, and a ``condition`` if it has one."""
+        """Carry out an action of the browser: ``action``, and a ``condition`` if it has one.
+
+        Parameters
+        ----------
+        content : dict
+        """
         debugger, condition = self._debugger, str(content.get("condition", ""))
         actions: dict[str, Callable[[], object]] = {
             "step": lambda: debugger.step() or "This is the last event.",

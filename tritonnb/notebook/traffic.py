@@ -141,7 +141,13 @@ class Traffic(StaticFallback, anywidget.AnyWidget):
         self.observe(self._follow_settings, ["sending", "settings"])
 
     def change(self, **settings: Any) -> None:
-        """Change some of the settings."""
+        """Change some of the settings.
+
+        Parameters
+        ----------
+        **settings
+            Keys of `settings`, with their new values.
+        """
         self.settings = {**self.settings, **settings}
 
     def close(self) -> None:

@@ -185,12 +185,25 @@ class Prompt(dict[str, list[Any]]):
 
     @classmethod
     def from_text(cls, text: str, tokens: int, sampling: Json) -> Prompt:
-        """Return the inputs that set the number of tokens to generate."""
+        """Return the inputs that set the number of tokens to generate.
+
+        Parameters
+        ----------
+        text : str
+        tokens : int
+            Number of tokens to generate.
+        sampling : dict
+            Other parameters of the sampling.
+        """
         options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
         return cls(text_input=[[text]], stream=[[True]], sampling_parameters=[[json.dumps(options)]])
 
     def tensors_for(self, spec: ModelSpec) -> dict[str, np.ndarray]:
         """Return the inputs that a model has, each with one element, in the model's shape.
+
+        Parameters
+        ----------
+        spec : ModelSpec
 
         Raises
         ------

@@ -137,7 +137,12 @@ class LoadResult:
         return TokenTimes(*(generated[:, column].tolist() for column in (INTENDED, FIRST, COMPLETED, TOKENS)))
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
+        """Return a percentile (0 to 100) of the latency in ms; NaN if no request succeeded.
+
+        Parameters
+        ----------
+        percent : float
+        """
         return quantile(self._sorted_ms, percent / 100) if self._sorted_ms else math.nan
 
     def summary(self) -> Json:

@@ -119,7 +119,13 @@ class Load:
         return self.finished.result() if self.done else self._make_result(None)
 
     def latest_responses(self, count: int) -> npt.NDArray[np.int64]:
-        """Return the last responses, as in `LoadResult.responses`."""
+        """Return the last responses, as in `LoadResult.responses`.
+
+        Parameters
+        ----------
+        count : int
+            At most so many.
+        """
         return self._table(max(0, len(self._responses) // COLUMNS - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:

@@ -103,7 +103,12 @@ class Trial:
         return self.counted_batch_size if self.recording is None else self.recording.summary()["mean_batch_size"]
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran."""
+        """Return a percentile (0 to 100) of the latency in ms; NaN if no request ran.
+
+        Parameters
+        ----------
+        percent : float
+        """
         return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
 
     def row(self) -> dict[str, object]:

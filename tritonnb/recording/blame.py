@@ -105,7 +105,13 @@ class Blame:
         return remarks
 
     def meaning_of(self, cause: str) -> str:
-        """Return the meaning of a cause, and anything unusual about it for this request."""
+        """Return the meaning of a cause, and anything unusual about it for this request.
+
+        Parameters
+        ----------
+        cause : str
+            A key of `parts`.
+        """
         return "; ".join(filter(None, (CAUSES[cause], self.outliers.get(cause))))
 
     def rows(self) -> list[tuple[str, float, float, str, str]]:

@@ -45,7 +45,13 @@ class ValidatedPart:
     simulated: tuple[Figures, ...]
 
     def logarithms(self, name: str) -> list[float]:
-        """Return the logarithms of the simulated figures, relative to the recorded one; 0 if a figure is 0."""
+        """Return the logarithms of the simulated figures, relative to the recorded one; 0 if a figure is 0.
+
+        Parameters
+        ----------
+        name : str
+            Of the figure, such as ``latency_p99_ms``.
+        """
         recorded = getattr(self.recorded, name)
         ratios = [getattr(one, name) / recorded if recorded else 1.0 for one in self.simulated]
         return [math.log(ratio or 1.0) for ratio in ratios]

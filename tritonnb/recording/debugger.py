@@ -152,7 +152,13 @@ max_batch_size 4; instance 0 just became free
     # --- moving -------------------------------------------------------------------------------
 
     def step(self, count: int = 1) -> bool:
-        """Go to the next event, or to the previous one (-1); return False at the end and the beginning."""
+        """Go to the next event, or to the previous one (-1); return False at the end and the beginning.
+
+        Parameters
+        ----------
+        count : int, optional
+            Number of events; backwards if negative.
+        """
         position = min(len(self.events), max(0, self.position + count))
         moved, self.position = position != self.position, position
         return moved
@@ -177,7 +183,13 @@ max_batch_size 4; instance 0 just became free
         return self._search(range(self.position + 1, len(self.events) + 1), condition, len(self.events))
 
     def reverse(self, condition: str = "") -> bool:
-        """Like `resume`, backwards; False at the beginning."""
+        """Like `resume`, backwards; False at the beginning.
+
+        Parameters
+        ----------
+        condition : str, optional
+            As for `resume`.
+        """
         return self._search(range(self.position - 1, 0, -1), condition, 0)
 
     @property
@@ -210,7 +222,12 @@ max_batch_size 4; instance 0 just became free
             self._conditions.append(parsed)
 
     def remove_breakpoint(self, condition: str) -> None:
-        """Remove a condition; one that is not there is ignored."""
+        """Remove a condition; one that is not there is ignored.
+
+        Parameters
+        ----------
+        condition : str
+        """
         self._conditions = [known for known in self._conditions if known.text != condition]
 
     def _search(self, positions: range, condition: str, otherwise: int) -> bool:

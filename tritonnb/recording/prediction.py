@@ -109,7 +109,15 @@ class Prediction:
     def from_runs(
         cls, runs: Sequence[Figures], remarks: Sequence[str] = (), misfits: Mapping[str, float] | None = None
     ) -> Prediction:
-        """Return the ranges of simulations; each figure has its misfit, as for `Range.from_values`."""
+        """Return the ranges of simulations; each figure has its misfit, as for `Range.from_values`.
+
+        Parameters
+        ----------
+        runs : sequence of Figures
+        remarks : sequence of str, optional
+        misfits : mapping of str to float, optional
+            By the name of the figure.
+        """
         known = misfits or {}
         ranges = {
             name: Range.from_values([getattr(one, name) for one in runs], known.get(name, 0.0)) for name in FIGURES

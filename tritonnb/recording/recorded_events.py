@@ -57,7 +57,13 @@ class RecordedEvents:
         self.fill(events, configs or {})
 
     def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
-        """Replace the content; a recording in progress is empty until it ends."""
+        """Replace the content; a recording in progress is empty until it ends.
+
+        Parameters
+        ----------
+        events : iterable of Event
+        configs : mapping of str to ModelConfig
+        """
         self.events = list(events)
         self.configs = dict(configs)
         for derived in ("_executed", "ensemble_requests", "generations", "slot_occupancy"):
@@ -138,7 +144,12 @@ class RecordedEvents:
         return sorted(names, key=natural_sort_key)
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
-        """Return the largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
+        """Return the largest possible batch of an instance in rows, and the preferred batch sizes of its model.
+
+        Parameters
+        ----------
+        instance : str
+        """
         batches = [batch for batch in self.batches if batch.instance == instance]
         config = self._config_of(instance)
         seen = max((batch.size for batch in batches), default=1)
@@ -148,7 +159,12 @@ class RecordedEvents:
         return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
 
     def slots_of(self, instance: str) -> int:
-        """Return the number of batch slots of an instance of a stateful model."""
+        """Return the number of batch slots of an instance of a stateful model.
+
+        Parameters
+        ----------
+        instance : str
+        """
         config = self._config_of(instance)
         seen = max(
             (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
@@ -167,6 +183,10 @@ class RecordedEvents:
 
     def median_ms(self, size: int) -> float:
         """Return the median execution time of batches with this many rows, in milliseconds.
+
+        Parameters
+        ----------
+        size : int
 
         Raises
         ------
@@ -208,6 +228,11 @@ class RecordedEvents:
 
     def require_every_request(self, purpose: str) -> None:
         """Raise an error if the recording was made from a sampled trace.
+
+        Parameters
+        ----------
+        purpose : str
+            The beginning of the error message.
 
         Raises
         ------

@@ -70,6 +70,14 @@ class Recording(RecordedEvents):
     [(0.0, 2), (0.0, 3)]
     >>> recording.for_model("simulated").to_pandas()[["rows", "sent_ms"]].to_numpy().tolist()
     [[2.0, 0.0], [3.0, 10.0]]
+    >>> [diagnosis.name for diagnosis in recording.diagnoses()]
+    []
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory:
+    ...     recording.save(f"{directory}/recording.json")
+    ...     recording.to_perfetto(f"{directory}/trace.json")
+    ...     len(Recording.load(f"{directory}/recording.json").batches)
+    2
     """
 
     plot: ClassVar[Any]
@@ -118,16 +126,6 @@ class Recording(RecordedEvents):
         ------
         InvalidArgumentError
             If the file is not a recording.
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as directory:
-        ...     rec.save(f"{directory}/recording.json")
-        ...     len(Recording.load(f"{directory}/recording.json").batches)
-        2
         """
         events, configs, simulated, source = files.read(path)
         recording = cls(events, configs, simulated=simulated, source=source)
@@ -145,16 +143,6 @@ class Recording(RecordedEvents):
         Parameters
         ----------
         path : path
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as directory:
-        ...     rec.save(f"{directory}/recording.json")
-        ...     print(open(f"{directory}/recording.json").readline()[:24])
-        {"format": "tritonnb rec
         """
         files.write(path, self.events, self.configs, self.simulated, self.source)
 
@@ -165,14 +153,6 @@ class Recording(RecordedEvents):
         ----------
         path : path
             File to write (JSON, Chrome's trace event format).
-
-        Examples
-        --------
-        >>> from tritonnb import fixed, simulate
-        >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", [(0, 2), (0, 3)], fixed(10))
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as directory:
-        ...     rec.to_perfetto(f"{directory}/trace.json")
         """
         from tritonnb.recording.perfetto import trace_events
 
@@ -324,15 +304,7 @@ class Recording(RecordedEvents):
         return verdict(self)
 
     def diagnoses(self) -> list[Diagnosis]:
-        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none.
-
-        Examples
-        --------
-        >>> from tritonnb import constant, fixed, simulate
-        >>> rec = simulate("max_batch_size: 1", constant(300, 1), fixed(10))
-        >>> [diagnosis.name for diagnosis in rec.diagnoses()]
-        ['beyond_capacity']
-        """
+        """Find mismatches of workload and configuration, each with its evidence and a remedy; empty if none."""
         self.require_every_request("diagnoses()")
         return diagnose(self)
 

@@ -105,6 +105,14 @@ class Twin:
 
         The range of a recorded size contains 90 % of its executions, or of those of all sizes if it has too few. Beyond
         the recorded sizes, it lies between no growth and the steepest growth between two of them.
+
+        Parameters
+        ----------
+        rows : int
+
+        Returns
+        -------
+        Range
         """
         typical, sizes = self.times.function, self.sizes
         recorded = [one.time_ns for one in self.times.executions if one.rows == rows and not one.first]
@@ -134,7 +142,16 @@ class Twin:
         return [at(arrival, arrival.time_us * scale) for arrival in self._arrivals]
 
     def edited(self, edits: Mapping[str, Any]) -> pb.ModelConfig:
-        """Return the recorded configuration with edits; arguments and errors as of `predict`."""
+        """Return the recorded configuration with edits; arguments and errors as of `predict`.
+
+        Parameters
+        ----------
+        edits : mapping of str to object
+
+        Returns
+        -------
+        ModelConfig
+        """
         return with_overrides(self._config, {_NAMES.get(name, name): value for name, value in edits.items()})
 
     @with_short_traceback
@@ -194,7 +211,15 @@ class Twin:
         return self.rate / rate if rate is not None and self.rate else 1.0
 
     def remarks(self, runs: Sequence[Figures], rate: float, instances: int) -> list[str]:
-        """Name the extrapolations of simulations at a rate for each replica, and the basis of their p99."""
+        """Name the extrapolations of simulations at a rate for each replica, and the basis of their p99.
+
+        Parameters
+        ----------
+        runs : sequence of Figures
+        rate : float
+            Requests per second of each replica.
+        instances : int
+        """
         remarks = []
         largest = max(one.largest for one in runs)
         if largest > self.sizes[-1]:

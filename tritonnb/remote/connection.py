@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from tritonnb.client.address import ModelAddress
-from tritonnb.client.options import ConnectionOptions
 from tritonnb.client.v2_client import V2Client
 from tritonnb.core.accessors import extensible
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
@@ -21,6 +20,7 @@ from tritonnb.core.suggestions import did_you_mean
 from tritonnb.recording.recording import Recording
 from tritonnb.remote.check import find_configs, find_tracing, findings, put_back, ready_models, warn_of
 from tritonnb.remote.config import ChangedConfigs
+from tritonnb.remote.metrics import read_metrics
 from tritonnb.remote.model import RemoteModelHandle
 from tritonnb.remote.otlp_receiver import OtlpReceiver
 from tritonnb.remote.record import record
@@ -33,37 +33,6 @@ _CRASH_WARNING = (
     "Triton 2.51 may crash while it traces every request of 16 or more HTTP connections, whoever opened them; it was "
     "not seen to crash with requests over gRPC, or with trace_rate=2"
 )
-
-
-def read_metrics(access: ConnectionOptions, url: str) -> dict[str, float]:
-    """Read metrics in the text format of Prometheus.
-
-    Parameters
-    ----------
-    access : ConnectionOptions
-    url : str
-        Such as ``http://HOST:8002/metrics``.
-
-    Returns
-    -------
-    dict of str to float
-        By name with labels.
-
-    Raises
-    ------
-    UnavailableError
-        If nothing responds there.
-    """
-    from prometheus_client.parser import text_string_to_metric_families
-
-    content, _ = access.fetch(url)
-    samples = (sample for family in text_string_to_metric_families(content.decode()) for sample in family.samples)
-    return {f"{sample.name}{_labels(sample.labels)}": float(sample.value) for sample in samples}
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    pairs = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    return f"{{{pairs}}}" if pairs else ""
 
 
 @extensible
@@ -92,7 +61,7 @@ class Remote(NamedModels):
     ...     with tnb.connect(server.url) as remote:
     ...         print(list(remote), remote["double"](X=[[21.0]])["OUTPUT"])
     ['double'] [[42.]]
-    >>> with tnb.Server(port=0) as server:
+    >>> with tnb.Server(port=0, model_control_mode="explicit") as server:
     ...     _ = server.model(double, max_batch_size=4)
     ...     remote = tnb.connect(server.url)
     ...     print(remote.ready(), remote.index(), remote.metadata()["name"], remote.address_of("double").path)
@@ -100,11 +69,15 @@ class Remote(NamedModels):
     ...     print(remote.stats("double")["model_stats"][0]["inference_count"])
     ...     remote.require_extension("trace")
     ...     print(remote.trace_settings("double")["trace_level"])
+    ...     config = remote["double"].config
+    ...     config.max_batch_size = 2
+    ...     print(config.apply(), len(remote.check()), len(remote.restore()), len(remote.check()))
     ...     remote.require_open()
     ...     remote.close()
     True [{'name': 'double', 'version': '1', 'state': 'READY'}] triton /v2/models/double
     2
     ['OFF']
+    reloaded 1 1 0
     """
 
     dashboard: ClassVar[Callable[..., Any]]
@@ -390,19 +363,6 @@ class Remote(NamedModels):
         ------
         TritonError
             If the server does not permit these requests.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
-        ...     @server.model(max_batch_size=8)
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     config = remote["double"].config
-        ...     config.max_batch_size = 4
-        ...     _ = config.apply()
-        ...     print(len(remote.check()))
-        1
         """
         self.require_open()
         return [str(finding) for finding in findings(self)]
@@ -428,19 +388,6 @@ class Remote(NamedModels):
         ------
         TritonError
             If something could not be put back.
-
-        Examples
-        --------
-        >>> import tritonnb as tnb
-        >>> with tnb.Server(port=0, model_control_mode="explicit") as server, tnb.connect(server.url) as remote:
-        ...     @server.model(max_batch_size=8)
-        ...     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
-        ...         return X * 2
-        ...     config = remote["double"].config
-        ...     config.max_batch_size = 4
-        ...     _ = config.apply()
-        ...     print(remote.restore(), remote["double"].config.max_batch_size)
-        ["model 'double': its configuration is the one before"] 8
         """
         self.require_open()
         changes = findings(self, model)

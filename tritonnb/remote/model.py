@@ -161,6 +161,10 @@ class RemoteModelHandle:
     def check_config(self, config: pb.ModelConfig) -> pb.ModelConfig:
         """Return the configuration that the model would run, checked without the server.
 
+        Parameters
+        ----------
+        config : ModelConfig
+
         Raises
         ------
         TritonError

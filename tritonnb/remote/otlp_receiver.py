@@ -115,11 +115,23 @@ class OtlpReceiver:
                 self._collector.add(span)
 
     def subscribe(self, on_request: OnRequest) -> None:
-        """Call a function with each request that is received, on the receiver's thread."""
+        """Call a function with each request that is received, on the receiver's thread.
+
+        Parameters
+        ----------
+        on_request : callable
+            Called with a `TracedRequest`.
+        """
         self._listeners.append(on_request)
 
     def unsubscribe(self, on_request: OnRequest) -> None:
-        """Stop calling a function."""
+        """Stop calling a function.
+
+        Parameters
+        ----------
+        on_request : callable
+            A function that was passed to `subscribe`.
+        """
         self._listeners.remove(on_request)
 
     def flush(self) -> None:

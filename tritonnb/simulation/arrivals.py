@@ -99,7 +99,12 @@ class Arrival:
         object.__setattr__(self, "time_us", time * scale)
 
     def with_steps(self, steps: int) -> Arrival:
-        """Return the same arrival of a request that the model executes so often."""
+        """Return the same arrival of a request that the model executes so often.
+
+        Parameters
+        ----------
+        steps : int
+        """
         return replace(self, steps=steps)
 
 

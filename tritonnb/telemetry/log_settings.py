@@ -63,11 +63,21 @@ class LogSettings:
         return asdict(self)
 
     def set_verbose_level(self, level: int) -> None:
-        """Set a level that a client sent: an unsigned number, which Triton reads as a signed 32-bit integer."""
+        """Set a level that a client sent: an unsigned number, which Triton reads as a signed 32-bit integer.
+
+        Parameters
+        ----------
+        level : int
+        """
         self.log_verbose_level = max(0, (level + 2**31) % 2**32 - 2**31)
 
     def wants(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is to be written."""
+        """Return whether a record is to be written.
+
+        Parameters
+        ----------
+        record : logging.LogRecord
+        """
         if record.levelno >= logging.ERROR:
             return self.log_error
         if record.levelno >= logging.WARNING:
