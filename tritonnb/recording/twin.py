@@ -77,6 +77,8 @@ class Twin:
     ...     print(remark)
     200 requests/s were not recorded, but 97.4
     2 instances at the same time were not recorded: assumed to be as slow as 1 (1.00 times)
+    >>> twin.stalls_text()
+    'stalls: 0'
     """
 
     plot: ClassVar[Callable[..., Any]]
