@@ -121,6 +121,7 @@ docs: $(MODELS)
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs $(SITE)
 	$(BIN)/python -m docs.sitegen.playground $(SITE) $(RUNTIME)
 	$(BIN)/python -m docs.sitegen.links $(SITE)
+	$(BIN)/python -m docs.sitegen.search $(SITE)
 
 # The documentation, and the playground with its runtime, which npm fetches.
 site: RUNTIME := pyodide

@@ -18,6 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from tritonclient.grpc import model_config_pb2, service_pb2
 
 import tritonnb as tnb
+from docs.sitegen.error_messages import error_messages_page
 from docs.sitegen.public_names import public_objects, returned_classes, undocumented
 from tritonnb.cli.main import make_parser
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
@@ -37,6 +38,7 @@ def write_pages(directory: Path) -> None:
         "command-line.md": command_line_page(),
         "grpc.md": grpc_page(),
         "batch-rules.md": batch_rules_page(),
+        "error-messages.md": error_messages_page(),
         "openai.md": openai_page(),
         **live_pages(),
     }
