@@ -246,6 +246,25 @@ def test_replay_of_another_configuration_has_low_agreement(tmp_path: Path) -> No
         assert agreement.difference
 
 
+@pytest.mark.parametrize("grown", [4, 0], ids=["batcher first", "instance first"])
+def test_end_of_an_execution_lets_a_waiting_batch_grow_or_closes_it(tmp_path: Path, grown: int) -> None:
+    """Triton's batcher and instance wake at the same time, here at 20 ms; the trace shows which of them was first."""
+    later = [6 + 0.1 * n for n in range(6)]  # too few to wake the batcher
+    batches = [
+        ([0.0], 0.55, 20),
+        ([0.6], 1.15, 4),
+        ([2 + 0.01 * n for n in range(8)], 4.05, 24),
+        ([2.1 + 0.01 * n for n in range(8)], 20.05, 40),
+        ([3, 3.1, 3.2, 3.3, *later[:grown]], 24.05, 44),  # formed at 4 ms
+        (later[grown:], 40.05, 60),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(traced(batches)))
+    config = CONFIG.replace("{ }", "{ max_queue_delay_microseconds: 500 }", 1).replace("count: 1", "count: 2")
+    agreement = tnb.Recording.from_trace(path, config, trace_rate=1).agreement
+    assert (agreement.identical, agreement.batches) == (6, 6), agreement
+
+
 def test_batch_that_overtakes_another_is_the_only_difference(tmp_path: Path) -> None:
     """Triton had given the first of two requests to an instance that was busy, and the second to an idle one."""
     path = tmp_path / "trace.json"

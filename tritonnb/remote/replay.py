@@ -158,23 +158,26 @@ class _Replayer:
         self._arrive_until(time_ns, number)
         self._wake_until(time_ns)
         self._now = max(self._now, time_ns)
-        self._grow(self._members[number])
+        self._grow()
         decisions = self._scheduler.instance_idle(batch.lane, self._now)
         wake = self._scheduler.next_wake_ns
         if not _executions(decisions) and wake is not None and wake <= batch.start_ns + CLOCK_NS:
             decisions = self._scheduler.wake(wake)
         return next(iter(_executions(decisions)), None)
 
-    def _grow(self, members: tuple[int, ...]) -> None:
-        """Make a pass before the instance takes the batch, if the server did.
+    def _grow(self) -> None:
+        """Make a pass before the instance takes a batch, if the server did.
 
-        The end of an execution wakes Triton's batcher, which adds the arrived requests to the next batch; at the same
-        time, the instance takes that batch. Either may be first.
+        The end of an execution wakes Triton's batcher, which adds the arrived requests to the payload that still grows;
+        at the same time, the instance takes a batch, and merges or closes the payloads behind it. Either may be first.
         """
-        if isinstance(self._scheduler, DynamicBatcher) and self._scheduler.payloads:
-            next_batch = [request.serial for request in self._scheduler.payloads[0].requests]
-            if len(next_batch) < len(members) and set(next_batch) < set(members):
-                self._scheduler.make_pass(self._now)
+        if not isinstance(self._scheduler, DynamicBatcher) or not self._scheduler.payloads:
+            return
+        growing = {request.serial for request in self._scheduler.payloads[-1].requests}
+        batch = self._waiting[min(growing)].batch
+        members = set(self._members[batch]) if batch >= 0 else set()
+        if growing < members and not members.isdisjoint(self._waiting.keys() - growing):
+            self._scheduler.make_pass(self._now)
 
     def _arrive_until(self, time_ns: int, number: int) -> None:
         while self._next < len(self._arrivals) and self._arrivals[self._next].time_ns <= time_ns:
