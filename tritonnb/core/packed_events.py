@@ -143,9 +143,7 @@ def unpack(packed: Packed) -> Event:
     if name == "BatchSent":
         return BatchSent(*(*packed[1:_END_OF_BATCH_SENT], members_of(packed), slots_of(packed), facts_of(packed)))
     if name == "BatchExecuted":
-        flat = iter(packed[_END_OF_BATCH_EXECUTED:])
-        requests = tuple(zip(flat, flat, flat, flat, flat, strict=True))
-        return BatchExecuted(*(*packed[1:_END_OF_BATCH_EXECUTED], requests))
+        return BatchExecuted(*(*packed[1:_END_OF_BATCH_EXECUTED], requests_of(packed)))
     event: Event = _KINDS[name](*packed[1:])
     return event
 
@@ -168,6 +166,12 @@ def facts_of(batch_sent: Packed) -> dict[str, Any]:
     rest = batch_sent[at + batch_sent[at - 1] :]
     half = len(rest) // 2
     return dict(zip(rest[:half], rest[half:], strict=True))
+
+
+def requests_of(batch_executed: Packed) -> tuple[tuple[Any, ...], ...]:
+    """Return the ``requests`` of a packed `BatchExecuted`."""
+    flat = iter(batch_executed[_END_OF_BATCH_EXECUTED:])
+    return tuple(zip(flat, flat, flat, flat, flat, strict=True))
 
 
 def failures_of(batch_executed: Packed) -> int:

@@ -14,13 +14,15 @@ from itertools import repeat, starmap
 from textwrap import shorten
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, RequestArrived, RequestRefused
 from tritonnb.core.json_types import Json
-from tritonnb.core.packed_events import Packed, unpack
+from tritonnb.core.packed_events import Packed, requests_of, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.interval_counters import Counters, ModelIntervals, MonitorInterval
-from tritonnb.notebook.view_encoding import MODEL, TIME
+from tritonnb.notebook.view_encoding import EXEC_END, EXEC_START, INSTANCE, MODEL, TIME
 from tritonnb.server.server import Server
 from tritonnb.simulation.run import instance_count
 from tritonnb.telemetry.quantiles import quantile
@@ -31,8 +33,11 @@ _MOST_EVENTS = 1_000_000
 INTERVAL_NS = 1_000_000_000
 #: Intervals that are kept, and those that the numbers are computed from.
 KEPT, RECENT = 120, 5
+#: An interval is over so long after its end: the events of an execution follow its end.
+_LATE_NS = 100_000_000
 _ARRIVED = RequestArrived.__name__
-_KINDS = {event.__name__ for event in (BatchExecuted, EnsembleExecuted, CacheHit, RequestRefused)}
+_EXECUTED = BatchExecuted.__name__
+_KINDS = {_ARRIVED, _EXECUTED, *(event.__name__ for event in (EnsembleExecuted, CacheHit, RequestRefused))}
 #: A queue grows if in the last seconds this many requests more have come than were answered, and this share of them.
 _GROWTH, _GROWTH_SHARE = 20, 0.1
 #: Characters of the reason why requests were refused.
@@ -86,29 +91,25 @@ class Activity:
         """Count packed events of requests and executions since the begin; others are ignored."""
         counted: dict[str, Counters] = {}
         for event in packed:
-            if (event[0] != _ARRIVED and event[0] not in _KINDS) or event[TIME] < self.begin_ns:
+            if event[0] not in _KINDS or event[TIME] < self.begin_ns:
                 continue
             counters = counted.get(event[MODEL])
             if counters is None:
                 counters = counted[event[MODEL]] = self.for_model(event[MODEL]).counters()
             if event[0] == _ARRIVED:
                 counters.add_arrival(event[TIME])
+            elif event[0] == _EXECUTED:
+                requests = requests_of(event)
+                rows = sum([request[1] for request in requests])  # without null requests
+                counters.add_execution(event[INSTANCE], event[EXEC_START], event[EXEC_END], rows)
+                counters.add_executed_requests(event[EXEC_START], event[EXEC_END], requests)
             else:
                 self._count(unpack(event), counters)
         for model, counters in counted.items():
             self.for_model(model).add(counters)
 
     def _count(self, event: object, counters: Counters) -> None:
-        if isinstance(event, BatchExecuted):
-            start, end = event.exec_start_ns, event.exec_end_ns
-            rows = sum(request_rows for _, request_rows, *_ in event.requests)  # without null requests
-            counters.add_execution(event.instance, start, end, rows)
-            for _, _, received_ns, queued_ns, failed in event.requests:
-                if failed:
-                    counters.add_failure(end)
-                else:
-                    counters.add_request(end, end - received_ns, start - queued_ns, end - start)
-        elif isinstance(event, RequestRefused):
+        if isinstance(event, RequestRefused):
             counters.add_refusal(event.time_ns)
             messages = self._refusals.setdefault(event.model, deque(maxlen=100))
             reason = event.message.partition("] ")[2] if event.message.startswith("[request id:") else event.message
@@ -122,18 +123,18 @@ class Activity:
 
     def problem(self, model: str, end: int) -> str:
         """Return why requests of the last intervals were lost, or that their queue grows; empty if all is well."""
-        numbers = measures(self.for_model(model).last(end, RECENT), 1)
-        lost = numbers["errors"] * RECENT
+        intervals = self.for_model(model).last(end, RECENT)
+        answered = sum(interval.requests for interval in intervals)
+        failed = sum(interval.failed for interval in intervals)
+        lost = failed + sum(interval.refused for interval in intervals)
         if lost:
-            share = f"{100 * lost / (lost + numbers['n']):.0f} % of the requests"
+            share = f"{100 * lost / (lost + answered):.0f} % of the requests"
             messages = Counter(text for number, text in self._refusals.get(model, ()) if number >= end - RECENT)
             if not messages:
                 return f"{share} failed"
-            return (
-                f"{share} {'failed or were' if numbers['failed'] else 'were'} refused: {messages.most_common(1)[0][0]}"
-            )
-        growth = sum(interval.arrived - interval.requests for interval in self.for_model(model).last(end, RECENT))
-        if growth >= _GROWTH and growth > _GROWTH_SHARE * numbers["n"]:
+            return f"{share} {'failed or were' if failed else 'were'} refused: {messages.most_common(1)[0][0]}"
+        growth = sum(interval.arrived for interval in intervals) - answered
+        if growth >= _GROWTH and growth > _GROWTH_SHARE * answered:
             return f"the queue grows: {growth:,.0f} requests more have come than were answered"
         return ""
 
@@ -154,7 +155,7 @@ class ServerActivity:
         self._activity.fold(remembered)
         #: Seconds since the epoch of the begin of the first interval.
         self.begin_s = time.time() - (now_ns - begin_ns) / 1e9
-        self.end = self._activity.number_at(now_ns)
+        self.end = self._first_open(now_ns)
 
     @classmethod
     def follow(cls, server: Server) -> ServerActivity:
@@ -179,11 +180,14 @@ class ServerActivity:
         return stream.recent.copy()
 
     def update(self) -> int:
-        """Count the new events; return the number of the current interval."""
+        """Count the new events; return the number of the first interval that is not over."""
         with self._lock:
             self._activity.fold(self._events.take_events())
-            self.end = self._activity.number_at(time.monotonic_ns())
+            self.end = self._first_open(time.monotonic_ns())
             return self.end
+
+    def _first_open(self, now_ns: int) -> int:
+        return max(0, self._activity.number_at(now_ns - _LATE_NS))
 
     def last(self, model: str, count: int) -> list[MonitorInterval]:
         """Return the last intervals of a model that are over."""
@@ -220,27 +224,25 @@ def measures_of(intervals: list[MonitorInterval], config: pb.ModelConfig) -> Jso
 def measures(intervals: list[MonitorInterval], instances: int) -> Json:
     """Return what is shown of intervals.
 
-    Rates of answered, failed and lost requests (requests/s), p50 and p99 (ms, None without requests), busy share, and
+    Rates of answered and lost requests (requests/s), p50 and p99 (ms, None without requests), busy share, and
     mean batch size.
 
     Examples
     --------
     >>> interval = MonitorInterval(requests=2, rows=6, batches=2, busy_ns=500_000_000, latencies_ns=[10**6, 3 * 10**6])
     >>> measures([interval], 1)
-    {'rate': 2.0, 'failed': 0.0, 'errors': 0.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
+    {'rate': 2.0, 'errors': 0.0, 'n': 2, 'p50_ms': 2.0, 'p99_ms': 2.98, 'busy': 0.5, 'rows': 3.0}
     """
     seconds = len(intervals) * INTERVAL_NS / 1e9
-    latencies_ms = sorted(latency / 1e6 for interval in intervals for latency in interval.latencies_ns)
+    latencies_ms = np.sort(np.concatenate([interval.latencies_ns for interval in intervals])) / 1e6
     batches = sum(interval.batches for interval in intervals)
     busy_ns = sum(interval.busy_ns for interval in intervals)
-    failed = sum(interval.failed for interval in intervals)
     return {
         "rate": sum(interval.requests for interval in intervals) / seconds,
-        "failed": failed / seconds,
-        "errors": (failed + sum(interval.refused for interval in intervals)) / seconds,
+        "errors": sum(interval.failed + interval.refused for interval in intervals) / seconds,
         "n": len(latencies_ms),
-        "p50_ms": quantile(latencies_ms, 0.5) if latencies_ms else None,
-        "p99_ms": quantile(latencies_ms, 0.99) if latencies_ms else None,
+        "p50_ms": quantile(latencies_ms, 0.5) if len(latencies_ms) else None,
+        "p99_ms": quantile(latencies_ms, 0.99) if len(latencies_ms) else None,
         "busy": busy_ns / (seconds * 1e9 * max(1, instances)),
         "rows": sum(interval.rows for interval in intervals) / batches if batches else None,
     }

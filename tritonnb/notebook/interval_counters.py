@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,18 @@ class Counters:
         values[3] += queue_ns
         values[4] += compute_ns
         values[5].append(latency_ns)
+
+    def add_executed_requests(self, start_ns: int, end_ns: int, requests: Iterable[tuple[Any, ...]]) -> None:
+        """Count the requests of a batch that was executed: see `BatchExecuted`."""
+        values = self._requests_at(end_ns)
+        for _, _, received_ns, queued_ns, failed in requests:
+            if failed:
+                values[1] += 1
+                continue
+            values[2] += 1
+            values[3] += start_ns - queued_ns
+            values[4] += end_ns - start_ns
+            values[5].append(end_ns - received_ns)
 
     def add_arrival(self, time_ns: int) -> None:
         """Count a request that arrived."""

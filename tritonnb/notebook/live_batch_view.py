@@ -34,7 +34,7 @@ from tritonnb.telemetry.stream import EventHistory, Sink
 T = TypeVar("T")
 
 #: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
-_TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
+_TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.4, 1.0
 #: The interval at which events are taken if no output shows the view any more.
 _ABSENT_S = 5.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
@@ -273,6 +273,7 @@ class LiveBatchView(BatchView):
 
     def _follow(self) -> None:
         sent_ns = saved_ns = read_ns = figure_ns = counted = 0
+        over: int | None = None
         unsaved = undrawn = False
         slots: Json = {}
         numbers: Json = {}
@@ -285,9 +286,10 @@ class LiveBatchView(BatchView):
                 except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
                 read_ns, slots = now, state.get("slot_state", {})
-            known, numbers = numbers, self._recent_numbers()
-            if numbers != known:
-                state = {**state, "recent": numbers}
+            was_over, over = over, self._activity.update()
+            if over != was_over or "meta" in state:
+                known, numbers = numbers, self._recent_numbers()
+                state = {**state, "recent": numbers} if numbers != known else state
             # The idle time of sequences goes on without events.
             is_new = "meta" in state or "recent" in state or (slots != before and now - sent_ns > _IDLE_NS)
             if is_new or not self._session.quiet:
@@ -307,8 +309,7 @@ class LiveBatchView(BatchView):
                 saved_ns, unsaved = now, False
 
     def _recent_numbers(self) -> Json:
-        """Return the numbers of the last seconds, which change once a second, and the problems."""
-        self._activity.update()
+        """Return the numbers and the problems of the last seconds that are over."""
         numbers = self._activity.recent(self._name, self._session.config)
         return {**numbers, "problem": self._activity.problem(self._name)}
 

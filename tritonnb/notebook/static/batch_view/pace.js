@@ -11,7 +11,7 @@ class Pace {
   // Since the delivery before, `passed` ms have passed.
   received(passed) {
     this.receivedAt = performance.now();
-    if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
+    if (passed > 50 && passed < 900) this.lag = passed + LAG_MARGIN;
   }
 
   get sinceDelivery() {
