@@ -60,6 +60,19 @@ def test_running_configuration_and_invalid_draft_have_no_preview(editor: ConfigE
     assert editor.preview == {}
 
 
+def test_preview_of_a_model_that_was_unloaded_ends(server: tnb.Server) -> None:
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def unloaded(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    model = server["unloaded"]
+    editor, draft = model.edit(), model.running_config()
+    model.unload()
+    editor._drafts.update(draft)
+    editor._drafts.settle()
+    editor.close()
+
+
 def test_live_view_draws_the_draft_behind_the_batches(server: tnb.Server, editor: ConfigEditor) -> None:
     view: LiveBatchView = server["slow"].watch()
     edit(editor, max_queue_delay_microseconds=50_000)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tritonnb.notebook.worker import Job, Worker
+from tritonnb.notebook.worker import Job, LatestOnlyWorker, Worker
 
 
 def run(job: Job) -> None:
@@ -63,6 +63,23 @@ def draw():
     threading.main_thread().join()
     print(sum(range(10**7)), flush=True)
 """
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_latest_job_runs_after_one_that_failed() -> None:
+    jobs, begun, submitted, done = LatestOnlyWorker("test"), *(threading.Event() for _ in range(3))
+
+    def fail() -> None:
+        begun.set()
+        submitted.wait()
+        raise ValueError
+
+    jobs.submit(fail)
+    begun.wait()
+    jobs.submit(done.set)
+    submitted.set()
+    jobs.join()
+    assert done.is_set()
 
 
 @pytest.mark.parametrize(

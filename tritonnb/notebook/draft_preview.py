@@ -81,7 +81,7 @@ class DraftPreview:
             newest = events[-1] if events else None
             if newest is self._newest and newest is not None:
                 return
-            config = model.server.call(model.server.engine.configs)[model.name]
+            config = model.running_config()
             try:
                 replay = replay_draft(Recording(map(unpack, events), {model.name: config}), draft)
             except TritonError as error:

@@ -117,10 +117,7 @@ class LatestOnlyWorker:
         with self._lock:
             self._next = job
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                atexit.register(self.join)
-                thread.start()  # it waits for the lock
-                self._thread = thread  # `join` may be called on another thread, and needs one that was started
+                self._start()
 
     @property
     def outdated(self) -> bool:
@@ -132,12 +129,29 @@ class LatestOnlyWorker:
         while (thread := self._thread) is not None:
             thread.join()
 
+    def _start(self) -> None:
+        """Start a thread; called with the lock."""
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        atexit.register(self.join)
+        thread.start()  # it waits for the lock
+        self._thread = thread  # `join` may be called on another thread, and needs one that was started
+
+    def _end(self) -> None:
+        """Forget the thread, which ends; called with the lock."""
+        self._thread = None
+        atexit.unregister(self.join)
+
     def _work(self) -> None:
         while True:
             with self._lock:
                 job, self._next = self._next, None
                 if job is None:
-                    self._thread = None
-                    atexit.unregister(self.join)
-                    return
-            job()
+                    return self._end()
+            try:
+                job()
+            except BaseException:  # `threading` reports it, and the next job needs another thread
+                with self._lock:
+                    self._end()
+                    if self._next is not None:
+                        self._start()
+                raise
