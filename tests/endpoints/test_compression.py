@@ -6,6 +6,8 @@ import gzip
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
@@ -85,3 +87,12 @@ def test_malformed_compressed_data_does_not_exceed_the_limit(name: str) -> None:
 def test_compression_round_trips() -> None:
     assert gzip.decompress(compress(DATA, "gzip")) == DATA
     assert zlib.decompress(compress(DATA, "deflate")) == DATA
+
+
+@given(st.binary(max_size=64), st.integers(0, 3000))
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_compressed_body_of_any_size_is_restored(encoding: str, part: bytes, repetitions: int) -> None:
+    body = part * repetitions
+    compressed = compress(body, encoding)
+    assert (gzip.decompress if encoding == "gzip" else zlib.decompress)(compressed) == body
+    assert len(compressed) <= len(zlib.compress(body)) + 12 + len(body) // 100  # of a gzip header, and a small window

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 
@@ -11,6 +10,10 @@ from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 _LEADING_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf)")
 #: Makes zlib detect from the data whether it has a zlib or a gzip header.
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
+#: Makes zlib write a gzip header.
+_GZIP_HEADER = 16
+#: The smallest window of zlib, as a power of two, and the bytes of a window that matches do not reach.
+_MIN_WBITS, _LOOKAHEAD = 9, 262
 
 
 def decompress(
@@ -88,8 +91,14 @@ def choose_encoding(accepted: str | None) -> str:
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """Encode a body with ``gzip`` or ``deflate``."""
-    return gzip.compress(body, mtime=0) if encoding == "gzip" else zlib.compress(body)
+    """Encode a body with ``gzip`` or ``deflate``.
+
+    The window is as large as the body needs: zlib clears the whole window, which takes longer than a short body.
+    """
+    bits = min(zlib.MAX_WBITS, max(_MIN_WBITS, (len(body) + _LOOKAHEAD).bit_length()))
+    level = min(zlib.DEF_MEM_LEVEL, bits - 7)  # the tables that belong to the window
+    stream = zlib.compressobj(wbits=bits + _GZIP_HEADER * (encoding == "gzip"), memLevel=level)
+    return stream.compress(body) + stream.flush()
 
 
 def _weight(quality: str) -> float:
