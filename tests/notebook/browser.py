@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
-VIEWPORT = {"width": 1400, "height": 1000}
 FINISHED = """() => {
     const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells;
     const code = [...cells].filter((cell) => cell.cell_type === "code");
@@ -45,6 +44,25 @@ CELL_ERRORS = """() => {
     const outputs = cells.filter((cell) => cell.cell_type === "code").flatMap((cell) => cell.outputs);
     return outputs.filter((output) => output.output_type === "error").map((output) => output.ename);
 }"""
+OPEN = """async (path) => {
+    await window.jupyterapp.commands.execute("docmanager:open", { path, factory: "Notebook" });
+}"""
+IS_OPEN = """(path) => {
+    const context = window.jupyterapp?.shell.currentWidget?.context;
+    return context?.path === path && context.isReady && context.sessionContext.isReady;
+}"""
+#: End the kernel and close the notebook; return whether JupyterLab has no notebook and no dialog then. Observers and
+#: cancelled requests of the notebook raise their errors in the next frame: the next notebook must not report them.
+CLOSE = """async () => {
+    for (const widget of [...window.jupyterapp.shell.widgets("main")]) {
+        await widget.context?.sessionContext?.shutdown();
+        widget.dispose();
+    }
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(resolve))));
+    return document.querySelector(".jp-Notebook, .jp-Dialog") === null;
+}"""
+VIEWPORT = {"width": 1400, "height": 1000}
+TIMEOUT = 60_000
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -100,15 +118,37 @@ class Lab:
 class NotebookPage:
     """One notebook in the browser."""
 
-    def __init__(self, browser_page: Any, lab: Lab, name: str) -> None:
-        self.browser_page = browser_page
+    def __init__(self, browser_context: Any, lab: Lab, name: str) -> None:
+        self._is_loaded = bool(browser_context.pages)
+        self.browser_page = browser_context.pages[0] if self._is_loaded else browser_context.new_page()
         self.file = name
-        self._root = lab.root
+        self._lab = lab
         self.messages: list[str] = []
-        browser_page.on("console", lambda message: self.messages.append(_line(message)))
-        browser_page.on("pageerror", lambda error: self.messages.append(f"error: {error.stack or error}"))
-        browser_page.goto(f"{lab.url}doc/tree/{name}")
-        browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "console": lambda message: self.messages.append(_line(message)),
+            "pageerror": lambda error: self.messages.append(f"error: {error.stack or error}"),
+        }
+
+    def open(self) -> None:
+        """Open the notebook in the JupyterLab that is loaded, or load JupyterLab: 5 s of processor time."""
+        for event, listener in self._listeners.items():
+            self.browser_page.on(event, listener)
+        if self._is_loaded:
+            self.browser_page.evaluate(OPEN, self.file)
+        else:
+            self.browser_page.goto(f"{self._lab.url}doc/tree/{self.file}")
+        self.browser_page.wait_for_function(IS_OPEN, arg=self.file)
+
+    def close(self) -> bool:
+        """Close the notebook and end its kernel; return whether JupyterLab is as it was before."""
+        has_errors = bool(self.errors)
+        for event, listener in self._listeners.items():
+            self.browser_page.remove_listener(event, listener)
+        self.browser_page.set_default_timeout(TIMEOUT)
+        self.browser_page.set_viewport_size(VIEWPORT)
+        self.browser_page.mouse.move(0, 0)
+        self.theme("light")
+        return self.browser_page.evaluate(CLOSE) and not has_errors
 
     def run_all(self) -> None:
         """Run every cell, and return when the kernel is idle after the last of them."""
@@ -153,7 +193,7 @@ class NotebookPage:
     @contextmanager
     def busy(self, code: str = "") -> Iterator[None]:
         """Keep Python busy in a cell, after it has run some code."""
-        over = self._root / f"{self.file}.over"
+        over = self._lab.root / f"{self.file}.over"
         over.unlink(missing_ok=True)
         busy = f"print('busy', flush=True)\nfrom pathlib import Path\nwhile not Path({str(over)!r}).exists(): pass"
         script = """async (code) => {
@@ -259,27 +299,39 @@ def browser() -> Iterator[Any]:
 def browser_context(browser: Any) -> Iterator[Any]:
     """The context of all notebooks: JupyterLab's files are read and compiled once."""
     context = browser.new_context(viewport=VIEWPORT)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(TIMEOUT)
     yield context
     context.close()
 
 
 @pytest.fixture(scope="module")
-def notebook(lab: Lab, browser_context: Any) -> Iterator[Callable[..., NotebookPage]]:
+def notebook(lab: Lab, browser_context: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., NotebookPage]]:
     """Open cells, or a notebook file that lies in the server's root, in the browser.
 
-    Opening takes seconds: tests that can share a page should.
+    This closes the notebook that the module has opened before. A kernel takes a second to start: tests that can share a
+    notebook should. JupyterLab is loaded for the first notebook, for a `new_page`, and after a test that failed.
     """
-    pages: list[NotebookPage] = []
 
-    def open_notebook(*cells: str, file: str = "") -> NotebookPage:
-        if not file:
-            file = write_notebook(lab, f"test-{time.monotonic_ns()}", *cells)
-        page = NotebookPage(browser_context.new_page(), lab, file)
-        pages.append(page)
-        return page
+    def release(page: NotebookPage, failed: int) -> None:
+        is_clean = False
+        try:
+            is_clean = page.close() and request.session.testsfailed == failed
+        finally:
+            if not is_clean:
+                page.browser_page.close()
 
-    yield open_notebook
-    for page in pages:
-        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
-        page.browser_page.close()
+    with ExitStack() as opened:
+
+        def open_notebook(*cells: str, file: str = "", new_page: bool = False) -> NotebookPage:
+            opened.close()
+            if new_page:
+                for browser_page in browser_context.pages:
+                    browser_page.close()
+            if not file:
+                file = write_notebook(lab, f"test-{time.monotonic_ns()}", *cells)
+            page = NotebookPage(browser_context, lab, file)
+            opened.callback(release, page, request.session.testsfailed)
+            page.open()
+            return page
+
+        yield open_notebook

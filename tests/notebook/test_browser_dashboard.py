@@ -136,8 +136,7 @@ def test_notebook_without_its_kernel_shows_the_last_state(page: NotebookPage, no
     page.output(1).get_by_text("The server has been stopped").first.wait_for()
     page.output(1).locator(".tnb-last-state img.tnb-on-light").wait_for(state="attached")  # drawn on another thread
     page.save()
-    page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
-    again = notebook(file=page.file)
+    again = notebook(file=page.file, new_page=True)
     again.output(1).get_by_text("max_batch_size: 64").wait_for()
     for words in ("Error displaying widget", "Loading widget"):
         assert not again.output(1).get_by_text(words).is_visible()

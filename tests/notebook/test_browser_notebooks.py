@@ -47,7 +47,6 @@ def test_lesson_runs_from_top_to_bottom(path: Path, lessons: Path, notebook: Cal
     assert page.errors == []
     assert page.execute(WAIT_FOR_VIEWS) == ""
     page.save()
-    page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     saved = notebooks.read(lessons / path.name)
     check_outputs(saved)
     notebooks.keep(path, saved)
