@@ -250,7 +250,7 @@ def test_replay_of_another_configuration_has_low_agreement(tmp_path: Path) -> No
 def test_end_of_an_execution_lets_a_waiting_batch_grow_or_closes_it(tmp_path: Path, grown: int) -> None:
     """Triton's batcher and instance wake at the same time, here at 20 ms; the trace shows which of them was first."""
     later = [6 + 0.1 * n for n in range(6)]  # too few to wake the batcher
-    batches = [
+    batches: list[tuple[list[float], float, float]] = [
         ([0.0], 0.55, 20),
         ([0.6], 1.15, 4),
         ([2 + 0.01 * n for n in range(8)], 4.05, 24),
